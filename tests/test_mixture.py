@@ -276,6 +276,23 @@ def test_one_support_set_meets_many_settings():
         assert_close(many.log_proba(u)[i], one.log_proba(u))
 
 
+@pytest.mark.parametrize("c", CONFUSION_PRIORS, ids=["symmetric", "diagonal", "one-coin"])
+def test_episodes_of_different_numbers_of_classes_share_a_batch(c):
+    """Two of five classes in use, then three, then all: each as if alone; gradients stay finite."""
+    u = torch.randn(3, 9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = torch.randint(-1, 2, (3, 9, 4), generator=torch.Generator().manual_seed(1))
+    in_use = torch.tensor([2, 3, 5])
+    whole = mixture.fit(u, y, 5, steps=3, c=c, classes_in_use=in_use)
+    for i, K in enumerate(in_use.tolist()):
+        one = mixture.fit(u[i], y[i], K, steps=3, c=c)
+        assert_close(whole.responsibilities[i, :, :K], one.responsibilities)
+        assert_close(whole.confusion[i, :, :K, :K], one.confusion)
+        assert_close(whole.log_proba(u)[i, :, :K], one.log_proba(u[i]))
+        assert (whole.responsibilities[i, :, K:] == 0).all()
+    whole.log_proba(u)[:, :, :2].sum().backward()
+    assert u.grad.isfinite().all()
+
+
 def test_sparse_votes_give_the_same_fit():
     u, y, _ = random_episode(8, N=15, missing=0.6)
     item, annotator = (y >= 0).nonzero(as_tuple=True)

@@ -1,3 +1,35 @@
-"""crowdshot: a classifier you can trust from a handful of examples and a noisy crowd."""
+"""crowdshot: a classifier you can trust from a handful of examples and a noisy crowd.
+
+    from crowdshot import CrowdClassifier
+    clf = CrowdClassifier().fit(images, labels)      # labels: (items, annotators) array, table, or Annotations
+    clf.consensus_, clf.annotators_, clf.predict(new_images)
+
+- `CrowdClassifier`  items and labels in; consensus, annotators and a classifier out
+- `Annotations`      who said what about which item, from and to tables and matrices
+- `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
+- `mixture`          the model itself, on tensors
+- `priors`           what is believed before labels are seen
+- `simulate`         pretend annotators
+- `load_encoder`, `save_encoder`, `Encoder`   networks that embed items
+"""
+
+from crowdshot import aggregate, mixture, priors, simulate
+from crowdshot.annotations import Annotations
+from crowdshot.classifier import CrowdClassifier
+from crowdshot.encoders import Encoder, load_encoder, save_encoder
+from crowdshot.errors import CrowdshotError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Annotations",
+    "CrowdClassifier",
+    "CrowdshotError",
+    "Encoder",
+    "aggregate",
+    "load_encoder",
+    "mixture",
+    "priors",
+    "save_encoder",
+    "simulate",
+]

@@ -15,10 +15,12 @@ with the priors (3), (4): mu_k ~ N(0, I / tau), pi ~ Dirichlet(b + 1), alpha^r[k
     pi_k         class_probs                   (..., K)
     alpha^r_lk   confusion                     (..., R, K, K)   [annotator, true, observed]; the paper has l first
     tau, b, c    the priors of `priors`        (...)            one number, or one for every batch element
+    K            n_classes                                      (...) in use, where episodes of a batch differ
     J            steps                         (...)
 
 Everything is pure, takes any leading batch shape, and can be differentiated. An item that nobody labelled has
 weight zero: it gets responsibilities and changes nothing, which also makes it the padding of ragged batches.
+Likewise ``classes_in_use`` says how many of the first classes an episode has; the others have probability zero.
 
 ``scale`` weighs the embedding's evidence against the annotators': Gaussian terms and the prior on the means are
 raised to that power. The M-step does not change, and EM still climbs the (powered) posterior. The paper's is 1.
@@ -45,6 +47,7 @@ class Parameters:
 
     means: Tensor
     class_probs: Tensor
+    log_class_probs: Tensor
     confusion: Tensor
     pseudo_counts: Tensor
     covariance: Tensor | None
@@ -63,6 +66,7 @@ class Fit:
     covariance_kind: str
     scale: Tensor
     origin: Tensor  #: (..., 1, D); distances are taken around it for precision's sake
+    log_class_probs: Tensor  #: (..., K), -inf for classes not in use
 
     def log_proba(self, queries: Tensor) -> Tensor:
         """(8): log p(t = k | u), normalised. (..., Q, D) -> (..., Q, K)."""
@@ -73,7 +77,7 @@ class Fit:
         evidence, _ = _log_gaussian(
             queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
         )
-        return (self.scale[..., None, None] * evidence + self.class_probs.log()[..., None, :]).log_softmax(-1)
+        return (self.scale[..., None, None] * evidence + self.log_class_probs[..., None, :]).log_softmax(-1)
 
 
 def fit(
@@ -87,6 +91,7 @@ def fit(
     c: Number | ConfusionPrior = 1.0,
     scale: Number = 1.0,
     covariance: str = "identity",
+    classes_in_use: Tensor | None = None,
     track: bool = True,
 ) -> Fit:
     """J times (M-step, E-step), from the soft vote: lines 7 to 11 of the paper's Algorithm 1.
@@ -94,13 +99,15 @@ def fit(
     ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing; or, for a large sparse crowd,
     the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
     tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
-    support set meets many settings at once. ``track=False`` leaves ``log_posterior`` empty and saves its cost.
+    support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
+    counts constants for all K). ``track=False`` leaves ``log_posterior`` empty and saves its cost.
     """
     _check(embeddings, labels, n_classes, covariance)
     dtype, device = embeddings.dtype, embeddings.device
     tau, b, scale = (torch.as_tensor(x, dtype=dtype, device=device) for x in (tau, b, scale))
     prior = as_confusion_prior(c)
     votes = labels if labels.is_sparse else dense_votes(labels, n_classes, dtype)
+    present = _present(classes_in_use, n_classes, device)
     responsibilities, weight = _soft_vote(votes, n_classes)
 
     # Exact in exact arithmetic for any origin; in floating point, far better around the data's own centre.
@@ -113,7 +120,7 @@ def fit(
     if n_steps < 1:
         raise CrowdshotError(f"steps: found {n_steps}, expected 1 or more")
     for step in range(n_steps):
-        new = _m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance)
+        new = _m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
         new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance)
         if track:
             log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
@@ -137,6 +144,7 @@ def fit(
         covariance_kind=covariance,
         scale=scale,
         origin=origin,
+        log_class_probs=parameters.log_class_probs,
     )
 
 
@@ -177,20 +185,29 @@ def _m_step(
     b: Tensor,
     prior: ConfusionPrior,
     covariance: str,
+    present: Tensor | None,
 ) -> Parameters:
-    """(7), given lambda times item weight; around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
+    """(7), given weighted lambda. Around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
     tiny = torch.finfo(u.dtype).tiny
     K = weighted.shape[-1]
     n_k = weighted.sum(-2)  # (..., K)
     sums = weighted.mT @ u  # (..., K, D)
     means = (sums - tau[..., None, None] * origin) / (tau[..., None] + n_k).clamp_min(tiny)[..., None]
 
-    class_probs = n_k + b[..., None]
+    class_probs = n_k + b[..., None] * (1 if present is None else present)
     class_probs = class_probs / class_probs.sum(-1, keepdim=True).clamp_min(tiny)
+    log_class_probs = class_probs.clamp_min(tiny).log()
+    if present is not None:
+        log_class_probs = log_class_probs.masked_fill(present == 0, -torch.inf)
 
     counts = votes.mT @ weighted  # (..., R·K observed, K true)
     counts = counts.reshape(*counts.shape[:-2], -1, K, K).mT  # (..., R, K true, K observed)
-    pseudo_counts = prior(counts)
+    if present is None:
+        pseudo_counts = prior(counts, K)
+    else:  # no weight on what cannot be or cannot be said
+        pseudo_counts = (
+            prior(counts, present.sum(-1)) * (present[..., :, None] * present[..., None, :])[..., None, :, :]
+        )
     confusion = counts + pseudo_counts
     confusion = confusion / confusion.sum(-1, keepdim=True).clamp_min(tiny)
 
@@ -198,7 +215,7 @@ def _m_step(
     if covariance != "identity":
         scatter = _scatter(u, means, origin, weighted, sums, n_k, tau, full=covariance == "full")
         estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K)
-    return Parameters(means, class_probs, confusion, pseudo_counts, estimated)
+    return Parameters(means, class_probs, log_class_probs, confusion, pseudo_counts, estimated)
 
 
 def _scatter(
@@ -229,8 +246,7 @@ def _e_step(u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, cov
     tiny = torch.finfo(u.dtype).tiny
     log_confusion = parameters.confusion.clamp_min(tiny).log().mT.flatten(-3, -2)  # (..., R·K observed, K true)
     gaussian, common = _log_gaussian(u, parameters.means, parameters.covariance, covariance)
-    log_pi = parameters.class_probs.clamp_min(tiny).log()[..., None, :]
-    log_joint = scale[..., None, None] * gaussian + log_pi + votes @ log_confusion
+    log_joint = scale[..., None, None] * gaussian + parameters.log_class_probs[..., None, :] + votes @ log_confusion
     return log_joint.softmax(-1), log_joint.logsumexp(-1) + scale[..., None] * common
 
 
@@ -279,10 +295,18 @@ def _hold(going: Tensor, new: Parameters, old: Parameters) -> Parameters:
     return Parameters(
         torch.where(matrix, new.means, old.means),
         torch.where(vector, new.class_probs, old.class_probs),
+        torch.where(vector, new.log_class_probs, old.log_class_probs),
         torch.where(matrices, new.confusion, old.confusion),
         torch.where(matrices, new.pseudo_counts, old.pseudo_counts),
         covariance,
     )
+
+
+def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Tensor | None:
+    """(...) numbers of classes -> (..., K) int, 1 for those in use."""
+    if classes_in_use is None:
+        return None
+    return (torch.arange(K, device=device) < classes_in_use.to(device)[..., None]).long()
 
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) -> None:

@@ -5,7 +5,8 @@ weights ``b`` (class probabilities) and ``c`` (every entry of every annotator's 
 are pseudo-counts: labels that one pretends to have seen.
 
 A prior on confusion matrices is any function from the counts so far, (..., R, K, K) in the order [annotator, true,
-observed], to pseudo-counts of that shape (R may be 1: the same for all); the M-step adds the two and normalises.
+observed], and the number of classes, a number or one for each batch element, to pseudo-counts of the counts' shape
+(R may be 1: the same for all). The M-step adds the two and normalises.
 Three such priors live here:
 
 - `Symmetric`: the paper's constant c, which takes an unknown annotator for a spammer.
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from crowdshot.errors import CrowdshotError
 
 Number = float | Tensor
-ConfusionPrior = Callable[[Tensor], Tensor]
+ConfusionPrior = Callable[[Tensor, int | Tensor], Tensor]
 
 
 class Priors(TypedDict):
@@ -51,7 +52,7 @@ class Symmetric:
 
     c: Number = 1.0
 
-    def __call__(self, counts: Tensor) -> Tensor:
+    def __call__(self, counts: Tensor, n_classes: int | Tensor) -> Tensor:
         return per_matrix(self.c, counts) * torch.ones_like(counts[..., :1, :, :])
 
 
@@ -62,7 +63,7 @@ class Diagonal:
     right: Number = 3.0
     wrong: Number = 0.5
 
-    def __call__(self, counts: Tensor) -> Tensor:
+    def __call__(self, counts: Tensor, n_classes: int | Tensor) -> Tensor:
         eye = torch.eye(counts.shape[-1], dtype=counts.dtype, device=counts.device)
         right, wrong = per_matrix(self.right, counts), per_matrix(self.wrong, counts)
         return right * eye + wrong * (1 - eye)
@@ -80,13 +81,13 @@ class OneCoin:
     wrong: Number = 1.0
     weight: Number = 5.0
 
-    def __call__(self, counts: Tensor) -> Tensor:
+    def __call__(self, counts: Tensor, n_classes: int | Tensor) -> Tensor:
         right, wrong = per_matrix(self.right, counts), per_matrix(self.wrong, counts)
         hits = counts.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
         labels = counts.sum((-2, -1))[..., None, None]
         q = (hits + right) / (labels + right + wrong)
-        K = counts.shape[-1]
-        eye = torch.eye(K, dtype=counts.dtype, device=counts.device)
+        K = per_matrix(n_classes, counts)
+        eye = torch.eye(counts.shape[-1], dtype=counts.dtype, device=counts.device)
         one_coin = q * eye + (1 - q) / (K - 1) * (1 - eye)
         return per_matrix(self.weight, counts) * one_coin
 
@@ -110,17 +111,21 @@ class LearnedPriors(nn.Module):
 
     ``weight`` of the one-coin prior is kept below ``max_weight``: simulated experts, hammers and spammers are
     one-coin, so that training would let it grow without end, and annotators who err on some classes only would
-    then be misjudged.
+    then be misjudged. ``shape`` gives every element of a batch, or every model of a stack, numbers of its own.
     """
 
-    def __init__(self, kind: str = "one-coin", b: float = 100.0, max_weight: float = 20.0) -> None:
+    def __init__(
+        self, kind: str = "one-coin", b: Number = 100.0, max_weight: float = 20.0, shape: tuple[int, ...] = ()
+    ) -> None:
         super().__init__()
         if kind not in CONFUSION_PRIORS:
             raise CrowdshotError(f"kind: {kind!r} is not a prior; expected one of {', '.join(CONFUSION_PRIORS)}")
         self.kind, self.b, self.max_weight = kind, b, max_weight
         start = asdict(CONFUSION_PRIORS[kind]())
-        self.log_tau = nn.Parameter(torch.zeros(()))
-        self.log_confusion = nn.ParameterDict({k: nn.Parameter(torch.tensor(math.log(v))) for k, v in start.items()})
+        self.log_tau = nn.Parameter(torch.zeros(shape))
+        self.log_confusion = nn.ParameterDict(
+            {k: nn.Parameter(torch.full(shape, math.log(v))) for k, v in start.items()}
+        )
 
     def numbers(self) -> dict[str, Tensor]:
         """The confusion prior's numbers, positive and, for ``weight``, bounded."""
@@ -132,20 +137,20 @@ class LearnedPriors(nn.Module):
     def forward(self) -> Priors:
         return {"tau": self.log_tau.exp(), "b": self.b, "c": CONFUSION_PRIORS[self.kind](**self.numbers())}
 
-    def card(self) -> dict[str, Any]:
-        """As plain numbers, for an encoder's card."""
-        with torch.no_grad():
-            return to_card(self())
 
+def to_card(priors: Priors, index: int | None = None) -> dict[str, Any]:
+    """Priors as plain numbers, for an encoder's card; ``index`` picks one where there is one for each model."""
 
-def to_card(priors: Priors) -> dict[str, Any]:
-    """Constant priors as plain data; `from_card` reads them back."""
+    def plain(value: Number) -> float:
+        value = torch.as_tensor(value).detach()
+        return float(value if index is None or value.ndim == 0 else value[index])
+
     prior = as_confusion_prior(priors["c"])
     kind = next((name for name, cls in CONFUSION_PRIORS.items() if type(prior) is cls), None)
     if kind is None:
         raise CrowdshotError("c: a prior of your own cannot be stored; expected one of crowdshot.priors")
-    numbers = {name: float(value) for name, value in vars(prior).items()}
-    return {"tau": float(priors["tau"]), "b": float(priors["b"]), "confusion": {"kind": kind, **numbers}}
+    numbers = {name: plain(value) for name, value in vars(prior).items()}
+    return {"tau": plain(priors["tau"]), "b": plain(priors["b"]), "confusion": {"kind": kind, **numbers}}
 
 
 def from_card(card: dict[str, Any]) -> Priors:

@@ -1,0 +1,297 @@
+"""CrowdClassifier: items and a crowd's labels in; consensus, annotators and a classifier out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from crowdshot import mixture, priors, scale, storage
+from crowdshot.aggregate import Consensus
+from crowdshot.annotations import Annotations
+from crowdshot.encoders import Encoder, load_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.ids import as_index, show
+from crowdshot.matching import annotations_of, names_of
+
+MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
+INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
+
+
+class CrowdClassifier(ClassifierMixin, BaseEstimator):
+    """Learn a classifier from a few items that several unreliable annotators labelled.
+
+    Items are embedded by ``encoder``; in that space a Gaussian mixture with one confusion matrix per annotator is
+    fitted by MAP-EM (Kumagai et al., ICML 2025; the mathematics is in `crowdshot.mixture`).
+
+    >>> import numpy as np
+    >>> from crowdshot import CrowdClassifier
+    >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [5.0, 5.1], [5.2, 4.9]])
+    >>> labels = [["cat", "cat", "dog"], ["cat", None, "cat"], ["dog", "dog", "cat"], ["dog", "dog", None]]
+    >>> clf = CrowdClassifier(encoder="identity").fit(X, labels)
+    >>> clf.predict([[0.1, 0.2], [4.8, 5.0]]).tolist()
+    ['cat', 'dog']
+    >>> clf.consensus_["label"].tolist()
+    ['cat', 'cat', 'dog', 'dog']
+
+    Parameters
+    ----------
+    encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
+        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for images.
+    steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
+        `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
+        the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
+        expects people to be better than chance, and chooses the scale by how well held-back labels are predicted.
+    covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items.
+    device : "auto" is a GPU where there is one.
+    random_state : seeds the choice of held-back labels.
+
+    Attributes
+    ----------
+    classes_ : the classes, sorted, or as the annotations list them.
+    consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
+        nobody labelled included. Columns are named as in the table of labels.
+    annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
+    confusion_ : (R, K, K) array [annotator, true, observed].
+    scale_ : the scale that was used.
+    """
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str] | Encoder | nn.Module = "auto",
+        *,
+        steps: int | None = None,
+        tau: float | None = None,
+        b: float | None = None,
+        c: float | tuple[float, float] | priors.ConfusionPrior | None = None,
+        scale: float | None = None,
+        covariance: str = "identity",
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.encoder = encoder
+        self.steps = steps
+        self.tau = tau
+        self.b = b
+        self.c = c
+        self.scale = scale
+        self.covariance = covariance
+        self.device = device
+        self.random_state = random_state
+
+    # ---- fitting --------------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, labels: Any, *, items: Iterable[Any] | None = None, classes: Iterable[Any] | None = None
+    ) -> Self:
+        """Embed the items and adapt to their labels.
+
+        X: images (arrays, file paths, PIL images) or feature vectors (N, d). labels: an (N, R) array or nested list
+        (None, NaN, -1 or "" where there is none), a table with a row for each label, a dict of dicts, or
+        `Annotations`. In the latter three an item is named by ``items``, which gives X's ids in order; without it,
+        by X's index if X is a DataFrame, by the file's name if X is a list of paths, else by its position.
+        """
+        return self.fit_embeddings(
+            self.embed(X), labels, items=names_of(X) if items is None else items, classes=classes
+        )
+
+    def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """What the encoder makes of X, (N, D): to be kept and given to `fit_embeddings` more than once.
+
+        progress: called with (items done, items in all) after each batch.
+        """
+        self.encoder_ = _resolve(self.encoder, X)
+        embeddings = self.encoder_.embed(X, device=_device(self.device))
+        if _are_features(X):
+            self.n_features_in_ = int(np.shape(X)[1])
+        return embeddings
+
+    def fit_embeddings(
+        self,
+        embeddings: Tensor,
+        labels: Any,
+        *,
+        items: Iterable[Any] | None = None,
+        classes: Iterable[Any] | None = None,
+    ) -> Self:
+        """The part of `fit` behind the encoder: a few milliseconds for a few hundred labels."""
+        annotations = annotations_of(labels, len(embeddings), items, classes)
+        if annotations.n_classes < 2:
+            raise CrowdshotError(
+                f"labels: all are {show(annotations.classes[0])}; expected two classes or more (classes= can name them)"
+            )
+        self.annotations_ = annotations
+        self.classes_ = annotations.classes
+        steps, beliefs, weight, outside = self._settings()
+        shift, factor = (
+            scale.standardise(embeddings) if outside else (embeddings.new_zeros(()), embeddings.new_ones(()))
+        )
+        embeddings = (embeddings - shift) * factor
+        if weight is None:
+            weight = scale.choose_scale(embeddings, annotations, steps=steps, seed=self.random_state, priors=beliefs)
+        self.scale_, self.steps_, self.priors_, self.shift_, self.factor_ = weight, steps, beliefs, shift, factor
+        self.fit_ = mixture.fit(
+            embeddings,
+            _votes(annotations).to(embeddings.device),
+            annotations.n_classes,
+            steps=steps,
+            scale=weight,
+            covariance=self.covariance,
+            **beliefs,
+        )
+        return self
+
+    def _settings(self) -> tuple[int, priors.Priors, float | None, bool]:
+        """Steps, priors, scale (None: to be chosen), and whether features come from outside."""
+        trained = self.encoder_.card.get("priors") if hasattr(self, "encoder_") else None
+        beliefs = priors.from_card(trained) if trained else scale.PRIORS
+        c = priors.Diagonal(*self.c) if isinstance(self.c, tuple) else self.c
+        given = {"tau": self.tau, "b": self.b, "c": c}
+        beliefs = priors.Priors(**{**beliefs, **{k: v for k, v in given.items() if v is not None}})  # type: ignore[typeddict-item]
+        steps = self.steps if self.steps is not None else trained.get("steps", 2) if trained else scale.STEPS
+        weight = self.scale if self.scale is not None else 1.0 if trained else None
+        return steps, beliefs, weight, trained is None
+
+    # ---- predicting -----------------------------------------------------------------------------------------------
+
+    def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
+        """log p(class | item), (N, K): equation (8) of the paper. progress: as in `embed`."""
+        check_is_fitted(self, "fit_")
+        embeddings = self.encoder_.embed(X, device=self.fit_.means.device, progress=progress)
+        width = self.fit_.means.shape[-1]
+        if embeddings.shape[1] != width:
+            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {width} as in fit")
+        out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
+        result: NDArray[np.float64] = out.double().cpu().numpy()
+        return result
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """p(class | item), (N, K), columns in the order of ``classes_``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each item, (N,)."""
+        best = self.predict_log_proba(X).argmax(1)
+        names: NDArray[Any] = self.classes_[best]
+        return names
+
+    # ---- what was learned -----------------------------------------------------------------------------------------
+
+    @property
+    def confusion_(self) -> NDArray[np.float64]:
+        check_is_fitted(self, "fit_")
+        out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
+        return out
+
+    @property
+    def consensus_(self) -> pd.DataFrame:
+        check_is_fitted(self, "fit_")
+        probabilities = self.fit_.responsibilities.double().cpu().numpy()
+        class_probs = self.fit_.class_probs.double().cpu().numpy()
+        best = self.classes_[probabilities.argmax(1)]
+        return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
+
+    @property
+    def annotators_(self) -> pd.DataFrame:
+        """Accuracy is judged by the consensus, whose own doubt widens the interval.
+
+        A label is right with probability p, the responsibility of the class it names. With h = sum p expected hits in n
+        labels, accuracy has the mean (h + 1/2) / (n + 1) of Jeffreys' Beta(h + 1/2, n - h + 1/2). Its variance is that
+        Beta's plus sum p (1 - p) / (n + 1)^2, as h itself is not known; ``low`` to ``high`` is the middle 90 % of the
+        Beta with that mean and variance.
+        """
+        check_is_fitted(self, "fit_")
+        ann = self.annotations_
+        belief = self.fit_.responsibilities.double().cpu().numpy()
+        right = belief[ann.item, ann.label].clip(0, 1)
+
+        def total(values: NDArray[Any]) -> NDArray[np.float64]:
+            return np.asarray(np.bincount(ann.annotator, values, ann.n_annotators), dtype=np.float64)
+
+        n_labels = total(np.ones_like(right))
+        mean = (total(right) + 0.5) / (n_labels + 1)
+        spread = mean * (1 - mean)
+        variance = spread / (n_labels + 2) + total(right * (1 - right)) / (n_labels + 1) ** 2
+        strength = spread / variance - 1
+        hits, misses = mean * strength, (1 - mean) * strength
+        return pd.DataFrame(
+            {
+                ann.columns.annotator: as_index(ann.annotators),
+                "n_labels": n_labels.astype(np.int64),
+                "accuracy": mean,
+                "low": betaincinv(hits, misses, (1 - INTERVAL) / 2),
+                "high": betaincinv(hits, misses, (1 + INTERVAL) / 2),
+                "most_confused": _most_confused(ann, belief),
+            }
+        )
+
+    # ---- saving ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One file with the encoder, the fitted model and the labels; nothing in it is ever unpickled."""
+        check_is_fitted(self, "fit_")
+        storage.save_classifier(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The classifier that `save` wrote, on the CPU."""
+        clf = cls()
+        storage.load_classifier(clf, path)
+        return clf
+
+
+def _resolve(encoder: Any, X: Any) -> Encoder:
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, nn.Module):
+        return Encoder.wrap(encoder)
+    if encoder == "auto":
+        encoder = "identity" if _are_features(X) else "glyphs"
+    return load_encoder(encoder)
+
+
+def _are_features(X: Any) -> bool:
+    """Rows of numbers, rather than images; without turning a list of images into one array."""
+    if hasattr(X, "ndim"):
+        return bool(X.ndim == 2)
+    return isinstance(X, list | tuple) and len(X) > 0 and (isinstance(X[0], list | tuple) or np.ndim(X[0]) == 1)
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise CrowdshotError(f"device: {device!r} is not to be had here ({str(error).splitlines()[0]})") from None
+
+
+def _votes(ann: Annotations) -> Tensor:
+    """What `mixture.fit` takes for labels: a dense matrix, or a sparse one where that would be too large."""
+    if ann.n_items * ann.n_annotators * ann.n_classes <= MOST_DENSE:
+        return ann.to_tensor()
+    item, annotator, label = (torch.from_numpy(x) for x in (ann.item, ann.annotator, ann.label))
+    return mixture.sparse_votes(item, annotator, label, (ann.n_items, ann.n_annotators, ann.n_classes))
+
+
+def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
+    """For each annotator the likeliest mistake, "true → said (expected number of times)"; "" if there is hardly any."""
+    R, K = ann.n_annotators, ann.n_classes
+    said = np.zeros((R * K, K))  # [annotator and what they said, true]
+    np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
+    wrong = said.reshape(R, K, K) * (1 - np.eye(K))
+    worst = wrong.reshape(R, -1).argmax(1)
+    times = wrong.reshape(R, -1).max(1)
+    return [
+        f"{ann.classes[cell % K]} → {ann.classes[cell // K]} ({n:.1f}×)" if n >= 0.5 else ""
+        for cell, n in zip(worst, times, strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""Which row of X each label speaks of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePath, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.annotations import Annotations
+from crowdshot.errors import CrowdshotError
+from crowdshot.ids import Ids, Positions, as_index, first, positions, show
+
+
+def names_of(X: Any) -> list[Any] | None:
+    """What X itself calls its items: a DataFrame's index, or file paths; None for arrays."""
+    if isinstance(X, pd.DataFrame):
+        return list(X.index)
+    if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
+        return [PurePath(x) for x in X]
+    return None
+
+
+def annotations_of(
+    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None
+) -> Annotations:
+    """Labels in any form, as annotations whose items are the rows of X in X's order.
+
+    A matrix goes row by row. In a table, a dict of dicts or `Annotations` an item is an id: one of ``items``, the
+    name of a file where these are paths, or a position in X where there are none.
+    """
+    names = None if items is None else list(items)
+    if names is not None and len(names) != n_items:
+        raise CrowdshotError(f"items: found {len(names)} ids, expected {n_items}, one for each row of X")
+    if isinstance(labels, pd.DataFrame):
+        labels = Annotations.from_frame(labels, classes=classes)
+    elif isinstance(labels, dict):
+        labels = Annotations.from_dict(labels, classes=classes)
+    if not isinstance(labels, Annotations):
+        n_rows = len(labels) if hasattr(labels, "__len__") else None
+        if n_rows != n_items:
+            raise CrowdshotError(f"labels: found {n_rows or type(labels).__name__} rows, expected {n_items} as in X")
+        plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
+        return Annotations.from_matrix(labels, items=plain, classes=classes)
+    if names is not None and all(isinstance(name, PurePath) for name in names):
+        row = match_files(labels.items, names)
+        ids = np.array([name.as_posix() for name in names], dtype=object)
+        ids[row[row >= 0]] = labels.items[row >= 0]  # what the labels call a file is its id from here on
+    else:
+        ids = np.asarray(as_index(range(n_items) if names is None else names))
+        row = positions(ids, labels.items)
+    if (row < 0).any():
+        stranger, some = show(labels.items[first(row < 0)]), ", ".join(show(i) for i in ids[:3])
+        raise CrowdshotError(
+            f"labels: item {stranger} is not among the {n_items} items of X ({some}, ...); items= can name them"
+        )
+    return replace(labels, item=row[labels.item], items=ids)
+
+
+def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
+    """The file that each id means, -1 where there is none.
+
+    Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
+    the name without its suffix, on both sides (label tools put folders and addresses before a file's name). A bare
+    name that several files share means none of them.
+    """
+    by_path: dict[str, int] = {}
+    for index, file in enumerate(files):
+        parts = file.parts
+        for start in range(len(parts)):
+            _claim(by_path, "/".join(parts[start:]), index)
+        _claim(by_path, f"stem:{file.stem}", index)
+    for index, file in enumerate(files):
+        by_path[file.as_posix()] = index
+    found = np.full(len(ids), -1, dtype=np.int64)
+    for position, name in enumerate(ids):
+        path = PurePosixPath(str(name).replace("\\", "/"))
+        for key in (path.as_posix(), path.name, f"stem:{path.stem}", f"stem:{path.name}"):
+            if by_path.get(key, -1) >= 0:
+                found[position] = by_path[key]
+                break
+    return found
+
+
+def _claim(table: dict[str, int], key: str, index: int) -> None:
+    """A name that two files share belongs to neither."""
+    table[key] = index if table.get(key, index) == index else -1

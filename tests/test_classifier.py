@@ -1,0 +1,238 @@
+"""CrowdClassifier as its users meet it: conventions, forms of input, tables, saving."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from crowdshot import Annotations, CrowdClassifier, mixture, simulate
+from crowdshot.encoders import Encoder, build_encoder, save_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.images import ImageInput
+from crowdshot.priors import Diagonal
+
+PAPER_CARD = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 3}
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    """Three clouds on a plane, five annotators (the last one guesses), strings for classes."""
+    random = np.random.default_rng(0)
+    truth = np.repeat(np.arange(3), 8)
+    X = np.array([[0, 0], [4, 0], [0, 4]])[truth] + random.normal(0, 0.7, (24, 2))
+    confusion = torch.eye(3).expand(5, 3, 3) * 0.85 + 0.05
+    confusion[-1] = 1 / 3
+    labels = simulate.draw_labels(torch.tensor(truth), confusion, None, torch.Generator().manual_seed(0)).numpy()
+    names = np.array(["fox", "hen", "owl"])
+    return X, names[labels], names[truth]
+
+
+@pytest.fixture(scope="module")
+def small_encoder():
+    torch.manual_seed(0)
+    return build_encoder("conv4", {"width": 8}, ImageInput((28, 28), ink=True), {"priors": PAPER_CARD})
+
+
+def test_consensus_classifier_and_annotators(clouds):
+    X, labels, truth = clouds
+    clf = CrowdClassifier("identity").fit(X, labels)
+    assert clf.classes_.tolist() == ["fox", "hen", "owl"]
+    assert (clf.consensus_["label"] == truth).all()
+    assert clf.predict([[0.1, 0.1], [4.2, 0.3], [-0.4, 3.8]]).tolist() == ["fox", "hen", "owl"]
+    assert clf.score(X, truth) == 1.0
+    np.testing.assert_allclose(clf.predict_proba(X).sum(1), 1)
+    assert clf.confusion_.shape == (5, 3, 3)
+    np.testing.assert_allclose(clf.confusion_.sum(-1), 1, rtol=1e-6)
+
+    assert list(clf.consensus_) == ["item", "label", "confidence", "n_labels", "agreement"]
+    share = (labels == truth[:, None]).mean(1)
+    np.testing.assert_allclose(clf.consensus_["agreement"], share)
+    assert (clf.consensus_["n_labels"] == 5).all()
+
+    table = clf.annotators_
+    assert list(table) == ["annotator", "n_labels", "accuracy", "low", "high", "most_confused"]
+    assert table["accuracy"].idxmin() == 4
+    np.testing.assert_allclose(table["accuracy"], ((labels == truth[:, None]).sum(0) + 0.5) / 25, atol=0.02)
+    assert ((table["low"] < table["accuracy"]) & (table["accuracy"] < table["high"])).all()
+
+
+def test_intervals_by_hand():
+    """Four certain labels, three of them right: Beta(3.5, 1.5), its mean 0.7 and 5 % and 95 % points."""
+    from scipy.stats import beta
+
+    X = np.array([[0.0], [0.0], [9.0], [9.0]])
+    sure = [[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
+    row = CrowdClassifier("identity", scale=100.0).fit(X, sure).annotators_.iloc[3]
+    assert row["accuracy"] == pytest.approx(0.7, abs=1e-3)
+    assert row["low"] == pytest.approx(beta(3.5, 1.5).ppf(0.05), abs=5e-3)
+    assert row["high"] == pytest.approx(beta(3.5, 1.5).ppf(0.95), abs=5e-3)
+    assert row["most_confused"] == "0 → 1 (1.0×)"
+
+
+def test_intervals_hold_the_truth_nine_times_in_ten():
+    """Sixty crowds of five on digits; binomial error of the share is about 0.02."""
+    digits = load_digits()
+    random, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    inside = []
+    for trial in range(60):
+        order = random.permutation(len(digits.target))
+        chosen = np.concatenate([order[digits.target[order] == k][:6] for k in range(10)])
+        crowd = simulate.draw_annotators(5, 10, simulate.PAPER_SOURCE, (), generator)
+        labels = simulate.draw_labels(torch.tensor(digits.target[chosen]), crowd.confusion, None, generator)
+        table = CrowdClassifier("identity", random_state=trial).fit(digits.data[chosen], labels.numpy()).annotators_
+        true = crowd.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
+        inside += list((table["low"] <= true) & (true <= table["high"]))
+    assert 0.83 <= np.mean(inside) <= 0.97
+
+
+def test_every_form_of_labels_says_the_same(clouds):
+    X, labels, _ = clouds
+    long = pd.DataFrame(
+        [(f"i{n}", f"r{r}", labels[n, r]) for n in range(24) for r in range(5)], columns=["task", "worker", "label"]
+    ).sample(frac=1, random_state=0)
+    ids = [f"i{n}" for n in range(24)]
+    nested = {f"i{n}": {f"r{r}": labels[n, r] for r in range(5)} for n in range(24)}
+    expected = CrowdClassifier("identity").fit(X, labels)
+    for form in (long, Annotations.from_frame(long), nested):
+        clf = CrowdClassifier("identity").fit(X, form, items=ids)
+        assert (clf.predict(X) == expected.predict(X)).all()
+        assert clf.consensus_.iloc[:, 1].tolist() == expected.consensus_["label"].tolist()
+    by_index = CrowdClassifier("identity").fit(pd.DataFrame(X, index=ids), long)
+    assert list(by_index.consensus_)[:2] == ["task", "label"]
+    assert by_index.annotators_.columns[0] == "worker"
+
+
+def test_items_without_a_label_are_predicted_and_do_no_harm(clouds):
+    X, labels, _ = clouds
+    more = np.vstack([X, [[4.1, 0.2], [0.1, 4.4]]])
+    padded = np.vstack([labels.astype(object), np.full((2, 5), None)])
+    table = CrowdClassifier("identity", scale=8.0).fit(more, padded).consensus_
+    assert table["label"].tolist()[-2:] == ["hen", "owl"]
+    assert table["n_labels"].tolist()[-2:] == [0, 0]
+    assert table["agreement"].isna().tolist()[-2:] == [True, True]
+
+
+def test_scikit_learn_conventions(clouds):
+    X, labels, truth = clouds
+    clf = CrowdClassifier("identity", steps=4, c=(3.0, 0.5))
+    assert clone(clf).get_params() == clf.get_params()
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+    with pytest.raises(NotFittedError):
+        _ = clf.consensus_
+    assert clf.fit(X, labels) is clf
+    assert clf.n_features_in_ == 2
+    assert clf.priors_["c"] == Diagonal(3.0, 0.5)
+    pipeline = make_pipeline(StandardScaler(), CrowdClassifier("identity")).fit(X, labels)
+    assert pipeline.score(X, truth) == 1.0
+    scores = [clone(clf).set_params(**p).fit(X, labels).score(X, truth) for p in ParameterGrid({"steps": [1, 5]})]
+    assert min(scores) > 0.9
+    with pytest.raises(CrowdshotError, match="X has 3 features, expected 2 as in fit"):
+        clf.predict(np.zeros((1, 3)))
+
+
+def test_settings_reach_the_model(clouds, small_encoder):
+    X, labels, _ = clouds
+    codes = np.searchsorted(["fox", "hen", "owl"], labels)
+    given = {"steps": 4, "tau": 0.3, "b": 2.0, "c": 0.7, "scale": 5.0, "covariance": "diagonal"}
+    clf = CrowdClassifier("identity", **given).fit(X, labels)
+    x = torch.tensor(X, dtype=torch.float32)
+    x = x - x.mean(0)
+    x = x / x.square().sum(-1).mean().sqrt()
+    direct = mixture.fit(x, torch.tensor(codes), 3, **given)
+    np.testing.assert_allclose(clf.fit_.responsibilities, direct.responsibilities, atol=1e-5)
+    # a trained encoder brings its own: three steps, the paper's constants, and no standardisation
+    images = np.random.default_rng(0).random((24, 28, 28))
+    trained = CrowdClassifier(small_encoder).fit(images, labels)
+    assert (trained.steps_, trained.scale_) == (3, 1.0)
+    direct = mixture.fit(small_encoder.embed(images), torch.tensor(codes), 3, steps=3)
+    np.testing.assert_allclose(trained.fit_.responsibilities, direct.responsibilities, atol=1e-5)
+
+
+def test_any_module_is_an_encoder_and_images_come_in_every_form(clouds, small_encoder, tmp_path):
+    _, labels, _ = clouds
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 7))
+    assert CrowdClassifier(module).fit(clouds[0], labels).fit_.means.shape == (3, 7)
+    arrays = np.random.default_rng(0).integers(0, 255, (24, 28, 28), dtype=np.uint8)
+    paths = [tmp_path / f"{n}.png" for n in range(24)]
+    pictures = [Image.fromarray(a) for a in arrays]
+    for picture, path in zip(pictures, paths, strict=True):
+        picture.save(path)
+    save_encoder(small_encoder, tmp_path / "small.safetensors")
+    expected = CrowdClassifier(small_encoder).fit(arrays, labels).predict_proba(arrays)
+    for form in (paths, [str(p) for p in paths], pictures):
+        clf = CrowdClassifier(tmp_path / "small.safetensors").fit(form, labels)
+        np.testing.assert_allclose(clf.predict_proba(form), expected, atol=1e-5)
+    table = pd.DataFrame([(f"{n}.png", r, labels[n, r]) for n in range(24) for r in range(5)])
+    table.columns = ["image", "annotator", "label"]
+    by_name = CrowdClassifier(small_encoder).fit(paths, table.sample(frac=1, random_state=1))
+    np.testing.assert_allclose(by_name.predict_proba(arrays), expected, atol=1e-5)
+
+
+def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
+    X, labels, _ = clouds
+    images = np.random.default_rng(0).random((24, 28, 28))
+    for encoder, items, covariance in (("identity", X, "full"), (small_encoder, images, "identity")):
+        clf = CrowdClassifier(encoder, covariance=covariance).fit(items, labels)
+        clf.save(tmp_path / "model.safetensors")
+        again = CrowdClassifier.load(tmp_path / "model.safetensors")
+        np.testing.assert_array_equal(again.predict_proba(items), clf.predict_proba(items))
+        pd.testing.assert_frame_equal(again.consensus_, clf.consensus_)
+        pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
+        refitted = again.fit(items, labels)
+        np.testing.assert_allclose(refitted.predict_proba(items), clf.predict_proba(items), atol=1e-6)
+    with pytest.raises(CrowdshotError, match=r"wraps a Linear cannot be saved"):
+        CrowdClassifier(torch.nn.Linear(2, 3)).fit(X, labels).save(tmp_path / "other.safetensors")
+    save_encoder(small_encoder, tmp_path / "encoder.safetensors")
+    with pytest.raises(CrowdshotError, match="holds an encoder, but a classifier was expected"):
+        CrowdClassifier.load(tmp_path / "encoder.safetensors")
+
+
+def test_a_large_sparse_crowd_gives_what_the_dense_path_gives(clouds, monkeypatch):
+    X, labels, _ = clouds
+    dense = CrowdClassifier("identity").fit(X, labels)
+    monkeypatch.setattr("crowdshot.classifier.MOST_DENSE", 0)
+    sparse = CrowdClassifier("identity").fit(X, labels)
+    np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(sparse.confusion_, dense.confusion_, atol=1e-5)
+
+
+def test_repeats_with_the_seed(clouds):
+    X, labels, _ = clouds
+    one, two = (CrowdClassifier("identity", random_state=3).fit(X, labels).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("settings", "X", "labels", "message"),
+    [
+        ({"encoder": "nonesuch"}, np.zeros((2, 2)), [[0], [1]], "encoder is 'nonesuch', but must be a file or one of"),
+        ({"encoder": "identity"}, np.zeros((2, 2)), [["a"], ["a"]], "labels: all are 'a'; expected two classes"),
+        ({"encoder": "identity"}, np.zeros((3, 2)), [[0], [1]], "labels: found 2 rows, expected 3"),
+        (
+            {"encoder": "identity", "device": "abacus"},
+            np.zeros((2, 2)),
+            [[0], [1]],
+            "device: 'abacus' is not to be had",
+        ),
+        ({"encoder": "identity"}, np.full((2, 2), np.nan), [[0], [1]], "X has NaN"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(settings, X, labels, message):
+    with pytest.raises(CrowdshotError) as error:
+        CrowdClassifier(**settings).fit(X, labels)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_wrapping_keeps_what_is_given(small_encoder):
+    assert isinstance(Encoder.wrap(torch.nn.Identity()), Encoder)
+    assert small_encoder.n_features_out == 8

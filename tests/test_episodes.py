@@ -1,0 +1,148 @@
+"""Episodes hold what they promise: distinct classes, distinct examples, right truths, no padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdshot.episodes import ClassPool, sample
+from crowdshot.errors import CrowdshotError
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def numbered_pool(counts, shape=(2,)):
+    """Every example is its own number, class * 100 + place, in every element; padding is -1."""
+    room = max(counts)
+    examples = torch.full((len(counts), room), -1.0)
+    for c, count in enumerate(counts):
+        examples[c, :count] = c * 100 + torch.arange(count)
+    examples = examples.view(len(counts), room, *(1 for _ in shape)).expand(len(counts), room, *shape)
+    return ClassPool(examples.contiguous(), torch.tensor(counts), tuple(f"class {c}" for c in range(len(counts))))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    counts=st.lists(st.integers(4, 9), min_size=3, max_size=6),
+    ways=st.integers(1, 3),
+    shots=st.integers(1, 2),
+    queries=st.integers(0, 2),
+    n_episodes=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_an_episode_is_consistent(counts, ways, shots, queries, n_episodes, seed):
+    pool = numbered_pool(counts, shape=(2, 3))
+    episodes = sample(pool, n_episodes, ways, shots, queries, seeded(seed))
+    assert episodes.support.shape == (n_episodes, ways * shots, 2, 3)
+    assert episodes.query.shape == (n_episodes, ways * queries, 2, 3)
+    assert episodes.support_truth.shape == (n_episodes, ways * shots)
+    assert episodes.query_truth.shape == (n_episodes, ways * queries)
+    assert episodes.support_truth.dtype == torch.int64
+    for b in range(n_episodes):
+        numbers = torch.cat([episodes.support[b, :, 0, 0], episodes.query[b, :, 0, 0]]).long()
+        truth = torch.cat([episodes.support_truth[b], episodes.query_truth[b]])
+        assert (numbers >= 0).all(), "padding was drawn"
+        assert len(numbers.unique()) == len(numbers), "an example was drawn twice"
+        assert len(episodes.classes[b].unique()) == ways, "a class was drawn twice"
+        assert (episodes.classes[b][truth] == numbers // 100).all(), "a truth names another class"
+        assert torch.bincount(episodes.support_truth[b], minlength=ways).tolist() == [shots] * ways
+
+
+def test_classes_and_examples_are_drawn_uniformly():
+    pool = numbered_pool([3, 6, 4, 5])
+    episodes = sample(pool, 8000, 2, 1, 1, seeded())
+    classes = torch.bincount(episodes.classes.flatten(), minlength=4) / 8000
+    assert (classes - 0.5).abs().max() < 0.03  # s.d. 0.0056
+    first = torch.bincount(episodes.classes[:, 0], minlength=4) / 8000
+    assert (first - 0.25).abs().max() < 0.025  # nor does a class prefer a place: s.d. 0.0048
+    for drawn in (episodes.support, episodes.query):
+        numbers = torch.bincount(drawn[..., 0].long().flatten(), minlength=400).view(4, 100)
+        for c, count in enumerate([3, 6, 4, 5]):
+            share = numbers[c, :count] / numbers[c].sum()
+            assert (share - 1 / count).abs().max() < 0.04  # about 4,000 draws a class, s.d. at most 0.0075
+
+
+def test_the_whole_pool_is_reachable():
+    pool = numbered_pool([4, 4])
+    episodes = sample(pool, 1, 2, 3, 1, seeded())
+    drawn = torch.cat([episodes.support[0, :, 0], episodes.query[0, :, 0]])
+    assert sorted(drawn.tolist()) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def test_the_seed_decides():
+    pool = numbered_pool([9] * 8)
+    a, b, c = (sample(pool, 5, 3, 2, 2, seeded(seed)) for seed in (1, 1, 2))
+    assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    assert not torch.equal(a.support, c.support)
+
+
+def test_type_is_the_pools():
+    pool = ClassPool(torch.zeros(3, 4, 5, dtype=torch.uint8), torch.full((3,), 4), ("a", "b", "c"))
+    assert sample(pool, 2, 2, 1, 1).support.dtype == torch.uint8
+
+
+def test_split_is_disjoint_and_reproducible():
+    pool = numbered_pool(list(range(3, 13)))
+    parts = pool.split([5, 3], seed=0)
+    assert [len(part.names) for part in parts] == [5, 3]
+    names = [name for part in parts for name in part.names]
+    assert len(set(names)) == 8
+    for part in parts:
+        for c, name in enumerate(part.names):
+            old = pool.names.index(name)
+            assert torch.equal(part.examples[c], pool.examples[old])
+            assert part.counts[c] == pool.counts[old]
+        assert part.smallest == part.counts.min()
+    assert [part.names for part in pool.split([5, 3], seed=0)] == [part.names for part in parts]
+    assert pool.split([5, 3], seed=1)[0].names != parts[0].names
+
+
+def test_from_lists_pads():
+    pool = ClassPool.from_lists({"b": np.ones((2, 3), np.uint8), "a": [np.full(3, 7, np.uint8)]})
+    assert pool.names == ("b", "a")
+    assert pool.counts.tolist() == [2, 1]
+    assert pool.smallest == 1
+    assert pool.examples.dtype == torch.uint8
+    assert pool.examples.tolist() == [[[1] * 3] * 2, [[7] * 3, [0] * 3]]
+
+
+def test_from_arrays_groups_by_label():
+    pool = ClassPool.from_arrays(np.arange(10.0).reshape(5, 2), ["cat", "ant", "cat", "cat", "ant"])
+    assert pool.names == ("ant", "cat")
+    assert pool.counts.tolist() == [2, 3]
+    assert pool.examples[0, :2].tolist() == [[2, 3], [8, 9]]
+    assert pool.examples[1].tolist() == [[0, 1], [4, 5], [6, 7]]
+
+
+def test_moving_a_pool_keeps_everything():
+    pool = numbered_pool([4, 5]).to("cpu")
+    assert pool.smallest == 4
+    assert pool.names == ("class 0", "class 1")
+    assert torch.equal(pool.examples, numbered_pool([4, 5]).examples)
+
+
+def test_bad_arguments_say_what_is_wrong():
+    pool = numbered_pool([4, 6, 8])
+    with pytest.raises(CrowdshotError, match="4 ways need at least 4 classes, but the pool has 3"):
+        sample(pool, 1, 4, 1, 1)
+    with pytest.raises(CrowdshotError, match=r"need 5 examples of every class.*smallest class has 4"):
+        sample(pool, 1, 2, 3, 2)
+    with pytest.raises(CrowdshotError, match="at least 1 and queries at least 0, got 1, 2, 0 and 1"):
+        sample(pool, 1, 2, 0, 1)
+    with pytest.raises(CrowdshotError, match=r"at most the pool's 3 classes, got \[2, 2\]"):
+        pool.split([2, 2], seed=0)
+    with pytest.raises(CrowdshotError, match="3 names need examples"):
+        ClassPool(pool.examples[:2], pool.counts, pool.names)
+    with pytest.raises(CrowdshotError, match="between 1 and the 8 examples a class has room for, got 9"):
+        ClassPool(pool.examples, torch.tensor([4, 9, 1]), pool.names)
+    with pytest.raises(CrowdshotError, match="class 'b' has no examples"):
+        ClassPool.from_lists({"a": np.zeros((1, 2)), "b": np.zeros((0, 2))})
+    with pytest.raises(CrowdshotError, match=r"class 'b' has examples of shape \(3,\).*class 'a' has \(2,\)"):
+        ClassPool.from_lists({"a": np.zeros((1, 2)), "b": np.zeros((1, 3))})
+    with pytest.raises(CrowdshotError, match=r"a class for each of the 3 examples, got shape \(2,\)"):
+        ClassPool.from_arrays(np.zeros((3, 2)), ["a", "b"])
+    with pytest.raises(CrowdshotError, match="at least one class"):
+        ClassPool.from_lists({})
