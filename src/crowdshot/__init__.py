@@ -13,11 +13,16 @@
 - `load_encoder`, `save_encoder`, `Encoder`   networks that embed items
 """
 
-from crowdshot import aggregate, mixture, priors, simulate
-from crowdshot.annotations import Annotations
-from crowdshot.classifier import CrowdClassifier
-from crowdshot.encoders import Encoder, load_encoder, save_encoder
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from crowdshot.errors import CrowdshotError
+
+if TYPE_CHECKING:
+    from crowdshot import aggregate, mixture, priors, simulate
+    from crowdshot.annotations import Annotations
+    from crowdshot.classifier import CrowdClassifier
+    from crowdshot.encoders import Encoder, load_encoder, save_encoder
 
 __version__ = "0.1.0"
 
@@ -33,3 +38,18 @@ __all__ = [
     "save_encoder",
     "simulate",
 ]
+
+_HOME = {"Annotations": "annotations", "CrowdClassifier": "classifier"}
+_HOME |= dict.fromkeys(("Encoder", "load_encoder", "save_encoder"), "encoders")
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when first used, so that `crowdshot --help` need not wait for torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'crowdshot' has no attribute {name!r}")
+    module = importlib.import_module(f"crowdshot.{_HOME.get(name, name)}")
+    return getattr(module, name) if name in _HOME else module
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -79,7 +79,7 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
     found = np.full(len(ids), -1, dtype=np.int64)
     for position, name in enumerate(ids):
         path = PurePosixPath(str(name).replace("\\", "/"))
-        for key in (path.as_posix(), path.name, f"stem:{path.stem}", f"stem:{path.name}"):
+        for key in (path.as_posix(), path.name, f"stem:{path.name}", f"stem:{path.stem}"):
             if by_path.get(key, -1) >= 0:
                 found[position] = by_path[key]
                 break

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from crowdshot import covariance as spread
 from crowdshot.errors import CrowdshotError
-from crowdshot.priors import ConfusionPrior, Number, as_confusion_prior
+from crowdshot.priors import ConfusionPrior, Number, as_confusion_prior, as_number
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -92,7 +92,9 @@ def fit(
     scale: Number = 1.0,
     covariance: str = "identity",
     classes_in_use: Tensor | None = None,
+    most_steps: int | None = None,
     track: bool = True,
+    classifier_only: bool = False,
 ) -> Fit:
     """J times (M-step, E-step), from the soft vote: lines 7 to 11 of the paper's Algorithm 1.
 
@@ -100,11 +102,13 @@ def fit(
     the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
     tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
     support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
-    counts constants for all K). ``track=False`` leaves ``log_posterior`` empty and saves its cost.
+    counts constants for all K). ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
+    ``track=False`` leaves ``log_posterior`` empty and saves its cost; ``classifier_only`` also leaves out the last
+    E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
     """
     _check(embeddings, labels, n_classes, covariance)
     dtype, device = embeddings.dtype, embeddings.device
-    tau, b, scale = (torch.as_tensor(x, dtype=dtype, device=device) for x in (tau, b, scale))
+    tau, b, scale = (as_number(x, embeddings) for x in (tau, b, scale))
     prior = as_confusion_prior(c)
     votes = labels if labels.is_sparse else dense_votes(labels, n_classes, dtype)
     present = _present(classes_in_use, n_classes, device)
@@ -116,13 +120,16 @@ def fit(
 
     parameters: Parameters | None = None
     history: list[Tensor] = []
-    n_steps = int(steps.max()) if isinstance(steps, Tensor) else steps
+    n_steps = most_steps if most_steps is not None else int(steps.max()) if isinstance(steps, Tensor) else steps
     if n_steps < 1:
         raise CrowdshotError(f"steps: found {n_steps}, expected 1 or more")
     for step in range(n_steps):
         new = _m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
-        new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance)
-        if track:
+        if classifier_only and step == n_steps - 1:
+            new_responsibilities, log_evidence = responsibilities, weight[..., 0]
+        else:
+            new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance)
+        if track and not classifier_only:
             log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
             objective = log_likelihood + _log_prior(new, origin, tau, b, scale, covariance)
             history.append(objective)
@@ -130,7 +137,7 @@ def fit(
             going = steps.to(embeddings.device) > step
             new = _hold(going, new, parameters)
             new_responsibilities = torch.where(going[..., None, None], new_responsibilities, responsibilities)
-            if track:
+            if history:
                 history[-1] = torch.where(going, history[-1], history[-2])
         parameters, responsibilities = new, new_responsibilities
     assert parameters is not None
@@ -139,7 +146,7 @@ def fit(
         class_probs=parameters.class_probs,
         confusion=parameters.confusion,
         responsibilities=responsibilities,
-        log_posterior=torch.stack(history, -1) if track else embeddings.new_empty((*embeddings.shape[:-2], 0)),
+        log_posterior=torch.stack(history, -1) if history else embeddings.new_empty((*embeddings.shape[:-2], 0)),
         covariance=parameters.covariance,
         covariance_kind=covariance,
         scale=scale,
@@ -258,7 +265,7 @@ def _log_gaussian(u: Tensor, means: Tensor, covariance: Tensor | None, kind: str
     D = u.shape[-1]
     u, means = spread.whiten(u, covariance, kind), spread.whiten(means, covariance, kind)
     differs = u @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]
-    log_det = torch.as_tensor(spread.log_det_precision(covariance, kind, D), dtype=u.dtype, device=u.device)
+    log_det = as_number(spread.log_det_precision(covariance, kind, D), u)
     return differs, 0.5 * (log_det[..., None] - D * LOG_2PI - u.square().sum(-1))
 
 

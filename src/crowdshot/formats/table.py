@@ -1,0 +1,115 @@
+"""Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
+
+CSV with any separator, JSON lines or Parquet. Ids and labels are text as it was written, so "007" and "7" differ; a
+blank cell is a missing label, and so are NaN and -1 in a wide table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.annotations import Annotations
+from crowdshot.columns import Columns, GivenColumns, find_columns
+from crowdshot.errors import CrowdshotError
+from crowdshot.formats.labels import Format, LabelFile, Labels
+from crowdshot.ids import Ids, first, listing
+from crowdshot.tables import Table, one_each
+
+MISSING = ("", "nan", "-1")  # in a wide table, lower case
+
+
+def read_long(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    table = file.table
+    names = find_columns(table.header, columns, table.name)
+    if len(table.frame) == 0:
+        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
+    place = [table.header.index(name) for name in names]
+    item, annotator, label = (table.text(column) for column in place)
+    for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
+        nameless = (ids == "") & (label != "")
+        if nameless.any():
+            where = table.place(first(nameless), column)
+            raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
+    frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
+    annotations = Annotations.from_frame(frame, names, source=table.name)
+    blank = int((label == "").sum())
+    return Labels(annotations, {"rows without a label": blank} if blank else {})
+
+
+def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    table = file.table
+    at = _item_column(table, columns)
+    if at is None:
+        found = listing(table.header)
+        raise CrowdshotError(
+            f"{table.name} has no column for the item: found {found}; name it with columns={{'item': …}}."
+        )
+    header = table.header
+    others = [column for column in range(len(header)) if column != at]
+    annotators = [header[column] for column in others]
+    odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
+    if odd is not None:
+        found = f"more than one column {odd!r}" if odd else "a column without a name"
+        raise CrowdshotError(f"{table.name} has {found}, expected a column for each annotator.")
+    items = one_each(table, at)
+    if len(items) == 0:
+        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
+    frame = pd.DataFrame(
+        {
+            "item": np.tile(items, len(others)),
+            "annotator": np.repeat(np.array(annotators, dtype=object), len(items)),
+            "label": np.concatenate([_said(table, column) for column in others]),
+        }
+    )
+    annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
+    return Labels(replace(annotations, columns=Columns(item=header[at] or "item")))
+
+
+def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
+    """It names its items but neither annotators nor labels, and columns have labels in common."""
+    table = file.table
+    at = _item_column(table, columns)
+    if at is None or any(_named(role, table.header) for role in ("annotator", "label")):
+        return False
+    seen: set[str] = set()
+    for column in set(range(len(table.header))) - {at}:
+        distinct = set(_said(table, column)) - {""}
+        if not seen.isdisjoint(distinct):
+            return True
+        seen |= distinct
+    return False
+
+
+def _item_column(table: Table, columns: GivenColumns) -> int | None:
+    """Its position, by the name given, by its usual names, or the first if that has no name (an index, to pandas)."""
+    if columns is not None and not (isinstance(columns, Mapping) and set(columns) == {"item"}):
+        return None
+    name = columns["item"] if isinstance(columns, Mapping) else _named("item", table.header)
+    if name is None and table.header[:1] == [""]:
+        return 0
+    return table.header.index(name) if table.header.count(name) == 1 else None  # type: ignore[arg-type]
+
+
+def _named(role: str, header: list[str]) -> str | None:
+    """The column that is called like an item, an annotator or a label."""
+    others = {other: f"\0{other}" for other in Columns._fields if other != role}
+    try:
+        return str(getattr(find_columns([*header, *others.values()], others), role))
+    except CrowdshotError:
+        return None
+
+
+def _said(table: Table, column: int) -> Ids:
+    """What an annotator's column says, "" where it says nothing."""
+    code, words = pd.factorize(table.text(column))
+    known: Ids = np.array(["" if word.lower() in MISSING else word for word in words], dtype=object)
+    said: Ids = known[code]
+    return said
+
+
+WIDE = Format(recognises=is_wide, read=read_wide)
+LONG = Format(recognises=lambda file, columns: True, read=read_long)

@@ -1,0 +1,272 @@
+"""What the commands do, from files to files; each job returns what there is to say about it, as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from crowdshot import aggregate as aggregation
+from crowdshot import simulate as simulation
+from crowdshot.aggregate import Consensus
+from crowdshot.annotations import Annotations
+from crowdshot.classifier import CrowdClassifier
+from crowdshot.encoders import load_encoder, shipped_encoders
+from crowdshot.errors import CrowdshotError
+from crowdshot.formats import read_labels
+from crowdshot.ids import positions
+from crowdshot.inputs import check_kind, check_width, find_readable, match, open_items
+from crowdshot.progress import progress
+from crowdshot.results import (
+    SETTLED,
+    check_columns,
+    check_file,
+    check_folder,
+    csv_writers,
+    prediction_table,
+    records,
+    with_probabilities,
+    write_file,
+    write_folder,
+    write_results,
+)
+from crowdshot.tables import one_each, read_table
+
+Report = dict[str, Any]
+
+ENCODERS = {"images": "glyphs", "features": "identity"}  # where none is named
+AT_ONCE = 20_000_000  # cells of simulated labels
+
+
+def adapt(
+    labels: Path,
+    images: Path | None,
+    features: Path | None,
+    out: Path,
+    encoder: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format_name: str | None = None,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+) -> Report:
+    """Labels and items -> consensus, annotators, confusion matrices and a classifier, in a folder."""
+    check_folder(out, overwrite)
+    items = open_items(images, features)
+    network = load_encoder(encoder or ENCODERS[items.kind])
+    check_kind(network, items, f"encoder {encoder or ENCODERS[items.kind]}")
+    read = read_labels(labels, columns, format_name)
+    check_columns(read.annotations.columns, str(labels))
+    annotations, unmatched = match(read.annotations, items, skip_bad)
+    with progress("checking images") as tick:
+        kept, unreadable = find_readable(items, skip_bad, tick)
+    if unreadable:
+        items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
+    if annotations.n_labels == 0:
+        raise CrowdshotError(f"{labels}: no label is left, because none of the images it speaks of can be read.")
+
+    clf = CrowdClassifier(network)
+    with progress("embedding") as tick:
+        embeddings = clf.embed(items.X, progress=tick)
+    with progress("fitting"):
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items)
+    with progress("writing"):
+        files = write_results(clf, out, overwrite)
+
+    consensus = clf.consensus_
+    labelled = consensus["n_labels"] > 0
+    settled = consensus["confidence"] >= SETTLED
+    return {
+        **_counts(annotations),
+        "items": int(labelled.sum()),
+        "settled": int((settled & labelled).sum()),
+        "settled_at": SETTLED,
+        "predicted": int((~labelled).sum()),
+        "predicted_settled": int((settled & ~labelled).sum()),
+        "annotator_column": annotations.columns.annotator,
+        "annotator_table": records(clf.annotators_),
+        "left_out": {
+            **read.left_out,
+            f"labelled items without {'an image' if images else 'features'}": unmatched,
+            "unreadable images": [image.name for image in unreadable],
+        },
+        "files": [str(file) for file in files],
+    }
+
+
+def predict(
+    model: Path, images: Path | None, features: Path | None, out: Path | None = None, skip_bad: bool = False
+) -> tuple[Report, pd.DataFrame]:
+    """A fitted model and new items -> a table with item, label, confidence and each class's probability."""
+    if out is not None:
+        check_file(out, model, features)
+    clf = CrowdClassifier.load(model)
+    items = open_items(images, features)
+    check_kind(clf.encoder_, items, f"{model}")
+    check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
+    with progress("checking images") as tick:
+        kept, unreadable = find_readable(items, skip_bad, tick)
+    items = items.take(kept)
+    with progress("embedding") as tick:
+        probabilities = np.exp(clf.predict_log_proba(items.X, progress=tick))
+    names = clf.annotations_.columns
+    table = prediction_table(items.ids, clf, probabilities, names.item, names.label)
+    if out is not None:
+        write_file(out, table)
+    report = {
+        "items": len(items),
+        "classes": clf.classes_.tolist(),
+        "settled": int((table["confidence"] >= SETTLED).sum()),
+        "settled_at": SETTLED,
+        "left_out": {"unreadable images": [image.name for image in unreadable]},
+        "files": [] if out is None else [str(out)],
+    }
+    return report, table
+
+
+def _vote(ann: Annotations, steps: int, gold: dict[str, str] | None) -> Consensus:
+    if gold is not None:
+        raise CrowdshotError("a vote cannot use gold labels, expected --method dawid-skene or one-coin with --gold.")
+    return aggregation.majority_vote(ann)
+
+
+# One number an annotator is what a few labels can support, and the paper's b = 100 keeps classes from dying out.
+# Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
+METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus]] = {
+    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, b=100.0, c=1.0, gold=gold),
+    "dawid-skene": lambda ann, steps, gold: aggregation.dawid_skene(ann, steps, gold=gold),
+    "majority": _vote,
+    "soft": _vote,
+}
+
+
+def aggregate(
+    labels: Path,
+    method: str = "one-coin",
+    steps: int = 100,
+    gold: Path | None = None,
+    out: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    format_name: str | None = None,
+) -> tuple[Report, pd.DataFrame]:
+    """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
+
+    All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
+    """
+    if out is not None:
+        check_file(out, labels, gold)
+    read = read_labels(labels, columns, format_name)
+    ann = read.annotations
+    check_columns(ann.columns, str(labels))
+    known, unknown = (None, 0) if gold is None else _read_gold(gold, ann)
+    with progress("aggregating"):
+        consensus = METHODS[method](ann, steps, known)
+    table = consensus.to_frame(ann)
+    if method != "majority":
+        table = with_probabilities(table, ann.classes, consensus.probabilities)
+    if out is not None:
+        with progress("writing"):
+            write_file(out, table)
+    report = {
+        "method": method,
+        **_counts(ann),
+        "settled": int((table["confidence"] >= SETTLED).sum()),
+        "settled_at": SETTLED,
+        "gold": len(known or ()),
+        "left_out": {**read.left_out, "gold labels of other items": unknown},
+        "files": [] if out is None else [str(out)],
+    }
+    return report, table
+
+
+def _read_gold(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
+    """{item: label} of the items that someone labelled, and how many others there are.
+
+    The columns are those of the labels' table, else the first is the item and the second its label.
+    """
+    table = read_table(path)
+    header = table.header
+    if len(header) < 2:
+        raise CrowdshotError(f"{path} has {len(header)} column, expected the item and its true label.")
+    item = header.index(ann.columns.item) if ann.columns.item in header else 0
+    label = header.index(ann.columns.label) if ann.columns.label in header else 1
+    if item == label:
+        raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
+    ids, truth = one_each(table, item), table.text(label)
+    known = (positions(ann.items, ids) >= 0) & (truth != "")
+    strange = known & (positions(ann.classes, truth) < 0)
+    if strange.any():
+        row = int(np.argmax(strange))
+        raise CrowdshotError(
+            f"{table.place(row, label)} is {truth[row]!r}, which nobody answered: the classes are"
+            f" {', '.join(map(repr, ann.classes[:10].tolist()))}."
+        )
+    return dict(zip(ids[known], truth[known], strict=True)), int((~known).sum())
+
+
+def simulate(
+    out: Path,
+    n_items: int,
+    n_classes: int,
+    n_annotators: int,
+    mixture: Mapping[str, float],
+    labels_per_item: int | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> Report:
+    """A pretend crowd -> labels.csv, truth.csv and annotators.csv; classes are of (nearly) equal size."""
+    check_folder(out, overwrite)
+    generator = torch.Generator().manual_seed(seed)
+    crowd = simulation.draw_annotators(n_annotators, n_classes, mixture, generator=generator)
+    truth = (torch.arange(n_items) % n_classes)[torch.randperm(n_items, generator=generator)]
+    said = partial(
+        simulation.draw_labels, confusion=crowd.confusion, labels_per_item=labels_per_item, generator=generator
+    )
+    block = max(1, AT_ONCE // (n_annotators * n_classes))
+    triples: list[NDArray[np.int64]] = []
+    with progress("drawing labels") as tick:
+        for start in range(0, n_items, block):
+            triples.append(_triples(said(truth[start : start + block]).numpy(), start))
+            tick(start + len(truth[start : start + block]), n_items)
+    item, annotator, label = np.concatenate(triples, axis=1)
+    names = [
+        np.array([f"{word}-{i + 1:0{len(str(size))}d}" for i in range(size)], dtype=object)
+        for word, size in (("item", n_items), ("annotator", n_annotators), ("class", n_classes))
+    ]
+    kinds = [simulation.KINDS[kind] for kind in crowd.kind.tolist()]
+    accuracy = crowd.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
+    tables = {
+        "labels": pd.DataFrame({"item": names[0][item], "annotator": names[1][annotator], "label": names[2][label]}),
+        "truth": pd.DataFrame({"item": names[0], "truth": names[2][truth.numpy()]}),
+        "annotators": pd.DataFrame({"annotator": names[1], "kind": kinds, "accuracy": accuracy}),
+    }
+    files = write_folder(out, csv_writers(tables), overwrite)
+    counts = {"items": n_items, "annotators": n_annotators, "labels": len(label), "classes": names[2].tolist()}
+    return {**counts, "left_out": {}, "files": [str(file) for file in files]}
+
+
+def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
+    """(n, R) labels -> (3, L) items, annotators, labels."""
+    item, annotator = np.nonzero(labels >= 0)
+    return np.stack([item + first_item, annotator, labels[item, annotator]])
+
+
+def encoders() -> Report:
+    """The encoders that come with crowdshot, a line each."""
+    lines = {"identity": "feature vectors, as they are"}
+    for name in shipped_encoders():
+        encoder = load_encoder(name)
+        fed = encoder.input.describe() if encoder.input is not None else "anything"
+        trained_on = encoder.card.get("trained_on")
+        lines[name] = f"{fed}, trained on {trained_on}" if trained_on else fed
+    return lines
+
+
+def _counts(ann: Annotations) -> Report:
+    sizes = {"items": ann.n_items, "annotators": ann.n_annotators, "labels": ann.n_labels}
+    return {**sizes, "classes": ann.classes.tolist()}

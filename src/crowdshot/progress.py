@@ -1,0 +1,110 @@
+"""How far a long piece of work is, told on stderr; work that is done within two seconds says nothing.
+
+>>> with progress("embedding") as tick:
+...     for done in range(5000):
+...         tick(done + 1, 5000)
+
+A bar where stderr is a terminal and rich is installed; otherwise a line like "embedding 1200/5000" every few seconds,
+so that logs stay readable.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO
+
+PATIENCE = 2.0  # seconds before anything is shown
+EVERY = 5.0  # seconds between two lines
+
+Tick = Callable[[int, int], None]
+"""Called with (done, in all); calls are cheap, so make them as often as is convenient."""
+
+
+class _Display(Protocol):
+    def update(self, done: int, total: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
+    """Show the progress of the block; one that never ticks is named once, so that nobody thinks it hangs."""
+    target = sys.stderr if stream is None else stream
+    lock = threading.Lock()
+    began = time.monotonic()
+    state: tuple[int, int] = (0, 0)
+    display: _Display | None = None
+
+    def show() -> None:
+        nonlocal display
+        if display is None:
+            display = _display(what, target)
+        display.update(*state)
+
+    def tick(done: int, total: int) -> None:
+        nonlocal state
+        state = (done, total)
+        if time.monotonic() - began >= PATIENCE:
+            with lock:
+                show()
+
+    def wait() -> None:
+        if not over.wait(PATIENCE):
+            with lock:
+                if not over.is_set():
+                    show()
+
+    over = threading.Event()
+    watch = threading.Thread(target=wait, daemon=True)
+    watch.start()
+    try:
+        yield tick
+    finally:
+        over.set()
+        watch.join()
+        if display is not None:
+            display.close()
+
+
+def _display(what: str, stream: TextIO) -> _Display:
+    if stream.isatty():
+        try:
+            return _Bar(what, stream)
+        except ImportError:  # rich is a choice
+            pass
+    return _Lines(what, stream)
+
+
+class _Lines:
+    def __init__(self, what: str, stream: TextIO) -> None:
+        self.what, self.stream, self.next = what, stream, 0.0
+
+    def update(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self.next or 0 < total == done:
+            self.next = now + EVERY
+            print(f"{self.what} {done}/{total}" if total else f"{self.what} …", file=self.stream, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, what: str, stream: TextIO) -> None:
+        from rich import progress as bars
+        from rich.console import Console
+
+        columns: list[Any] = [bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn()]
+        self.bars = bars.Progress(*columns, bars.TimeRemainingColumn(), console=Console(file=stream), transient=True)
+        self.bars.start()
+        self.row = self.bars.add_task(what, total=None)
+
+    def update(self, done: int, total: int) -> None:
+        self.bars.update(self.row, completed=done, total=total or None)
+
+    def close(self) -> None:
+        self.bars.stop()

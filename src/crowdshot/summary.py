@@ -1,0 +1,105 @@
+"""What a job found, in words for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+MOST_ROWS = 15  # annotators shown; the file has all
+MOST_CLASSES = 10
+LONGEST = 30  # characters of a name in a table
+WHAT = {
+    "consensus.csv": "each item's label and how sure it is",
+    "annotators.csv": "how often each annotator is right",
+    "confusion.csv": "what each annotator says of which class",
+    "model.safetensors": "the classifier, for `crowdshot predict`",
+    "labels.csv": "who said what about which item",
+    "truth.csv": "what the items really are",
+}
+
+
+def tell(report: dict[str, Any]) -> str:
+    """Counts, how much is settled, the annotators, the files: whatever of it the report has."""
+    parts = [_counts(report)]
+    if "settled" in report:
+        parts.append(_settled(report))
+    if "annotator_table" in report:
+        parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"]) + "\n")
+    parts.append(_files(report["files"]))
+    return "\n".join(parts)
+
+
+def left_out(report: dict[str, Any]) -> list[str]:
+    """A line for each reason why something was not used."""
+    lines = []
+    for reason, what in report["left_out"].items():
+        names = what if isinstance(what, list) else []
+        number = len(names) if isinstance(what, list) else what
+        if number:
+            lines.append(f"left out: {number:,} {reason}" + (f" ({_some(names, 5)})" if names else ""))
+    return lines
+
+
+def _counts(report: dict[str, Any]) -> str:
+    sizes = [f"{report[k]:,} {k}" for k in ("items", "annotators", "labels") if k in report]
+    classes = report["classes"]
+    return f"{', '.join(sizes)}, {len(classes)} classes: {_some(classes, MOST_CLASSES)}"
+
+
+def _settled(report: dict[str, Any]) -> str:
+    sure = f"{100 * report['settled_at']:g} %"
+    lines = [f"{report['settled']:,} of {report['items']:,} items settled (probability {sure} or more)"]
+    if report.get("predicted"):
+        lines.append(
+            f"{report['predicted']:,} items that nobody labelled got a label from the classifier,"
+            f" {report['predicted_settled']:,} of them with probability {sure} or more"
+        )
+    return "\n".join(lines)
+
+
+def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
+    """The least accurate first, because these are the ones to talk to."""
+    worst = sorted(table, key=lambda row: row["accuracy"])[:MOST_ROWS]
+    rows = [
+        (
+            _short(row[column]),
+            f"{row['n_labels']:,}",
+            f"{row['accuracy']:.2f}",
+            f"{row['low']:.2f}–{row['high']:.2f}",
+            _short(row["most_confused"], 2 * LONGEST),
+        )
+        for row in worst
+    ]
+    head = (_short(column), "labels", "accuracy", "90 % interval", "confuses most (true → said)")
+    text = _columns([head, *rows])
+    more = len(table) - len(worst)
+    return text + (f"\n… and {more:,} more accurate ones" if more else "")
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
+    """Text in columns, the numbers in the middle to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _files(files: Iterable[str]) -> str:
+    rows = [(file, WHAT.get(file.replace("\\", "/").rsplit("/", 1)[-1], "")) for file in files]
+    return _columns(rows) if rows else ""
+
+
+def _some(names: Sequence[Any], most: int) -> str:
+    shown = ", ".join(_short(name) for name in names[:most])
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _short(name: Any, longest: int = LONGEST) -> str:
+    """One line without control characters, however long or odd the name."""
+    text = "".join(c if c.isprintable() else " " for c in str(name))
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,586 @@
+"""The command line, as a stranger uses it: what it writes, what it says, and that nothing half-written stays."""
+
+import csv
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import crowdshot
+from crowdshot import cli
+from crowdshot.encoders import build_encoder, save_encoder
+from crowdshot.images import ImageInput
+
+PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
+DIGITS = ("zero", "one", "two", "three")
+FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors"]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.app([str(argument) for argument in arguments], prog_name="crowdshot")
+        except SystemExit as stop:
+            code = stop.code
+        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 labelled and 8 unlabelled digits as images and as features; five annotators of whom one guesses."""
+    root = tmp_path_factory.mktemp("made")
+    (root / "photos" / "more").mkdir(parents=True)
+    X, y = load_digits(return_X_y=True)
+    X, y = X[y < 4][:48], y[y < 4][:48]
+    names = [f"more/{i:03d}.png" if i % 2 else f"{i:03d}.png" for i in range(48)]
+    for name, pixels in zip(names, X, strict=True):
+        Image.fromarray((pixels.reshape(8, 8) * 15).astype(np.uint8)).save(root / "photos" / name)
+    random = np.random.default_rng(0)
+    rows = [
+        (names[i], f"ann{who}", DIGITS[y[i] if random.random() < skill else random.integers(4)])
+        for i in range(40)
+        for who, skill in enumerate((0.95, 0.85, 0.8, 0.8, 0.0))
+    ]
+    pd.DataFrame(rows, columns=["image", "worker", "answer"]).to_csv(root / "labels.csv", index=False)
+    features = pd.DataFrame(X)
+    features.insert(0, "image", names)
+    features.to_csv(root / "features.csv", index=False)
+    pd.DataFrame({"image": names, "truth": [DIGITS[k] for k in y]}).to_csv(root / "truth.csv", index=False)
+    torch.manual_seed(0)
+    encoder = build_encoder("conv4", {"width": 4}, ImageInput((28, 28), ink=True), {"priors": PRIORS})
+    save_encoder(encoder, root / "tiny.safetensors")
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(made: Path) -> Path:
+    """`made` with a model from features and one from images."""
+    for out, given in (("by-features", "--features=features.csv"), ("by-images", "--images=photos")):
+        encoder = ["--encoder", str(made / "tiny.safetensors")] if "images" in given else []
+        option, _, name = given.partition("=")
+        with pytest.raises(SystemExit) as stop:
+            cli.app(
+                ["adapt", f"{made}/labels.csv", option, f"{made}/{name}", "--out", f"{made}/{out}", *encoder],
+                prog_name="crowdshot",
+            )
+        assert not stop.value.code
+    return made
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# ---- adapt ------------------------------------------------------------------------------------------------------
+
+
+def test_adapt_with_features(made: Path, tmp_path: Path, call) -> None:
+    said = call("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
+    assert (said.code, said.err) == (0, "")
+    assert everything(tmp_path) == ["out", *(f"out/{name}" for name in FILES)]
+    assert said.out.startswith("40 items, 5 annotators, 200 labels, 4 classes: one, three, two, zero\n")
+    assert "8 items that nobody labelled got a label from the classifier" in said.out
+    assert said.out.index("ann4") < said.out.index("ann0")  # the guesser comes first
+    assert str(tmp_path / "out" / "model.safetensors") in said.out
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv")
+    truth = pd.read_csv(made / "truth.csv")
+    assert list(consensus) == ["image", "answer", "confidence", "n_labels", "agreement"]
+    assert consensus["image"].tolist() == truth["image"].tolist()
+    assert consensus["n_labels"].tolist() == [5] * 40 + [0] * 8
+    assert (consensus["answer"] == truth["truth"])[:40].mean() >= 0.95
+    assert (consensus["answer"] == truth["truth"])[40:].mean() >= 0.75
+    annotators = pd.read_csv(tmp_path / "out" / "annotators.csv").set_index("worker")
+    assert annotators["accuracy"].idxmin() == "ann4"
+    confusion = pd.read_csv(tmp_path / "out" / "confusion.csv")
+    assert list(confusion) == ["worker", "true", "observed", "probability"]
+    assert len(confusion) == 5 * 4 * 4
+    np.testing.assert_allclose(confusion.groupby(["worker", "true"])["probability"].sum(), 1.0, atol=1e-5)
+
+
+def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
+    given = ("--images", made / "photos", "--encoder", made / "tiny.safetensors", "--out", tmp_path / "out")
+    said = call("adapt", made / "labels.csv", *given, "--json")
+    assert (said.code, said.err) == (0, "")
+    report = json.loads(said.out)
+    assert (report["items"], report["annotators"], report["labels"], report["predicted"]) == (40, 5, 200, 8)
+    assert report["classes"] == sorted(DIGITS)
+    assert [row["worker"] for row in report["annotator_table"]] == [f"ann{i}" for i in range(5)]
+    assert sorted(Path(file).name for file in report["files"]) == FILES
+    assert pd.read_csv(tmp_path / "out" / "consensus.csv")["n_labels"].tolist().count(0) == 8
+
+
+def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path, call) -> None:
+    labels, features, photos = made / "labels.csv", made / "features.csv", made / "photos"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.txt").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "wide.csv").write_text("image,confidence,x\n1,a,b\n")
+    before = everything(tmp_path)
+    tiny = ("--encoder", made / "tiny.safetensors")
+    for arguments, message in [
+        ((labels,), "expected either --images or --features, got neither."),
+        ((labels, "--images", photos, "--features", features), "expected either --images or --features, got both."),
+        ((labels, "--images", tmp_path / "no", *tiny), "does not exist, but a folder of images was expected."),
+        ((labels, "--images", tmp_path / "folder", *tiny), "holds no images"),
+        ((labels, "--features", tmp_path / "no.csv"), "no.csv does not exist, expected a file."),
+        ((labels, "--features", photos), "photos is a folder, expected a file."),
+        ((tmp_path / "no.csv", "--features", features), "no.csv does not exist, expected a file."),
+        ((photos, "--features", features), "photos is a folder, expected a file."),
+        ((labels, "--features", features, "--encoder", "nonsense"), "encoder is 'nonsense', but must be a file or one"),
+        ((labels, "--features", features, "--encoder", labels), "labels.csv is not a safetensors file"),
+        ((labels, "--images", photos, "--encoder", "identity"), "encoder identity was made for feature vectors, got"),
+        ((labels, "--features", features, *tiny), "was made for characters of 28×28 grey pixels, got features"),
+        (
+            (labels, "--features", features, "--columns", "who=x"),
+            "--columns is 'who=x', expected",
+        ),
+        (
+            (labels, "--features", features, "--columns", "item=nothing"),
+            "labels.csv has no column 'nothing' for the item",
+        ),
+        ((labels, "--features", features, "--format", "xml"), "format is 'xml', expected one of"),
+        (
+            (tmp_path / "wide.csv", "--features", features, "--columns", "annotator=x,label=confidence"),
+            "the column for the label is called 'confidence', which the results call something else",
+        ),
+    ]:
+        said = call("adapt", *arguments, "--out", tmp_path / "out")
+        assert said.code == 2, arguments
+        assert said.out == ""
+        assert said.err.startswith("crowdshot: ")
+        assert message in said.err
+        assert said.err.count("\n") == 1
+    for out, message in [("folder", "is not empty"), ("file", "is a file"), ("file/out", "file is a file")]:
+        said = call("adapt", labels, "--features", features, "--out", tmp_path / out)
+        assert (said.code, said.out) == (2, "")
+        assert message in said.err
+    assert everything(tmp_path) == before
+
+
+def test_overwrite_leaves_other_files_alone(made: Path, tmp_path: Path, call) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    given = (made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path)
+    assert call("adapt", *given).code == 2
+    assert call("adapt", *given, "--overwrite").code == 0
+    assert everything(tmp_path) == sorted([*FILES, "mine.txt"])
+
+
+def test_labelled_items_without_an_image_or_features(made: Path, tmp_path: Path, call) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text((made / "labels.csv").read_text() + "ghost.png,ann0,one\nspook.png,ann0,two\n")
+    before = everything(tmp_path)
+    photos = ("--images", made / "photos", "--encoder", made / "tiny.safetensors")
+    for given, what in ((("--features", made / "features.csv"), "features"), (photos, "image")):
+        said = call("adapt", labels, *given, "--out", tmp_path / "out")
+        assert said.code == 2
+        assert (
+            f"has no {what} for 2 of the 42 labelled items, first 'ghost.png' (it has '000.png', for instance"
+            in said.err
+        )
+        assert "--skip-bad leaves them out." in said.err
+        assert everything(tmp_path) == before
+    said = call("adapt", labels, *photos, "--out", tmp_path / "out", "--skip-bad")
+    assert said.code == 0
+    assert said.err == "crowdshot: note: left out: 2 labelled items without an image (ghost.png, spook.png)\n"
+    assert said.out.startswith("40 items, 5 annotators, 200 labels")
+    labels.write_text("item,annotator,label\nx,a,1\ny,a,2\n")
+    said = call("adapt", labels, *photos, "--out", tmp_path / "other", "--skip-bad")
+    assert said.code == 2
+    assert "has no image for 2 of the 2 labelled items, first 'x' (it has '000.png', for instance)." in said.err
+
+
+def test_two_ids_for_one_image(made: Path, tmp_path: Path, call) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text((made / "labels.csv").read_text() + "000,ann0,one\n")
+    photos = ("--images", made / "photos", "--encoder", made / "tiny.safetensors")
+    said = call("adapt", labels, *photos, "--out", tmp_path / "out")
+    assert said.code == 2
+    assert "items '000.png' and '000' both mean '000.png'" in said.err
+
+
+def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
+    photos = tmp_path / "photos"
+    (photos / "more").mkdir(parents=True)
+    for path in (made / "photos").rglob("*.png"):
+        (photos / path.relative_to(made / "photos")).write_bytes(path.read_bytes())
+    (photos / "000.png").write_bytes(b"")
+    whole = (photos / "more" / "001.png").read_bytes()
+    (photos / "more" / "001.png").write_bytes(whole[: len(whole) // 2])
+    (photos / "047.png").write_bytes(b"no image")  # nobody labelled it
+    before = everything(tmp_path)
+    arguments = ("adapt", made / "labels.csv", "--images", photos, "--encoder", made / "tiny.safetensors")
+    said = call(*arguments, "--out", tmp_path / "out")
+    assert said.code == 2
+    assert "3 of the 49 images in" in said.err
+    assert "000.png is empty (0 bytes); 047.png is not an image that Pillow can read; more/001.png is" in said.err
+    assert said.err.endswith("--skip-bad leaves them out.\n")
+    assert everything(tmp_path) == before
+    said = call(*arguments, "--out", tmp_path / "out", "--skip-bad", "--json")
+    assert said.code == 0
+    assert "note: left out: 3 unreadable images (000.png, 047.png, more/001.png)" in said.err
+    report = json.loads(said.out)
+    assert report["left_out"]["unreadable images"] == ["000.png", "047.png", "more/001.png"]
+    assert (report["items"], report["labels"]) == (38, 190)
+    said = call("predict", tmp_path / "out" / "model.safetensors", "--images", photos)
+    assert said.code == 2
+    assert "3 of the 49 images" in said.err
+    said = call("predict", tmp_path / "out" / "model.safetensors", "--images", photos, "--skip-bad")
+    assert (said.code, len(said.out.splitlines())) == (0, 1 + 46)
+    only_bad = tmp_path / "bad"
+    only_bad.mkdir()
+    (only_bad / "x.png").write_bytes(b"no image")
+    said = call("predict", tmp_path / "out" / "model.safetensors", "--images", only_bad, "--skip-bad")
+    assert said.code == 2
+    assert "1 of the 1 images" in said.err
+
+
+def test_a_file_name_that_is_no_text(made: Path, tmp_path: Path, models: Path, call) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.png"
+    try:
+        Path(os.fsdecode(name)).write_bytes((made / "photos" / "000.png").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes only names that are text")
+    said = call("predict", models / "by-images" / "model.safetensors", "--images", tmp_path)
+    assert said.code == 0
+    assert said.out.splitlines()[1].startswith("\\udcff.png,")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "labels.csv is empty"),
+        (b"item,annotator,label\n", "labels.csv has a header but no rows"),
+        ("item,annotator,label\n1,é,x\n".encode("latin-1"), "labels.csv, row 2 has the byte 0xe9, which is not UTF-8"),
+        ("item,annotator,label\n1,a,x\n".encode("utf-16-le"), "labels.csv, row 1 has zero bytes"),
+        (bytes(range(256)) * 4, "labels.csv, row"),
+        (b"item,annotator,label\n1,a\n", "labels.csv, row 2 has 2 cells, expected 3 as in the header."),
+        (b"what,who,said\n1,a,x\n", "labels.csv has no column for the item"),
+        (b"item,annotator,label\n1,a,x\n,b,y\n", "labels.csv, row 3, column 'item' is empty"),
+        (",".join(f"c{i}" for i in range(1000)).encode() + b"\n" + b"," * 999 + b"\n", "'c9' and 990 more"),
+    ],
+)
+def test_bad_labels(made: Path, tmp_path: Path, call, content: bytes, message: str) -> None:
+    (tmp_path / "labels.csv").write_bytes(content)
+    for command in (
+        ("adapt", tmp_path / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out"),
+        ("aggregate", tmp_path / "labels.csv", "--out", tmp_path / "out.csv"),
+    ):
+        said = call(*command)
+        assert (said.code, said.out) == (2, "")
+        assert message in said.err
+        assert "columns={" not in said.err  # advice is about options, not Python
+        assert len(said.err) < 600
+        assert everything(tmp_path) == ["labels.csv"]
+
+
+def test_bad_features(made: Path, tmp_path: Path, call) -> None:
+    path = tmp_path / "features.csv"
+    for content, message in [
+        ("image,x\na,1\na,2\n", "features.csv, row 3, column 'image' is 'a', which row 2 has too"),
+        ("image,x\na,nan\n", "features.csv, row 2, column 'x' is empty or NaN"),
+        ("image,x,y\na,1,dark\n", "features.csv, row 2, column 'y' is 'dark', expected a number"),
+    ]:
+        path.write_text(content)
+        said = call("adapt", made / "labels.csv", "--features", path, "--out", tmp_path / "out")
+        assert (said.code, said.out) == (2, "")
+        assert message in said.err
+        assert everything(tmp_path) == ["features.csv"]
+
+
+def test_a_full_disk_leaves_nothing(
+    made: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.replace", full)
+    features = ("--features", made / "features.csv")
+    for command in (
+        ("adapt", made / "labels.csv", *features, "--out", tmp_path / "out"),
+        ("predict", models / "by-features" / "model.safetensors", *features, "--out", tmp_path / "out.csv"),
+        ("aggregate", made / "labels.csv", "--out", tmp_path / "out.csv"),
+        ("simulate", "--out", tmp_path / "out"),
+    ):
+        said = call(*command)
+        assert (said.code, said.out) == (2, "")
+        assert "could not be written (No space left on device)." in said.err
+        assert everything(tmp_path) == []
+
+
+def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) -> None:
+    text = (made / "labels.csv").read_text().splitlines()
+    odd = tmp_path / "odd.csv"
+    odd.write_text("\n".join(["w,h,o", *text[1:], text[1], text[2].rsplit(",", 1)[0] + ","]))
+    out = tmp_path / "out"
+    given = (odd, "--features", made / "features.csv", "--out", out, "--columns", "item=w,annotator=h,label=o")
+    said = call("adapt", *given)
+    assert said.code == 0
+    assert f"crowdshot: note: {odd}: 1 labels dropped because their annotators labelled the same item" in said.err
+    assert "crowdshot: note: left out: 1 rows without a label" in said.err
+    assert (out / "consensus.csv").read_text().startswith("w,o,confidence")
+    assert (out / "annotators.csv").read_text().startswith("h,n_labels,")
+
+
+# ---- predict ----------------------------------------------------------------------------------------------------
+
+
+def test_predict_with_features(models: Path, tmp_path: Path, call) -> None:
+    given = ("predict", models / "by-features" / "model.safetensors", "--features", models / "features.csv")
+    said = call(*given)
+    assert (said.code, said.err) == (0, "")
+    rows = list(csv.DictReader(said.out.splitlines()))
+    assert list(rows[0]) == ["image", "answer", "confidence", "p_one", "p_three", "p_two", "p_zero"]
+    assert len(rows) == 48
+    for row in rows:
+        probabilities = {name: float(row[f"p_{name}"]) for name in DIGITS}
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-4)
+        assert max(probabilities, key=probabilities.__getitem__) == row["answer"]
+        assert float(row["confidence"]) == probabilities[row["answer"]]
+    report = json.loads(call(*given, "--json").out)
+    assert [row["answer"] for row in report["predictions"]] == [row["answer"] for row in rows]
+    said = call(*given, "--out", tmp_path / "p.csv", "--json")
+    assert "predictions" not in json.loads(said.out)
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 48
+    assert everything(tmp_path) == ["p.csv"]
+
+
+def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -> None:
+    features, photos = ("--features", models / "features.csv"), ("--images", models / "photos")
+    narrow = tmp_path / "narrow.csv"
+    narrow.write_text("image,x,y\na,1,2\n")
+    by_features, by_images = (models / name / "model.safetensors" for name in ("by-features", "by-images"))
+    for arguments, message in [
+        ((by_images, *features), "model.safetensors was made for characters of 28×28 grey pixels, got features from"),
+        ((by_features, *photos), "model.safetensors was made for feature vectors, got images from"),
+        ((by_features, "--features", narrow), "narrow.csv has 2 features an item, expected 64"),
+        ((by_features,), "expected either --images or --features, got neither."),
+        ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
+        ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, but a classifier was expected."),
+        ((models / "no", *features), "no does not exist"),
+        ((models, *features), "is a folder"),
+    ]:
+        said = call("predict", *arguments, "--out", tmp_path / "out.csv")
+        assert (said.code, said.out) == (2, ""), arguments
+        assert message in said.err
+    said = call("predict", by_features, "--features", narrow, "--out", narrow)
+    assert "narrow.csv is what is read, expected another file to write to." in said.err
+    said = call("predict", by_features, *features, "--out", tmp_path / "no" / "p.csv")
+    assert "no does not exist." in said.err
+    assert everything(tmp_path) == ["narrow.csv"]
+
+
+# ---- aggregate, simulate, encoders ------------------------------------------------------------------------------
+
+
+def test_aggregate(made: Path, tmp_path: Path, call) -> None:
+    rows = "i,annotator,label\n1,a,x\n1,b,x\n1,c,y\n2,a,y\n2,b,y\n2,c,y\n3,a,x\n3,b,y\n"
+    (tmp_path / "labels.csv").write_text(rows)
+    arguments = ("aggregate", tmp_path / "labels.csv", "--columns", "item=i")
+    said = call(*arguments, "--method", "majority")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "i,label,confidence,n_labels,agreement\n1,x,0.666667,3,0.666667\n2,y,1,3,1\n3,x,0.5,2,0.5\n"
+    said = call(*arguments, "--method", "soft")
+    assert said.out.splitlines()[1] == "1,x,0.666667,3,0.666667,0.666667,0.333333"
+    truth = pd.read_csv(made / "truth.csv").set_index("image")["truth"][:40]
+    for method in ("dawid-skene", "one-coin"):
+        said = call("aggregate", made / "labels.csv", "--method", method, "--json")
+        report = json.loads(said.out)
+        assert (report["method"], report["items"], report["labels"]) == (method, 40, 200)
+        found = {row["image"]: row["answer"] for row in report["consensus"]}
+        assert np.mean([found[image] == label for image, label in truth.items()]) >= 0.9
+    said = call("aggregate", made / "labels.csv", "--out", tmp_path / "c.csv")
+    assert said.out.startswith("40 items, 5 annotators, 200 labels, 4 classes")
+    assert len(pd.read_csv(tmp_path / "c.csv")) == 40
+    assert everything(tmp_path) == ["c.csv", "labels.csv"]
+
+
+def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,truth\n000.png,three\nelsewhere.png,one\n002.png,\n")
+    said = call("aggregate", made / "labels.csv", "--gold", gold)
+    assert said.code == 0
+    assert said.err == "crowdshot: note: left out: 2 gold labels of other items\n"
+    assert said.out.splitlines()[1].startswith("000.png,three,1,5,")
+    said = call("aggregate", made / "labels.csv", "--gold", gold, "--method", "majority")
+    assert said.code == 2
+    assert "a vote cannot use gold labels" in said.err
+    gold.write_text("image,truth\n000.png,nine\n")
+    said = call("aggregate", made / "labels.csv", "--gold", gold)
+    assert said.code == 2
+    assert "gold.csv, row 2, column 'truth' is 'nine', which nobody answered" in said.err
+
+
+def test_a_million_labels(tmp_path: Path, call) -> None:
+    random = np.random.default_rng(0)
+    items, annotators = np.repeat(np.arange(200_000), 5), random.integers(0, 5_000, 1_000_000)
+    truth = items % 3
+    label = np.where(random.random(len(items)) < 0.7, truth, random.integers(0, 3, len(items)))
+    frame = pd.DataFrame({"item": items, "annotator": annotators, "label": label})
+    frame.drop_duplicates(["item", "annotator"]).to_csv(tmp_path / "labels.csv", index=False)
+    began = time.monotonic()
+    said = call("aggregate", tmp_path / "labels.csv", "--steps", 10, "--out", tmp_path / "out.csv", "--json")
+    assert time.monotonic() - began < 30
+    assert said.code == 0
+    assert json.loads(said.out)["items"] == 200_000
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert (found["label"] == found["item"] % 3).mean() > 0.93
+
+
+def test_simulate_and_what_it_can_be_used_for(tmp_path: Path, call) -> None:
+    arguments = ("simulate", "--items", 12, "--classes", 3, "--annotators", 10, "--labels-per-item", 4)
+    said = call(*arguments, "--mixture", "expert=0.5,spammer=0.5", "--seed", 3, "--out", tmp_path / "a")
+    assert (said.code, said.err) == (0, "")
+    assert everything(tmp_path / "a") == ["annotators.csv", "labels.csv", "truth.csv"]
+    labels, truth, annotators = (
+        pd.read_csv(tmp_path / "a" / f"{name}.csv") for name in ("labels", "truth", "annotators")
+    )
+    assert labels.groupby("item").size().tolist() == [4] * 12
+    assert not labels.duplicated(["item", "annotator"]).any()
+    assert truth["truth"].value_counts().tolist() == [4, 4, 4]
+    assert annotators["annotator"].tolist()[:2] == ["annotator-01", "annotator-02"]
+    assert set(annotators["kind"]) == {"expert", "spammer"}
+    assert (annotators["accuracy"] > 0.8).tolist() == (annotators["kind"] == "expert").tolist()
+    right = labels.merge(truth).eval("label == truth").groupby(labels["annotator"]).mean()
+    kinds = annotators.set_index("annotator")["kind"][right.index]
+    assert right[kinds == "expert"].mean() > 0.7 > right[kinds == "spammer"].mean()
+
+    call(*arguments, "--mixture", "expert=0.5,spammer=0.5", "--seed", 3, "--out", tmp_path / "b")
+    assert (tmp_path / "a" / "labels.csv").read_text() == (tmp_path / "b" / "labels.csv").read_text()
+    assert call("aggregate", tmp_path / "a" / "labels.csv", "--gold", tmp_path / "a" / "truth.csv").code == 0
+    for mixture, message in [
+        ("expert", "--mixture is 'expert', expected expert=…,hammer=…,spammer=…,flipper=…,classwise=…, or some"),
+        ("expert=much", "--mixture is 'expert=much', expected kinds and numbers"),
+        ("wizard=1", "--mixture is 'wizard=1', expected expert=…"),
+        ("expert=0.5", "must sum to 1"),
+    ]:
+        said = call(*arguments, "--mixture", mixture, "--out", tmp_path / "c")
+        assert said.code == 2
+        assert message in said.err
+    assert (
+        "labels_per_item must lie between 1 and the 3"
+        in call(*arguments, "--annotators", 3, "--out", tmp_path / "c").err
+    )
+    assert everything(tmp_path)[0] == "a"
+    assert not (tmp_path / "c").exists()
+
+
+def test_encoders_lists_what_can_be_named(call) -> None:
+    said = call("encoders")
+    assert said.code == 0
+    names = [line.partition(":")[0] for line in said.out.splitlines()]
+    assert names[0] == "identity"
+    assert list(json.loads(call("encoders", "--json").out)) == names
+
+
+# ---- the shell --------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_help_with_examples(call) -> None:
+    top = call("--help")
+    assert top.code == 0
+    for command in ("adapt", "predict", "aggregate", "simulate"):
+        assert command in top.out
+        said = call(command, "--help")
+        assert said.code == 0
+        assert f"  crowdshot {command} " in said.out.partition("Examples:")[2]
+    assert call("nonsense").code == 2
+    assert call("adapt").code == 2
+    assert call("aggregate", "x", "--steps", "0").code == 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "crowdshot: interrupted.\n"),
+        (
+            RuntimeError("odd\nmore"),
+            1,
+            "crowdshot: this is a bug in crowdshot (RuntimeError: odd); set CROWDSHOT_DEBUG=1 to see where.\n",
+        ),
+    ],
+)
+def test_what_nobody_expects_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, call, raised: BaseException, code: int, message: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise raised
+
+    monkeypatch.delenv("CROWDSHOT_DEBUG", raising=False)
+    monkeypatch.setattr("crowdshot.jobs.aggregate", fail)
+    assert call("aggregate", "labels.csv") == (code, "", message)
+    if isinstance(raised, Exception):
+        monkeypatch.setenv("CROWDSHOT_DEBUG", "1")
+        with pytest.raises(type(raised)):
+            call("aggregate", "labels.csv")
+
+
+def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
+    def warn(*_: object) -> dict[str, str]:
+        warnings.warn_explicit("first\n line", UserWarning, "x.py", 1, module="crowdshot.x")
+        warnings.warn_explicit("someone else's", UserWarning, "y.py", 1, module="torch")
+        return {}
+
+    monkeypatch.setattr("crowdshot.jobs.encoders", warn)
+    assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
+
+
+def test_from_a_shell(made: Path, tmp_path: Path) -> None:
+    """What only a real process shows: entry point, exit codes, streams, a reader that leaves, a poor terminal."""
+
+    def run(*arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "crowdshot", *arguments]
+        env = {**os.environ, "CROWDSHOT_DEBUG": "", "PYTHONIOENCODING": encoding}
+        return subprocess.run(
+            command, capture_output=True, encoding=encoding, cwd=made, env=env, timeout=60, check=False
+        )
+
+    version = run("--version")
+    assert (version.returncode, version.stdout) == (0, f"crowdshot {crowdshot.__version__}\n")
+    out = str(tmp_path / "out")
+    done = run("adapt", "labels.csv", "--features", "features.csv", "--out", out, encoding="latin-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "confuses most (true \\u2192 said)" in done.stdout
+    refused = run("adapt", "labels.csv")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Traceback" not in refused.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "crowdshot", "aggregate", "labels.csv"]
+    left = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=made, timeout=60, check=False)
+    os.close(writing)
+    assert (left.returncode, left.stderr) == (0, b"")
+
+
+def test_help_answers_without_loading_torch() -> None:
+    code = (
+        "import sys, crowdshot.cli\n"
+        "heavy = {'torch', 'pandas', 'numpy', 'sklearn', 'scipy', 'PIL', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), "these slow down --help"

@@ -1,0 +1,94 @@
+"""Feature files: ids as written, finite float32, and a sentence for whatever is wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.feature_files import read_feature_file
+
+X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
+FRAME = pd.DataFrame({"image": ["007", "8.png"], "f0": X[:, 0], "f1": X[:, 1]})
+
+
+def write(path, content) -> None:
+    if isinstance(content, dict):
+        np.savez(path, **content)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        lambda path: FRAME.to_csv(path, index=False),
+        lambda path: FRAME.to_csv(path, index=False, sep="\t"),
+        lambda path: FRAME.set_axis(["", 0, 1], axis=1).to_csv(path, index=False),
+        lambda path: FRAME.to_csv(path, index=False, encoding="utf-8-sig"),
+        lambda path: FRAME.to_parquet(path),
+        lambda path: FRAME.set_index("image").to_parquet(path),
+        lambda path: FRAME.to_json(path, orient="records", lines=True),
+        lambda path: np.savez(path.open("wb"), ids=np.array(["007", "8.png"]), features=X),
+        lambda path: np.savez_compressed(path.open("wb"), ids=np.array([b"007", b"8.png"]), features=X.astype(float)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_same_features_in_many_files(tmp_path, save) -> None:
+    save(tmp_path / "file")  # the name tells nothing: content decides
+    read = read_feature_file(tmp_path / "file")
+    assert read.ids.tolist() == ["007", "8.png"]
+    assert read.features.dtype == np.float32
+    np.testing.assert_array_equal(read.features, X)
+
+
+def test_whole_numbers_as_ids_match_labels_read_as_text(tmp_path) -> None:
+    np.savez(tmp_path / "f.npz", ids=np.array([7, 8]), features=X)
+    FRAME.assign(image=[7, 8]).to_parquet(tmp_path / "f.parquet")
+    assert read_feature_file(tmp_path / "f.npz").ids.tolist() == ["7", "8"]
+    assert read_feature_file(tmp_path / "f.parquet").ids.tolist() == ["7", "8"]
+
+
+IDS = np.array(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,x\na,1\na,2\nb,2\nb,3\n", r"f.npz, row 3, column 'id' is 'a', which row 2 has too \(2 ids are repeated\)"),
+        ("id,x\n,1\n", "f.npz, row 2, column 'id' is empty"),
+        ("id,x,y\na,1,2\nb,1,NaN\n", "f.npz, row 3, column 'y' is empty or NaN, expected a finite number"),
+        ("id,x,y\na,1,2\nb,1,\n", "f.npz, row 3, column 'y' is empty or NaN"),
+        ("id,x,y\na,1,2\nb,inf,3\n", "f.npz, row 3, column 'x' is inf"),
+        ("id,x,y\na,1,2\nb,1e300,3\n", r"f.npz, row 3, column 'x' is 1e\+300"),
+        ("id,x,colour\na,1,red\n", "f.npz, row 2, column 'colour' is 'red', expected a number"),
+        ("id,x\na,1,2\n", "f.npz, row 2 has 3 cells, expected 2"),
+        ("a,0.5,0.25\nb,1,2\n", r"f.npz, row 1 holds numbers \(0.5, 0.25, …\), expected the names"),
+        ("id,x\n", "f.npz has a header but no rows"),
+        ('{"id": 1}', "f.npz has 1 column"),
+        ("", "f.npz is empty"),
+        (b"PK\x03\x04garbage", "f.npz is a damaged .npz file"),
+        ({"names": IDS, "features": X}, "f.npz has no array 'ids': found names, features"),
+        ({"ids": IDS, "X": X}, "f.npz has no array 'features'"),
+        ({"ids": IDS[:1], "features": X}, r"f.npz has ids \(1,\) and features \(2, 2\), expected \(N,\) and \(N, D\)"),
+        ({"ids": IDS, "features": X[:, 0]}, r"features \(2,\)"),
+        ({"ids": IDS[:0], "features": X[:0]}, r"features \(0, 2\), expected one item"),
+        ({"ids": IDS[[0, 0]], "features": X}, "column 'ids' is 'a', which row 1 has too"),
+        ({"ids": IDS, "features": X * [np.nan, 1]}, "f.npz, item 'a', feature 0 is nan"),
+        ({"ids": IDS, "features": X.astype(str)}, "features of type <U"),
+        ({"ids": np.array([0.5, 1.5]), "features": X}, "ids of type float64"),
+        ({"ids": np.array(["a", None]), "features": X}, "f.npz holds pickled objects"),
+    ],
+)
+def test_bad_files(tmp_path, content, message: str) -> None:
+    write(tmp_path / "f.npz", content)
+    with pytest.raises(CrowdshotError, match=message):
+        read_feature_file(tmp_path / "f.npz")
+
+
+def test_a_truncated_npz_is_told_wherever_it_is_cut(tmp_path) -> None:
+    np.savez(tmp_path / "f.npz", ids=IDS, features=X)
+    whole = (tmp_path / "f.npz").read_bytes()
+    for size in range(4, len(whole) - 1, 37):
+        (tmp_path / "f.npz").write_bytes(whole[:size])
+        with pytest.raises(CrowdshotError, match=r"f.npz is a damaged"):
+            read_feature_file(tmp_path / "f.npz")

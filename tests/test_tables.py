@@ -1,0 +1,162 @@
+"""Tables come out as they were written, whatever the file's dress; what is no table is told in a sentence."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.tables import SEPARATORS, parse_table, read_table
+
+PLAIN = "item,annotator,label\n007,ann,cat\n"
+
+
+def cells(data: bytes | str) -> list[list[str]]:
+    table = parse_table(data.encode() if isinstance(data, str) else data, "t.csv")
+    return [table.header, *map(list, zip(*(table.text(i) for i in range(len(table.header))), strict=True))]
+
+
+WRITTEN = [["item", "annotator", "label"], ["007", "ann", "cat"]]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN.encode(),
+        PLAIN.encode("utf-8-sig"),
+        PLAIN.encode("utf-16"),
+        PLAIN.replace(",", ";").encode(),
+        PLAIN.replace(",", "\t").encode(),
+        PLAIN.replace(",", "|").encode(),
+        PLAIN.replace("\n", "\r\n").encode(),
+        PLAIN.replace("\n", "\r").encode(),
+        PLAIN.rstrip("\n").encode(),
+        PLAIN.replace(",", " , ").encode(),
+        b'"item","annotator","label"\n"007","ann","cat"\n',
+        b'{"item": "007", "annotator": "ann", "label": "cat"}\n',
+    ],
+)
+def test_one_table_in_many_dresses(data: bytes) -> None:
+    assert cells(data) == WRITTEN
+
+
+def test_the_separator_is_the_one_with_which_rows_are_as_long_as_the_header() -> None:
+    header = "item;who;label (cat, dog, owl, or other)\n"
+    assert cells(header + "1;a;cat\n")[0] == ["item", "who", "label (cat, dog, owl, or other)"]
+    assert cells("item\tannotator\tsaid: a,b,c,d\n1\ta\tb\n")[1] == ["1", "a", "b"]
+
+
+def test_nothing_is_guessed_about_cells() -> None:
+    assert cells("a,b,c\n1e3,NA,true\n0x1F,null,-0\n")[1:] == [["1e3", "NA", "true"], ["0x1F", "null", "-0"]]
+
+
+def test_rows_are_counted_as_a_person_counts() -> None:
+    table = parse_table(b'a,b\n1,2\n\n   \n"x\ny",3\n', "t.csv")
+    assert table.rows.tolist() == [2, 5]
+    assert table.place(1, 1) == "t.csv, row 5, column 'b'"
+    assert parse_table(b'{"a": 1}\n\n{"a": 2}\n', "t").rows.tolist() == [1, 3]
+
+
+def test_json_lines_keep_numbers_and_missing_values() -> None:
+    lines = [{"a": 7, "b": "x"}, {"a": None, "b": 2.5}, {"b": True}, {"a": 12345678901234567890, "b": 3.0}]
+    table = parse_table("\n".join(map(json.dumps, lines)).encode(), "t.jsonl")
+    assert table.text(0).tolist() == ["7", "", "", "12345678901234567890"]
+    assert table.text(1).tolist() == ["x", "2.5", "true", "3"]
+
+
+def test_parquet_as_text_and_numbers(tmp_path) -> None:
+    frame = pd.DataFrame({"id": ["007", "8"], "n": [1.0, np.nan], "when": pd.to_datetime(["2024-01-02", None])})
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    assert [table.text(i).tolist() for i in range(3)] == [["007", "8"], ["1", ""], ["2024-01-02 00:00:00", ""]]
+    np.testing.assert_array_equal(table.numbers(1), [1.0, np.nan])
+    frame.set_index("id").to_parquet(tmp_path / "i.parquet")
+    assert read_table(tmp_path / "i.parquet").text(0).tolist() == ["007", "8"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"id,x\na, 1.5 \nb,\nc,1e-3\n", b'{"id":"a","x":1.5}\n{"id":"b"}\n{"id":"c","x":"1e-3"}']
+)
+def test_numbers(data: bytes) -> None:
+    np.testing.assert_array_equal(parse_table(data, "t").numbers(1), [1.5, np.nan, 0.001])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"item,label\n\xe9t\xe9,cat\n", "t.csv, row 2 has the byte 0xe9, which is not UTF-8 text: save"),
+        (PLAIN.encode("utf-16-le"), "t.csv, row 1 has zero bytes, so it is UTF-16 without a mark, or no text"),
+        (b"\xff\xfe\x00\xd8x", "t.csv, row 1 has the byte .* which is not UTF-16 text"),
+        (bytes(range(256)), "t.csv, row"),
+        (b"PK\x03\x04 and so on", "zip archive"),
+        (b"PAR1 and so on", "t.csv is a damaged Parquet file"),
+        (b"[1, 2]", "JSON array"),
+        (b"\n\na,b\n1,2\n", "t.csv, row 1 is blank, expected the names"),
+        (b"only one column\n1\n2\n", "t.csv has one column, 'only one column'"),
+        (
+            b"a,b,c\n1,2,3\n1,2\n1,2\n",
+            r"t.csv, row 3 has 2 cells, expected 3 as in the header \(2 rows are like that\)\.$",
+        ),
+        (b"a,b,c\n1,2,3,4\n", "t.csv, row 2 has 4 cells, expected 3"),
+        (b'a,b,c\n1,2,3\n1,"2,3\n4,5,6\n', "row 3 has 2 cells, .*: is a quotation mark left open"),
+        (b'{"a": 1}\n{"a": \n', "t.csv, row 2 is not JSON"),
+        (rb'{"a": "\ud83d\ude00"}' + b"\n" + rb'{"a": "\ud83d"}', "t.csv, row 2 is not JSON .*surrogates not allowed"),
+        (b'{"a": 1}\n3\n', "t.csv, row 2 holds a int, expected a record"),
+        (b'{"a": 1' + b"[" * 100_000, "row 1 is not JSON"),
+    ],
+)
+def test_what_is_no_table(data: bytes, message: str) -> None:
+    with pytest.raises(CrowdshotError, match=message):
+        parse_table(data, "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"id,x\na,1\n\nb,one\n", "t, row 4, column 'x' is 'one', expected a number"),
+        (b'{"id": 1, "x": 1}\n{"id": 2, "x": [1]}', "t, row 2, column 'x' holds a list, expected text or a number"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(CrowdshotError, match=message):
+        parse_table(data, "t").numbers(1)
+
+
+def test_files_that_are_none(tmp_path) -> None:
+    (tmp_path / "empty.csv").write_bytes(b" \n ")
+    for name, message in (
+        ("no.csv", "does not exist"),
+        ("empty.csv", "is empty"),
+        (".", "is a folder"),
+        ("\0", "read"),
+    ):
+        with pytest.raises(CrowdshotError, match=message):
+            read_table(tmp_path / name)
+
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@given(st.lists(st.tuples(words, words, words), min_size=1, max_size=8), st.sampled_from(SEPARATORS), st.booleans())
+def test_what_the_csv_module_writes_is_read_back(rows, separator: str, quote: bool) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL)
+    writer.writerows([("item", "annotator", "label"), *rows])
+    found = cells(text.getvalue())
+    assert found[1:] == [[word.strip() for word in row] for row in rows if any(row)]
+
+
+@given(st.binary(max_size=200) | st.text('a,;\t|"\n\r{}[]:0', max_size=60).map(str.encode))
+def test_any_bytes_are_a_table_or_told(data: bytes) -> None:
+    told = ""
+    try:
+        table = parse_table(data or b"?", "t")
+        assert all(len(table.text(column)) == len(table.rows) for column in range(len(table.header)))
+    except CrowdshotError as error:
+        told = str(error)
+    assert not told or told.startswith("t")
