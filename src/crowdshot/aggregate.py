@@ -108,7 +108,7 @@ def dawid_skene(
     """Dawid–Skene: a confusion matrix an annotator. b = c = 0 is maximum likelihood.
 
     ``b``, ``c``: the paper's Dirichlet priors, pseudo-counts for each class and for each cell of a confusion
-    matrix; with few labels an annotator, c = 1 guards against learning from noise.
+    matrix. c > 0 takes an annotator with few labels for one who guesses, which costs accuracy where classes are many.
     ``tolerance``: stop before ``steps`` are done once a step gains less than this a label; 0 never does.
     ``gold``: ``{item: label}`` known to be true, held fixed throughout (missing values are passed over).
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from crowdshot import __version__
+from crowdshot import __version__, train_cli
 from crowdshot.errors import CrowdshotError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Examples:
   crowdshot adapt labels.csv --features embeddings.npz --out results
   crowdshot predict results/model.safetensors --images new-photos --out predictions.csv
   crowdshot aggregate labels.csv --out consensus.csv
+  crowdshot train classes.zip --out encoder.safetensors
 """
 
 app = typer.Typer(
@@ -313,6 +314,9 @@ def simulate(
     _print(jobs.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
 
 
+app.command("train", epilog=train_cli.EXAMPLES)(_told(train_cli.train))
+
+
 @app.command()
 @_told
 def encoders(as_json: AsJson = False) -> None:
@@ -329,4 +333,4 @@ def demo(out: Annotated[Path, typer.Option(metavar="DIR")] = Path("demo"), seed:
     """Real handwritten digits, seven pretend annotators, and what crowdshot makes of them."""
     from crowdshot.demo import run
 
-    run(out, seed)
+    typer.echo(run(out, seed))

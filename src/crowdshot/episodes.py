@@ -24,12 +24,14 @@ class ClassPool:
     """Examples by class.
 
     ``examples`` is (C, M, *shape); of class c the first ``counts[c]`` are real, the rest is padding,
-    never drawn. ``names`` has one name for each class.
+    never drawn. ``names`` has one name for each class. ``crowd`` (C, M, A) int, where there is one: what each of A
+    real annotators said about an example, as a place in ``names``, -1 = nothing.
     """
 
     examples: Tensor
     counts: Tensor
     names: tuple[str, ...]
+    crowd: Tensor | None = None
     smallest: int = field(init=False)
     """Examples in the smallest class, known here so that sampling need not ask the device."""
 
@@ -47,6 +49,11 @@ class ClassPool:
             raise CrowdshotError(
                 f"counts must lie between 1 and the {self.examples.shape[1]} examples a class has room for, "
                 f"got {low if low < 1 else high}"
+            )
+        if self.crowd is not None and (self.crowd.ndim != 3 or self.crowd.shape[:2] != self.examples.shape[:2]):
+            raise CrowdshotError(
+                f"crowd: found shape {tuple(self.crowd.shape)}, expected {tuple(self.examples.shape[:2])} and the "
+                "number of annotators"
             )
         object.__setattr__(self, "smallest", low)
 
@@ -94,10 +101,16 @@ class ClassPool:
     def take(self, classes: Sequence[int]) -> ClassPool:
         """The pool of these classes, in this order."""
         index = torch.tensor(classes, device=self.examples.device)
-        return ClassPool(self.examples[index], self.counts[index], tuple(self.names[i] for i in classes))
+        crowd = None
+        if self.crowd is not None:  # labels name classes by their place, and places change
+            place = torch.full((len(self.names) + 1,), -1, dtype=self.crowd.dtype, device=index.device)
+            place[index] = torch.arange(len(index), dtype=self.crowd.dtype, device=index.device)
+            crowd = place[self.crowd[index].long()]  # -1 takes the last, which is -1
+        return ClassPool(self.examples[index], self.counts[index], tuple(self.names[i] for i in classes), crowd)
 
     def to(self, device: torch.device | str) -> ClassPool:
-        return replace(self, examples=self.examples.to(device), counts=self.counts.to(device))
+        crowd = None if self.crowd is None else self.crowd.to(device)
+        return replace(self, examples=self.examples.to(device), counts=self.counts.to(device), crowd=crowd)
 
 
 class Episodes(NamedTuple):
@@ -113,6 +126,8 @@ class Episodes(NamedTuple):
     """(B, Q) int64."""
     classes: Tensor
     """(B, ways) int64: which of the pool's classes they are."""
+    places: Tensor
+    """(B, ways, shots) int64: which of its class's examples each support item is."""
 
 
 def sample(
@@ -162,4 +177,5 @@ def sample(
         chosen[:, :, shots:].flatten(1, 2),
         truth[:, :, shots:].flatten(1, 2),
         classes,
+        places[..., :shots],
     )

@@ -41,9 +41,16 @@ class Priors(TypedDict):
     c: Number | ConfusionPrior
 
 
+def as_number(value: Number, like: Tensor) -> Tensor:
+    """As a tensor of the same kind and place; a plain number is made there, so that nothing waits for a copy."""
+    if isinstance(value, Tensor):
+        return value.to(like)
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
 def per_matrix(value: Number, like: Tensor) -> Tensor:
     """A number for each batch element, (...), shaped to meet counts (..., R, K, K)."""
-    return torch.as_tensor(value, dtype=like.dtype, device=like.device)[..., None, None, None]
+    return as_number(value, like)[..., None, None, None]
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,20 @@ class LearnedPriors(nn.Module):
 
     def forward(self) -> Priors:
         return {"tau": self.log_tau.exp(), "b": self.b, "c": CONFUSION_PRIORS[self.kind](**self.numbers())}
+
+
+def repeated(priors: Priors, times: int) -> Priors:
+    """Each batch element's priors so many times, one element after the other: numbers (G,) -> (G · times,)."""
+
+    def many(value: Number) -> Number:
+        return value.repeat_interleave(times) if isinstance(value, Tensor) and value.ndim else value
+
+    c = priors["c"]
+    if isinstance(c, Symmetric | Diagonal | OneCoin):
+        c = type(c)(**{name: many(value) for name, value in vars(c).items()})
+    elif isinstance(c, Tensor):
+        c = many(c)
+    return {"tau": many(priors["tau"]), "b": many(priors["b"]), "c": c}
 
 
 def to_card(priors: Priors, index: int | None = None) -> dict[str, Any]:

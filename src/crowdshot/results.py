@@ -130,6 +130,8 @@ def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[P
         for name, write in writers.items():
             write(temporary / name)
         for name in writers:
+            if (target / name).is_dir():
+                shutil.rmtree(target / name)
             os.replace(temporary / name, target / name)
         complete = True
     except OSError as error:

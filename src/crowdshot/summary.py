@@ -71,12 +71,12 @@ def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
         for row in worst
     ]
     head = (_short(column), "labels", "accuracy", "90 % interval", "confuses most (true → said)")
-    text = _columns([head, *rows])
+    text = columns([head, *rows])
     more = len(table) - len(worst)
     return text + (f"\n… and {more:,} more accurate ones" if more else "")
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> str:
+def columns(rows: Sequence[Sequence[str]]) -> str:
     """Text in columns, the numbers in the middle to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
@@ -91,7 +91,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> str:
 
 def _files(files: Iterable[str]) -> str:
     rows = [(file, WHAT.get(file.replace("\\", "/").rsplit("/", 1)[-1], "")) for file in files]
-    return _columns(rows) if rows else ""
+    return columns(rows) if rows else ""
 
 
 def _some(names: Sequence[Any], most: int) -> str:

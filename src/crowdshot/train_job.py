@@ -1,0 +1,265 @@
+"""What ``crowdshot train`` does: a source, a recipe and a network's size -> an encoder in a file, safe to interrupt."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from crowdshot.distributed import join_world
+from crowdshot.encoders import Encoder, build_encoder, save_encoder
+from crowdshot.episodes import ClassPool
+from crowdshot.errors import CrowdshotError
+from crowdshot.evaluation import accuracy_table, embedded
+from crowdshot.features import FeatureInput
+from crowdshot.formats import read_labels
+from crowdshot.images import ImageInput
+from crowdshot.recipes import Recipe
+from crowdshot.results import check_file
+from crowdshot.sources import Source, open_source
+from crowdshot.training import Job, train
+from crowdshot.training_log import TrainingLog
+
+Report = dict[str, Any]
+
+SMALLEST = 16  # pixels a side: Conv4 halves them four times
+
+
+def train_encoder(
+    source: str,
+    out: Path,
+    recipe: Recipe,
+    *,
+    annotations: Path | None = None,
+    image_size: int | None = None,
+    rotate_classes: bool = False,
+    terms: str | None = None,
+    architecture: str | None = None,
+    width: int = 64,
+    hidden: Sequence[int] = (128,),
+    embedding: int = 64,
+    precision: str = "float32",
+    device: str = "auto",
+    checkpoint: Path | None = None,
+    checkpoint_every: int | None = None,
+    validation_classes: int | None = None,
+    test_classes: int = 0,
+    rival: Path | None = None,
+    command: Sequence[str] = (),
+) -> Report:
+    """Train one encoder on a source (`crowdshot.sources`) and save it, with a card that says how it came about.
+
+    With ``test_classes``, classes that training never touches, the card also has accuracies on these by shots and
+    annotators. ``rival`` is where a prototypical network goes, trained beside it on the same classes with clean labels:
+    what the encoder should be compared with.
+
+    Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
+    report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
+    """
+    world = join_world()
+    recipe = replace(recipe, episodes=max(recipe.episodes, world.size))  # one each, at least
+    checkpoint = checkpoint or out.with_name(f"{out.name}.checkpoint")
+    history = out.with_name(f"{out.stem}.history.csv")
+    if world.leads:
+        for file in (out, checkpoint, history, *([rival] if rival else [])):
+            check_writable(file)
+            _remove_rests(file)
+    place = choose_device(device)
+    labels = None if annotations is None else read_labels(annotations).annotations
+    data = open_source(
+        source,
+        image_size=image_size,
+        at_least=recipe.shots[1] + recipe.queries,
+        rotate_classes=rotate_classes,
+        annotations=labels,
+        terms=terms,
+    )
+    learned_from, validated_on, tested_on = data.split(recipe.ways[1], recipe.seed, validation_classes, test_classes)
+    recipes = {out: recipe}
+    if rival is not None:
+        recipes[rival] = replace(recipe, objective="prototypical", pseudo_annotation=False)
+    jobs = []
+    for each in recipes.values():
+        encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
+        encoder.card |= _card(data, learned_from, validated_on, tested_on, precision, command)
+        jobs.append(Job(encoder, learned_from, validated_on, each))
+    pool = data.pool.to(place)
+    log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
+    began = time.monotonic()
+    try:
+        with interruptions() as interrupted:
+            trained = train(
+                jobs,
+                pool,
+                precision=precision,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                stop=interrupted,
+                world=world,
+                report=_ignore if log is None else log.report,
+                tick=_ignore if log is None else log.tick,
+            )
+    finally:
+        if log is not None:
+            log.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    report: Report = {
+        "interrupted": trained is None,
+        "leads": world.leads,
+        "seconds": round(time.monotonic() - began, 2),
+        "files": [str(checkpoint if trained is None else out), str(history)],
+    }
+    if trained is not None:
+        if tested_on:
+            _add_test_scores(trained, pool.take(tested_on))
+        report |= {"validation_accuracy": trained[0].card["scores"]["validation_accuracy"]}
+        report |= {"scores": trained[0].card["scores"]}
+        if world.leads:
+            for file, encoder in zip(recipes, trained, strict=True):
+                save_encoder(encoder, file)
+            checkpoint.unlink(missing_ok=True)
+    return report
+
+
+def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
+    """Accuracy on classes that training never touched; the same episodes and labels for all."""
+    for encoder in trained:
+        encoder.card["scores"]["test"] = accuracy_table(embedded(pool, encoder), encoder.card["priors"])
+    for encoder in trained[1:]:
+        trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
+
+
+def tell(report: Report) -> str:
+    """The report for a person."""
+    if report["interrupted"]:
+        return f"interrupted; the same command goes on from {report['files'][0]}"
+    diverged = report["scores"].get("diverged_at_step")
+    lines = [f"validation accuracy {report['validation_accuracy']:.4f}"] if report["validation_accuracy"] else []
+    lines += [f"diverged at step {diverged:,}: these are the best weights before"] if diverged else []
+    return "\n".join([*lines, *report["files"]])
+
+
+def fresh_encoder(
+    fed: ImageInput | FeatureInput,
+    architecture: str | None = None,
+    width: int = 64,
+    hidden: Sequence[int] = (128,),
+    embedding: int = 64,
+    seed: int = 0,
+) -> Encoder:
+    """Conv4 of ``width`` channels for images; for feature vectors an MLP with ``embedding`` numbers out."""
+    suits = "conv4" if isinstance(fed, ImageInput) else "mlp"
+    if architecture not in (None, suits):
+        raise CrowdshotError(f"architecture: found {architecture}, but the source holds {fed.describe()}; use {suits}")
+    arguments: dict[str, Any]
+    if isinstance(fed, ImageInput):
+        if min(fed.size) < SMALLEST:
+            raise CrowdshotError(f"image_size: found {min(fed.size)}, expected {SMALLEST} or more")
+        arguments = {"channels": fed.channels, "width": width}
+    else:
+        arguments = {"n_features": fed.n_features, "hidden": list(hidden), "n_out": embedding}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build_encoder(suits, arguments, fed)
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is a GPU where there is one."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        missing = ", but there is no GPU that torch can use" if device.type == "cuda" else ""
+        raise CrowdshotError(f"device: found {name!r}{missing}; expected auto, cpu or cuda")
+    return device
+
+
+def told_command(arguments: Sequence[str]) -> str:
+    """A command line for a card: what was typed, but files by their names alone."""
+
+    def bare(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{equals}{Path(value).name if os.sep in value else value}"
+
+    return shlex.join(["crowdshot", *map(bare, arguments)]) if arguments else ""
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+def _card(
+    data: Source,
+    learned_from: list[int],
+    validated_on: list[int],
+    tested_on: list[int],
+    precision: str,
+    command: Sequence[str],
+) -> Report:
+    return {
+        "command": told_command(command),
+        "trained_on": f"{data.description['classes']:,} classes of {data.description['name']}",
+        "source": {
+            **data.description,
+            "learned_from": len(learned_from),
+            "validated_on": len(validated_on),
+            "tested_on": len(tested_on),
+        },
+        "precision": precision,
+    }
+
+
+# ---- safety ---------------------------------------------------------------------------------------------------------
+
+
+def check_writable(file: Path) -> None:
+    """Before hours of work: can this file be written? By trying, because only that tells."""
+    check_file(file)
+    try:
+        with tempfile.TemporaryFile(dir=file.absolute().parent):
+            pass
+    except OSError as error:
+        raise CrowdshotError(
+            f"{file} cannot be written to the folder {file.absolute().parent} ({error.strerror or error})."
+        ) from None
+
+
+def _remove_rests(file: Path) -> None:
+    """What a run that was killed while it wrote has left behind."""
+    for rest in glob.glob(f".{glob.escape(file.name)}.*.tmp", root_dir=file.absolute().parent, include_hidden=True):
+        with suppress(OSError):
+            file.with_name(rest).unlink()
+
+
+@contextmanager
+def interruptions() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C or SIGTERM is only noted; a second one has its usual effect."""
+    noted = False
+    usual: dict[int, Any] = {}
+
+    def note(number: int, _: Any) -> None:
+        nonlocal noted
+        noted = True
+        signal.signal(number, usual[number])
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError):  # not in the main thread
+                usual[number] = signal.signal(number, note)
+        yield lambda: noted
+    finally:
+        for each, handler in usual.items():
+            signal.signal(each, handler)

@@ -1,0 +1,42 @@
+"""Scores for cards: on a pool whose classes are far apart, and on one that knows nothing."""
+
+import torch
+
+from crowdshot import priors
+from crowdshot.encoders import build_encoder
+from crowdshot.episodes import ClassPool
+from crowdshot.evaluation import accuracy_table, embedded
+from crowdshot.images import ImageInput
+
+PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
+
+
+def pool_of(centres):
+    g = torch.Generator().manual_seed(0)
+    examples = centres[:, None] + torch.randn(len(centres), 16, centres.shape[1], generator=g)
+    return ClassPool(examples, torch.full((len(centres),), 16), tuple(map(str, range(len(centres)))))
+
+
+def test_far_classes_are_told_apart_and_equal_ones_are_not():
+    far = accuracy_table(pool_of(20 * torch.eye(8)), PAPER, episodes=20)
+    same = accuracy_table(pool_of(torch.zeros(8, 8)), PAPER, episodes=50)
+    assert set(far) == {f"{s} shots, {r} annotators" for s in (1, 3, 5) for r in (3, 5, 7)} | {"average"}
+    assert far["5 shots, 7 annotators"] > 0.97
+    assert far["1 shots, 3 annotators"] < far["5 shots, 7 annotators"]
+    assert 0.2 < same["average"] < 0.3
+    assert far == accuracy_table(pool_of(20 * torch.eye(8)), PAPER, episodes=20)
+
+
+def test_embedding_a_pool_is_embedding_its_images():
+    torch.manual_seed(0)
+    encoder = build_encoder("conv4", {"width": 4}, ImageInput((28, 28), ink=True))
+    examples = torch.randint(0, 256, (3, 5, 28, 28), dtype=torch.uint8)
+    examples[..., 0], examples[..., -1], examples[..., 0, :], examples[..., -1, :] = (
+        0,
+        0,
+        0,
+        0,
+    )  # a dark border: bright ink
+    pool = ClassPool(examples, torch.full((3,), 5), ("a", "b", "c"))
+    whole = embedded(pool, encoder).examples
+    torch.testing.assert_close(whole[1], encoder.embed(examples[1].numpy()), atol=1e-5, rtol=1e-4)
