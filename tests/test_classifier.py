@@ -221,7 +221,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity", "device": "abacus"},
             np.zeros((2, 2)),
             [[0], [1]],
-            "device: 'abacus' is not to be had",
+            "device: found 'abacus'; expected auto, cpu or cuda",
         ),
         ({"encoder": "identity"}, np.full((2, 2), np.nan), [[0], [1]], "X has NaN"),
     ],

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from crowdshot.atomic import replacing
 from crowdshot.errors import CrowdshotError
 
 FORMAT = 1
@@ -49,15 +48,8 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
     content = safetensors.torch.save(owned, metadata={KEY: text})
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    with replacing(target) as temporary:
         temporary.write_bytes(content)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise CrowdshotError(f"{target} could not be written ({error.strerror or error}).") from error
-    finally:
-        with suppress(OSError):  # it is gone when all went well
-            temporary.unlink()
 
 
 def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from crowdshot import mixture, priors, scale, storage
 from crowdshot.aggregate import Consensus
 from crowdshot.annotations import Annotations
-from crowdshot.encoders import Encoder, load_encoder
+from crowdshot.devices import choose_device
+from crowdshot.encoders import Encoder, are_features, default_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.ids import as_index, show
 from crowdshot.matching import annotations_of, names_of
@@ -46,7 +47,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
-        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for images.
+        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for grey images, "photo-lite0"
+        for colour ones, or "photo" where the extra ``lite0`` is not installed.
     steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
         `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
         the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
@@ -110,8 +112,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         progress: called with (items done, items in all) after each batch.
         """
         self.encoder_ = _resolve(self.encoder, X)
-        embeddings = self.encoder_.embed(X, device=_device(self.device))
-        if _are_features(X):
+        embeddings = self.encoder_.embed(X, device=choose_device(self.device))
+        if are_features(X):
             self.n_features_in_ = int(np.shape(X)[1])
         return embeddings
 
@@ -254,25 +256,7 @@ def _resolve(encoder: Any, X: Any) -> Encoder:
         return encoder
     if isinstance(encoder, nn.Module):
         return Encoder.wrap(encoder)
-    if encoder == "auto":
-        encoder = "identity" if _are_features(X) else "glyphs"
-    return load_encoder(encoder)
-
-
-def _are_features(X: Any) -> bool:
-    """Rows of numbers, rather than images; without turning a list of images into one array."""
-    if hasattr(X, "ndim"):
-        return bool(X.ndim == 2)
-    return isinstance(X, list | tuple) and len(X) > 0 and (isinstance(X[0], list | tuple) or np.ndim(X[0]) == 1)
-
-
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise CrowdshotError(f"device: {device!r} is not to be had here ({str(error).splitlines()[0]})") from None
+    return load_encoder(default_encoder(X) if encoder == "auto" else encoder)
 
 
 def _votes(ann: Annotations) -> Tensor:

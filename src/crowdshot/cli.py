@@ -314,6 +314,29 @@ def simulate(
     _print(jobs.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
 
 
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot embed photos/ --encoder lite0 --out features.npz
+  crowdshot train features.npz --hidden none --embedding 192 --out head.safetensors
+"""
+)
+@_told
+def embed(
+    images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of class/image files.")],
+    encoder: Annotated[str, typer.Option(metavar="NAME|FILE", help="What makes features of the images.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where ids, features and labels go.")],
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Turn images into feature vectors once, to train on or to adapt with."""
+    from crowdshot import jobs
+
+    report = jobs.embed(images, encoder, out, device)
+    told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
+    typer.echo(json.dumps(report) if as_json else told)
+
+
 app.command("train", epilog=train_cli.EXAMPLES)(_told(train_cli.train))
 
 

@@ -33,7 +33,8 @@ def whiten(x: Tensor, covariance: Tensor | None, kind: str) -> Tensor:
         return x
     if kind == "full":
         root = torch.linalg.cholesky(covariance)
-        return torch.linalg.solve_triangular(root, x.mT, upper=False).mT
+        white: Tensor = torch.linalg.solve_triangular(root, x.mT, upper=False).mT
+        return white
     return x * covariance.rsqrt()[..., None, :]
 
 
@@ -42,7 +43,8 @@ def log_det_precision(covariance: Tensor | None, kind: str, D: int) -> Tensor | 
     if covariance is None:
         return 0.0
     if kind == "full":
-        return -torch.linalg.slogdet(covariance).logabsdet
+        log_det: Tensor = torch.linalg.slogdet(covariance).logabsdet
+        return -log_det
     return -covariance.log().sum(-1) * (D / covariance.shape[-1])
 
 
@@ -60,7 +62,7 @@ def log_prior(covariance: Tensor | None, kind: str, D: int, weight: float = WEIG
     if covariance is None:
         return 0.0
     if kind == "full":
-        trace = torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
+        trace: Tensor = torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
         dof = weight + D + 1
         multigamma = D * (D - 1) / 4 * math.log(math.pi) + sum(math.lgamma((dof - d) / 2) for d in range(D))
         constant = dof * D / 2 * math.log(weight / 2) - multigamma

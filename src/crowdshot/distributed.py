@@ -44,7 +44,7 @@ class World:
             tensors = list(tensors)
             joined = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(joined)
-            for tensor, part in zip(tensors, joined.split([tensor.numel() for tensor in tensors]), strict=True):
+            for tensor, part in zip(tensors, torch.split(joined, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
     def any(self, flag: bool) -> bool:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from crowdshot.cards import Card, read_safetensors, write_safetensors
 from crowdshot.errors import CrowdshotError
 from crowdshot.features import FeatureInput, as_numbers, read_features
-from crowdshot.images import BadImage, ImageInput, image_batches
+from crowdshot.images import BadImage, ImageInput, image_batches, in_colour
+from crowdshot.lite0 import MEAN, SIDE, STD, Lite0, Lite0Features, is_installed
 from crowdshot.pixels import describe
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -73,7 +74,13 @@ class Identity(nn.Module):
         return x
 
 
-ARCHITECTURES: dict[str, type[nn.Module]] = {"conv4": Conv4, "mlp": MLP, "identity": Identity}
+ARCHITECTURES: dict[str, type[nn.Module]] = {
+    "conv4": Conv4,
+    "mlp": MLP,
+    "identity": Identity,
+    "lite0": Lite0,
+    "lite0-features": Lite0Features,
+}
 
 INPUTS: dict[str, type[ImageInput] | type[FeatureInput]] = {"images": ImageInput, "features": FeatureInput}
 
@@ -291,21 +298,22 @@ def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 
 
 def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
-    """ "identity", the name of a shipped encoder, or the path of a file made by ``save_encoder``.
+    """ "identity", "lite0" (a frozen EfficientNet-Lite0), a shipped encoder's name, or a file of ``save_encoder``.
 
     A shipped name comes before a file of that name: write ``./name`` for the file.
     """
     name = os.fspath(name_or_path)
     if name == "identity":
         return build_encoder("identity", {}, FeatureInput())
+    if name == "lite0":
+        return build_encoder("lite0-features", {}, ImageInput((SIDE, SIDE), 3, mean=MEAN, std=STD))
     if isinstance(name_or_path, str) and name in shipped_encoders():
         path = WEIGHTS / f"{name}.safetensors"
     else:
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
-            raise CrowdshotError(
-                f"encoder is {name!r}, but must be a file or one of: {', '.join(['identity', *shipped_encoders()])}."
-            )
+            known = ", ".join(["identity", "lite0", *shipped_encoders()])
+            raise CrowdshotError(f"encoder is {name!r}, but must be a file or one of: {known}.")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))
 
@@ -313,3 +321,20 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
 def shipped_encoders() -> list[str]:
     """The names of the encoders that come with crowdshot."""
     return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+
+
+def default_encoder(X: Any) -> str:
+    """The shipped encoder that suits X: by whether these are feature vectors, grey images or colour images."""
+    if are_features(X):
+        return "identity"
+    if not in_colour(X):
+        return "glyphs"
+    return "photo-lite0" if is_installed() else "photo"
+
+
+def are_features(X: Any) -> bool:
+    """Rows of numbers, rather than images; without turning a list of images into one array."""
+    if hasattr(X, "ndim"):
+        return bool(X.ndim == 2)
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple) or getattr(first, "ndim", 0) == 1

@@ -61,7 +61,7 @@ def _one_model(
         parts = [patches]
         mean, var = _moments(patches, w)
     else:  # any number of images, a few at a time
-        parts = map(_patches, images.split(IMAGES))
+        parts = map(_patches, torch.split(images, IMAGES))
         mean, var = running
     factor = gamma * (var + epsilon).rsqrt()
     folded = torch.cat([w * factor[:, None], (beta - mean * factor)[:, None]], 1).mT.contiguous()  # (t + 1, width)
@@ -92,7 +92,7 @@ def _by_window(patches: Tensor) -> Tensor:
 def _moments(patches: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (width,) of w·patch over all patches; in float64, so that their difference is exact enough."""
     A = torch.zeros(patches.shape[-1], patches.shape[-1], dtype=torch.float64)
-    for part in patches.flatten(0, 2).split(32 * ROWS):
+    for part in torch.split(patches.flatten(0, 2), 32 * ROWS):
         p = part.double()
         A.addmm_(p.mT, p)
     A /= patches[..., 0].numel()
@@ -108,7 +108,7 @@ class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, weights: Tensor) -> Tensor:
         out = patches.new_empty(patches.shape[1], weights.shape[1])
-        for p, o in zip(patches.split(ROWS, 1), out.split(ROWS), strict=True):
+        for p, o in zip(torch.split(patches, ROWS, 1), torch.split(out, ROWS), strict=True):
             torch.mm(p[0], weights, out=o)
             for place in (1, 2, 3):
                 torch.maximum(o, p[place] @ weights, out=o)
@@ -122,7 +122,7 @@ class _Pooled(torch.autograd.Function):
         patches, weights, out = ctx.saved_tensors
         where_above = torch.ops.aten.threshold_backward  # (gradient, x, limit): the gradient where x > limit, else 0
         total = torch.zeros_like(weights)
-        parts = zip(patches.split(ROWS, 1), out.split(ROWS), gradients[0].split(ROWS), strict=True)
+        parts = zip(torch.split(patches, ROWS, 1), torch.split(out, ROWS), torch.split(gradients[0], ROWS), strict=True)
         for p, o, gradient in parts:
             left = where_above(gradient, o, 0)
             for place in (0, 1, 2):

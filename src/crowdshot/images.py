@@ -260,3 +260,17 @@ def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     if pixels.dtype == torch.uint8 and pixels.shape[-2] * pixels.shape[-1] <= LARGE:
         pixels = pixels.float()
     return nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True).float()
+
+
+def in_colour(images: Any) -> bool:
+    """Whether the first of them has colours; an unreadable one has none."""
+    if hasattr(images, "shape"):
+        return len(images.shape) == 4 and 3 in (images.shape[1], images.shape[-1])
+    first = next(iter(images.values() if isinstance(images, Mapping) else images), None)
+    try:
+        pixels, _ = decode(first, scales_of([first]))
+    except (UnreadableError, TypeError, ValueError):
+        return False
+    if pixels.shape[1] < 3:
+        return False
+    return bool((pixels[:, :1] != pixels[:, 1:3]).any())

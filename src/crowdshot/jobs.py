@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,15 @@ from crowdshot import aggregate as aggregation
 from crowdshot import simulate as simulation
 from crowdshot.aggregate import Consensus
 from crowdshot.annotations import Annotations
+from crowdshot.atomic import replacing
+from crowdshot.cards import read_safetensors
 from crowdshot.classifier import CrowdClassifier
-from crowdshot.encoders import load_encoder, shipped_encoders
+from crowdshot.devices import choose_device
+from crowdshot.encoders import INPUTS, WEIGHTS, default_encoder, load_encoder, shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import read_labels
 from crowdshot.ids import positions
+from crowdshot.images import list_images
 from crowdshot.inputs import check_kind, check_width, find_readable, match, open_items
 from crowdshot.progress import progress
 from crowdshot.results import (
@@ -40,7 +44,6 @@ from crowdshot.tables import one_each, read_table
 
 Report = dict[str, Any]
 
-ENCODERS = {"images": "glyphs", "features": "identity"}  # where none is named
 AT_ONCE = 20_000_000  # cells of simulated labels
 
 
@@ -58,8 +61,9 @@ def adapt(
     """Labels and items -> consensus, annotators, confusion matrices and a classifier, in a folder."""
     check_folder(out, overwrite)
     items = open_items(images, features)
-    network = load_encoder(encoder or ENCODERS[items.kind])
-    check_kind(network, items, f"encoder {encoder or ENCODERS[items.kind]}")
+    encoder = encoder or default_encoder(items.X)
+    network = load_encoder(encoder)
+    check_kind(network, items, f"encoder {encoder}")
     read = read_labels(labels, columns, format_name)
     check_columns(read.annotations.columns, str(labels))
     annotations, unmatched = match(read.annotations, items, skip_bad)
@@ -256,14 +260,29 @@ def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
     return np.stack([item + first_item, annotator, labels[item, annotator]])
 
 
+def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report:
+    """A folder of images -> an .npz with ids, features and labels (the folder each image lies in)."""
+    check_file(out)
+    network = load_encoder(encoder)
+    files = list_images(images)
+    with progress("embedding") as tick:
+        features = network.embed(files, device=choose_device(device), progress=tick).cpu().numpy()
+    ids = np.array(list(files))
+    labels = np.array([PurePosixPath(name).parent.as_posix() for name in files])
+    with replacing(out) as temporary, temporary.open("wb") as file:
+        np.savez(file, ids=ids, features=features, labels=labels)
+    return {"items": len(ids), "features": features.shape[1], "classes": len(set(labels)), "files": [str(out)]}
+
+
 def encoders() -> Report:
     """The encoders that come with crowdshot, a line each."""
-    lines = {"identity": "feature vectors, as they are"}
+    lines = {
+        "identity": "feature vectors, as they are",
+        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
+    }
     for name in shipped_encoders():
-        encoder = load_encoder(name)
-        fed = encoder.input.describe() if encoder.input is not None else "anything"
-        trained_on = encoder.card.get("trained_on")
-        lines[name] = f"{fed}, trained on {trained_on}" if trained_on else fed
+        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
+        lines[name] = f"{INPUTS[card['input']['kind']].from_dict(card['input']).describe()}, {card.get('trained_on')}"
     return lines
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from crowdshot.errors import CrowdshotError
 
 SIDE, N_FEATURES = 224, 1280
+AT_ONCE = 32  # images; more do not fit in a processor's cache
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 
 
@@ -34,11 +35,18 @@ class Lite0(nn.Module):
         return out
 
 
+class Lite0Features(nn.Module):
+    """(n, 3, 224, 224) -> (n, 1280): the backbone alone, for `CrowdClassifier` to weigh against the annotators."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return features(x)
+
+
 @torch.no_grad()
 def features(x: Tensor) -> Tensor:
     """What the backbone makes of images (n, 3, 224, 224): (n, 1280)."""
-    pooled: Tensor = backbone(str(x.device)).extract_features(x).mean((2, 3))
-    return pooled
+    network = backbone(str(x.device))
+    return torch.cat([network.extract_features(part).mean((2, 3)) for part in torch.split(x, AT_ONCE)])
 
 
 def is_installed() -> bool:

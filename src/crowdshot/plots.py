@@ -40,4 +40,4 @@ def confusion_matrices(
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.01, ticks=np.linspace(0, 1, 3))
     bar.ax.tick_params(labelsize=6, length=2)
     bar.outline.set_edgecolor("0.7")  # type: ignore[operator]
-    FigureCanvasAgg(figure).print_png(str(path))
+    FigureCanvasAgg(figure).print_png(str(path))  # type: ignore[no-untyped-call]

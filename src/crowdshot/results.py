@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
+from crowdshot.atomic import replacing
 from crowdshot.classifier import CrowdClassifier
 from crowdshot.columns import Columns
 from crowdshot.errors import CrowdshotError
@@ -160,12 +161,5 @@ def check_file(out: Path, *inputs: Path | None) -> None:
 
 def write_file(out: Path, table: pd.DataFrame) -> None:
     """A table as a CSV file, complete or not at all."""
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    with replacing(out) as temporary:
         write_csv(table, temporary)
-        os.replace(temporary, out)
-    except OSError as error:
-        raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
-    finally:
-        with suppress(OSError):  # it is gone when all went well
-            temporary.unlink()

@@ -198,11 +198,13 @@ def _words(path: Path, name: str, words: Array, values: Array) -> list[str]:
 
 
 def _of_features(ids: list[str], classes: list[str] | None, values: Array) -> SourceItems:
-    """Each feature standardised over all items; the encoder does the same to what it is fed later."""
+    """Features centred and, all by one factor, brought to unit variance on average; the encoder does the same later.
+
+    One factor, because in a network's features which dimension varies more says what matters more.
+    """
     raw = read_features(values, FeatureInput(values.shape[1])).double()
-    std = raw.std(0, correction=0)
-    std = torch.where(std > 0, std, 1.0)
-    spec = FeatureInput(values.shape[1], tuple(raw.mean(0).float().tolist()), tuple(std.float().tolist()))
+    size = float(raw.var(0, correction=0).mean().sqrt()) or 1.0
+    spec = FeatureInput(values.shape[1], tuple(raw.mean(0).float().tolist()), (size,) * values.shape[1])
     features = read_features(values, spec)
     return SourceItems(ids, classes, spec, lambda wanted: iter([features[list(wanted)]]))
 

@@ -42,6 +42,10 @@ class Augment(StrEnum):
     PHOTO = "photo"
 
 
+class Backbone(StrEnum):
+    LITE0 = "lite0"
+
+
 class Architecture(StrEnum):
     CONV4 = "conv4"
     MLP = "mlp"
@@ -108,6 +112,9 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Also train a prototypical network on clean labels, to compare with."),
     ] = None,
+    backbone: Annotated[
+        Backbone | None, typer.Option(help="The features are this network's: save it with the new layer on top.")
+    ] = None,
     terms: Annotated[str | None, typer.Option(help="What may be done with the source, for the card.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
 ) -> None:
@@ -158,6 +165,7 @@ def train(
         validation_classes=validation_classes,
         test_classes=test_classes,
         rival=rival,
+        backbone=None if backbone is None else backbone.value,
         command=sys.argv[1:],
     )
     if report.pop("leads"):

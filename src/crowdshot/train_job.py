@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
+from torch import nn
 
+from crowdshot import evaluation, lite0
+from crowdshot.devices import choose_device
 from crowdshot.distributed import join_world
-from crowdshot.encoders import Encoder, build_encoder, save_encoder
+from crowdshot.encoders import MLP, Encoder, build_encoder, save_encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
 from crowdshot.evaluation import accuracy_table, embedded
@@ -33,6 +36,7 @@ from crowdshot.training_log import TrainingLog
 
 Report = dict[str, Any]
 
+START = 16.0  # mean squared norm of the embeddings that a linear layer starts with
 SMALLEST = 16  # pixels a side: Conv4 halves them four times
 
 
@@ -56,13 +60,15 @@ def train_encoder(
     validation_classes: int | None = None,
     test_classes: int = 0,
     rival: Path | None = None,
+    backbone: str | None = None,
     command: Sequence[str] = (),
 ) -> Report:
     """Train one encoder on a source (`crowdshot.sources`) and save it, with a card that says how it came about.
 
     With ``test_classes``, classes that training never touches, the card also has accuracies on these by shots and
     annotators. ``rival`` is where a prototypical network goes, trained beside it on the same classes with clean labels:
-    what the encoder should be compared with.
+    what the encoder should be compared with. ``backbone`` "lite0" says that the features are EfficientNet-Lite0's: what
+    is saved then takes images and is that network with the trained linear layer on top.
 
     Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
     report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
@@ -75,12 +81,19 @@ def train_encoder(
         for file in (out, checkpoint, history, *([rival] if rival else [])):
             check_writable(file)
             _remove_rests(file)
+    if 0 < test_classes < evaluation.WAYS:
+        raise CrowdshotError(f"test_classes: found {test_classes}, expected 0, or {evaluation.WAYS} or more")
+    if backbone is not None and hidden:
+        raise CrowdshotError("backbone: found hidden layers, expected a single linear layer on top; --hidden none")
+    needed = recipe.shots[1] + recipe.queries
+    if test_classes:
+        needed = max(needed, max(evaluation.SHOTS) + evaluation.QUERIES)
     place = choose_device(device)
     labels = None if annotations is None else read_labels(annotations).annotations
     data = open_source(
         source,
         image_size=image_size,
-        at_least=recipe.shots[1] + recipe.queries,
+        at_least=needed,
         rotate_classes=rotate_classes,
         annotations=labels,
         terms=terms,
@@ -92,6 +105,8 @@ def train_encoder(
     jobs = []
     for each in recipes.values():
         encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
+        if isinstance(encoder.module, MLP) and not hidden:
+            start_principal(encoder.module, data.pool.take(learned_from))
         encoder.card |= _card(data, learned_from, validated_on, tested_on, precision, command)
         jobs.append(Job(encoder, learned_from, validated_on, each))
     pool = data.pool.to(place)
@@ -128,7 +143,7 @@ def train_encoder(
         report |= {"scores": trained[0].card["scores"]}
         if world.leads:
             for file, encoder in zip(recipes, trained, strict=True):
-                save_encoder(encoder, file)
+                save_encoder(on_backbone(encoder) if backbone else encoder, file)
             checkpoint.unlink(missing_ok=True)
     return report
 
@@ -175,16 +190,40 @@ def fresh_encoder(
         return build_encoder(suits, arguments, fed)
 
 
-def choose_device(name: str) -> torch.device:
-    """ "auto" is a GPU where there is one."""
-    try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        missing = ", but there is no GPU that torch can use" if device.type == "cuda" else ""
-        raise CrowdshotError(f"device: found {name!r}{missing}; expected auto, cpu or cuda")
-    return device
+@torch.no_grad()
+def start_principal(module: MLP, pool: ClassPool) -> None:
+    """Start a single linear layer as the features' principal components, brought to a mean squared norm of `START`.
+
+    From random weights, training on few classes forgets more of what a good network knows than it learns.
+    """
+    real = torch.arange(pool.examples.shape[1]) < pool.counts[:, None]
+    features = pool.examples[real].float()
+    (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
+    mean = features.mean(0)
+    _, vectors = torch.linalg.eigh((features - mean).mT @ (features - mean))
+    components = vectors.flip(1)[:, : layer.out_features].mT  # the largest first
+    if len(components) < layer.out_features:
+        raise CrowdshotError(
+            f"embedding: found {layer.out_features}, expected at most the {layer.in_features} features of the source"
+        )
+    components = components * (START / ((features - mean) @ components.mT).square().sum(-1).mean()).sqrt()
+    layer.weight.copy_(components)
+    layer.bias.copy_(-components @ mean)
+
+
+def on_backbone(encoder: Encoder) -> Encoder:
+    """A linear layer that was trained on EfficientNet-Lite0's features, as an encoder of images."""
+    assert isinstance(encoder.module, MLP)
+    n_out = encoder.module.layers[0].out_features
+    images = ImageInput((lite0.SIDE, lite0.SIDE), 3, mean=lite0.MEAN, std=lite0.STD)
+    head = build_encoder("lite0", {"n_out": n_out}, images, encoder.card)
+    weight, bias = (x.detach() for x in encoder.module.layers[0].parameters())
+    fed = encoder.input
+    if isinstance(fed, FeatureInput) and fed.mean:  # w·(x - mean) / std + b, as a layer for x itself
+        weight = weight / torch.tensor(fed.std)
+        bias = bias - weight @ torch.tensor(fed.mean)
+    head.module.load_state_dict({"head.weight": weight, "head.bias": bias})
+    return head
 
 
 def told_command(arguments: Sequence[str]) -> str:

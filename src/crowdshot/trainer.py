@@ -168,7 +168,7 @@ class Trainer:
     def beliefs(self) -> priors.Priors:
         """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""
         if isinstance(self.learned, priors.LearnedPriors):
-            learned = self.learned()
+            learned: priors.Priors = self.learned()
             return {**learned, "tau": torch.where(self.tau > 0, learned["tau"], 0.0)}
         return {"tau": self.tau, "b": self.b, "c": 1.0}
 

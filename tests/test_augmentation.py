@@ -1,0 +1,34 @@
+"""Mirrored and moved images: against NumPy's own padding and flipping."""
+
+import numpy as np
+import pytest
+import torch
+
+from crowdshot.augmentation import augment
+from crowdshot.errors import CrowdshotError
+from crowdshot.randomness import Uniforms
+
+
+def moved(image, mirrored, down, right):
+    """Mirrored first; then row y is row y + down of that, and its edge beyond; the same for columns."""
+    reach = 2
+    wide = np.pad(image[:, ::-1] if mirrored else image, ((reach, reach), (reach, reach)), mode="edge")
+    height, width = image.shape
+    return wide[reach + down : reach + down + height, reach + right : reach + right + width]
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_every_image_in_its_own_way(colour):
+    """20 pixels a side may move by two: five shifts, each a fifth of the numbers in [0, 1)."""
+    images = np.random.default_rng(0).integers(0, 256, (1, 4, 3, 20, 20) if colour else (1, 4, 20, 20), np.uint8)
+    lots = [0.0, 0.0, 0.99, 0.7, 0.5, 0.5, 0.49, 0.25, 0.61, 0.5, 0.999, 0.1]
+    expected = [(True, -2, 2), (False, 0, 0), (True, -1, 1), (False, 2, -2)]
+    found = augment(torch.from_numpy(images), "photo", Uniforms(torch.tensor([lots]))).numpy()
+    for before, after, how in zip(images[0], found[0], expected, strict=True):
+        for channel, shown in zip(before, after, strict=True) if colour else [(before, after)]:
+            np.testing.assert_array_equal(shown, moved(channel, *how))
+
+
+def test_feature_vectors_cannot_be_mirrored():
+    with pytest.raises(CrowdshotError, match="augment: found 'photo', but this source holds feature vectors"):
+        augment(torch.zeros(1, 4, 20), "photo", torch.Generator())

@@ -1,0 +1,145 @@
+"""A run that is stopped anywhere goes on as if nothing had been; a bad checkpoint is told and never made worse."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.training import train
+from pools import conv, feature_pool, image_pool, make_job, mlp
+
+RUN = {"iterations": 12, "validate_every": 5, "prior": "one-coin", "augment": "photo", "episodes": 2}
+
+
+def jobs(**settings):
+    given = [{"seed": 1, "steps": 1}, {"seed": 2, "learning_rate": 3e-3}]
+    return [make_job(conv(i), **{**RUN, **more, **settings}) for i, more in enumerate(given)]
+
+
+def same(a, b):
+    for one, other in zip(a, b, strict=True):
+        assert one.card == other.card
+        for name, value in one.module.state_dict().items():
+            assert torch.equal(value, other.module.state_dict()[name]), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    reports = []
+    return train(jobs(), image_pool(), report=reports.append), reports
+
+
+@pytest.mark.parametrize("stops", [(3, 5, 11), (1, 10), (12,)])
+def test_stopped_anywhere_the_result_is_the_same_to_the_bit(undisturbed, tmp_path, stops):
+    expected, expected_reports = undisturbed
+    file, reports = tmp_path / "run", []
+    for stop in stops:
+        done = []
+        found = train(
+            jobs(),
+            image_pool(),
+            checkpoint=file,
+            report=reports.append,
+            tick=lambda step, total, done=done: done.append(step),
+            stop=lambda stop=stop, done=done: done[-1] >= stop,
+        )
+        assert done[-1] == stop
+        assert (found is None) == (stop < 12)
+    if found is None:
+        found = train(jobs(), image_pool(), checkpoint=file, report=reports.append)
+    same(found, expected)
+    assert reports == expected_reports
+    assert [p.name for p in tmp_path.iterdir()] == ["run"], "the caller removes it, once the encoders are in safety"
+    same(train(jobs(), image_pool(), checkpoint=file), expected)  # until then the result can be had again
+
+
+def test_a_checkpoint_every_few_steps(undisturbed, tmp_path):
+    """Falls back to the last multiple, not to the last validation; the steps since then are done again."""
+
+    class KilledError(Exception):
+        pass
+
+    def kill_at_9(step, total):
+        if step == 9:
+            raise KilledError
+
+    file, done = tmp_path / "run", []
+    with pytest.raises(KilledError):
+        train(jobs(), image_pool(), checkpoint=file, checkpoint_every=4, tick=kill_at_9)
+    found = train(jobs(), image_pool(), checkpoint=file, tick=lambda step, total: done.append(step))
+    assert done == [9, 10, 11, 12]
+    same(found, undisturbed[0])
+
+
+def stopped(path, pool=None, **settings):
+    """A checkpoint after three steps."""
+    done = []
+    train(
+        jobs(**settings),
+        image_pool() if pool is None else pool,
+        checkpoint=path,
+        tick=lambda step, total: done.append(step),
+        stop=lambda: len(done) == 3,
+    )
+    return path.read_bytes()
+
+
+def test_a_checkpoint_of_another_run(tmp_path):
+    file = tmp_path / "run"
+    before = stopped(file)
+    for settings, what in (
+        ({"learning_rate": 0.5}, "learning_rate was 0.001 and now is 0.5"),
+        ({"shots": (1, 3)}, r"shots was \[1, 2\] and now is \[1, 3\]"),
+    ):
+        with pytest.raises(CrowdshotError, match=f"run is the checkpoint of another run .{what}.; remove it"):
+            train(jobs(**settings), image_pool(), checkpoint=file)
+    with pytest.raises(CrowdshotError, match=r"another run \(pool was .* and now is"):
+        train(jobs(), image_pool(seed=1), checkpoint=file)
+    with pytest.raises(CrowdshotError, match="another run"):
+        train([make_job(mlp(), **{**RUN, "augment": "none"})], feature_pool(), checkpoint=file)
+    with pytest.raises(CrowdshotError, match="precision was 'float32' and now is 'bfloat16'"):
+        train(jobs(), image_pool(), checkpoint=file, precision="bfloat16")
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("left", [0, 5, 400, -1])
+def test_a_truncated_checkpoint(tmp_path, left):
+    file = tmp_path / "run"
+    content = stopped(file)
+    file.write_bytes(content[:left])
+    with pytest.raises(CrowdshotError, match=r"run (is truncated or damaged|is not a safetensors file)"):
+        train(jobs(), image_pool(), checkpoint=file)
+    assert file.read_bytes() == content[:left]
+
+
+def test_something_else_in_its_place(tmp_path):
+    file = tmp_path / "run"
+    file.write_text("my notes")
+    with pytest.raises(CrowdshotError, match="is not a safetensors file, but a checkpoint"):
+        train(jobs(), image_pool(), checkpoint=file)
+    assert file.read_text() == "my notes"
+
+
+@pytest.mark.parametrize("where", ["write", "rename"])
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch, undisturbed, where):
+    file = tmp_path / "run"
+    good = stopped(file)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def half(path, content):
+        with path.open("wb") as opened:
+            opened.write(content[: len(content) // 2])
+        full()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Path, "write_bytes", half) if where == "write" else (os, "replace", full)))
+        with pytest.raises(CrowdshotError, match=r"run could not be written .No space left on device"):
+            train(jobs(), image_pool(), checkpoint=file)
+    assert file.read_bytes() == good
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    same(train(jobs(), image_pool(), checkpoint=file), undisturbed[0])

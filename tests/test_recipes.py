@@ -1,0 +1,63 @@
+"""Recipes refuse what makes no sense, and say which of them can be trained side by side."""
+
+import json
+
+import pytest
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.recipes import SHARED, Recipe, as_range, check_stackable, sweep
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"ways": (1, 4)}, "ways: found 1:4, expected a range from 2 upwards"),
+        ({"shots": (5, 1)}, "shots: found 5:1"),
+        ({"annotators": (0, 3)}, "annotators: found 0:3, expected a range from 1"),
+        ({"annotators": (2, 3), "labels_per_item": (2, 4)}, "labels_per_item: found up to 4, expected at most the 3"),
+        ({"objective": "magic"}, "objective: found 'magic', expected one of mixture, prototypical"),
+        ({"prior": "magic"}, "prior: found 'magic', expected one of paper, symmetric, diagonal, one-coin"),
+        ({"augment": "magic"}, "augment: found 'magic', expected one of none, photo"),
+        ({"queries": 0}, "queries: found 0"),
+        ({"iterations": 0}, "iterations: found 0"),
+        ({"learning_rate": 0.0}, "learning_rate: found 0.0, expected a positive number"),
+        ({"learning_rate": float("nan")}, "learning_rate: found nan"),
+    ],
+)
+def test_nonsense_is_refused(settings, sentence):
+    with pytest.raises(CrowdshotError, match=sentence):
+        Recipe(**settings)
+
+
+def test_ranges_as_they_are_typed():
+    assert as_range("3:7", "--shots") == (3, 7)
+    assert as_range("4", "--ways") == (4, 4)
+    for text in ("", "a", "1:", "1:2:3", "1.5"):
+        with pytest.raises(CrowdshotError, match="--shots: found"):
+            as_range(text, "--shots")
+
+
+def test_prototypical_networks_are_the_mixture_without_its_priors_after_one_step():
+    recipe = Recipe(objective="prototypical", steps=5, tau=1.0, b=1.0)
+    assert (recipe.steps, recipe.tau) == (1, 0.0)
+    assert recipe.b >= 1e6
+
+
+def test_a_recipe_survives_json():
+    recipe = Recipe(labels_per_item=(2, 3), steps=3)
+    card = json.loads(json.dumps(recipe.to_card()))
+    assert Recipe(**card) == recipe
+
+
+def test_a_sweep_is_every_combination():
+    recipes = sweep(Recipe(), steps=[1, 2, 3], seed=range(2))
+    assert len(set(map(repr, recipes))) == 6
+    assert {(r.steps, r.seed) for r in recipes} == {(j, s) for j in (1, 2, 3) for s in (0, 1)}
+    check_stackable(recipes)
+
+
+def test_what_gives_a_step_its_shape_must_be_shared():
+    assert {"ways", "shots", "annotators", "queries", "episodes", "prior", "augment"} <= set(SHARED)
+    assert not {"objective", "pseudo_annotation", "steps", "b", "learning_rate", "seed"} & set(SHARED)
+    with pytest.raises(CrowdshotError, match=r"recipe 1: shots is \(1, 3\), but \(1, 5\) in recipe 0"):
+        check_stackable([Recipe(), Recipe(shots=(1, 3))])

@@ -1,0 +1,430 @@
+"""``crowdshot train``: from a file to an encoder with its card; interrupted, killed, spread over processes, refused."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from typer.testing import CliRunner
+
+from crowdshot import train_job
+from crowdshot.cli import app
+from crowdshot.encoders import load_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.images import ImageInput, read_images
+from crowdshot.recipes import Recipe
+from crowdshot.training import Progress
+from crowdshot.training_log import TrainingLog
+from pools import patterns
+
+SETTINGS = {
+    "ways": (2, 3),
+    "shots": (1, 2),
+    "annotators": (2, 3),
+    "queries": 2,
+    "iterations": 30,
+    "validate_every": 10,
+    "validation_episodes": 4,
+    "learning_rate": 1e-2,
+}
+NETWORK = {"width": 4, "image_size": 16, "device": "cpu"}
+
+
+def typed(settings):
+    """As options."""
+    words = {k: "{}:{}".format(*v) if isinstance(v, tuple) else str(v) for k, v in settings.items()}
+    return [word for k, v in words.items() for word in (f"--{k.replace('_', '-')}", v)]
+
+
+OPTIONS = typed({**SETTINGS, **NETWORK})
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "patterns.npz"
+    images = patterns(n_classes=12)
+    np.savez(path, images=images.reshape(-1, 16, 16), labels=np.repeat(np.arange(12), images.shape[1]))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source, tmp_path_factory):
+    """The encoder of a run that nothing happened to."""
+    out = tmp_path_factory.mktemp("undisturbed") / "encoder.safetensors"
+    train_job.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+    return load_encoder(out)
+
+
+def same(a, b):
+    assert a.card["scores"] == b.card["scores"]
+    for name, value in a.module.state_dict().items():
+        assert torch.equal(value, b.module.state_dict()[name]), name
+
+
+def call(*arguments):
+    """In this process."""
+    return CliRunner().invoke(app, ["train", *map(str, arguments)])
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_with_a_card_and_a_history(source, tmp_path, undisturbed, monkeypatch):
+    out = tmp_path / "encoder.safetensors"
+    monkeypatch.setattr(sys, "argv", ["crowdshot", "train", source, "--out", str(out), *OPTIONS])
+    result = call(source, "--out", out, *OPTIONS, "--terms", "mine")
+    assert result.exit_code == 0, result.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["encoder.history.csv", "encoder.safetensors"]
+
+    encoder = load_encoder(out)
+    same(encoder, undisturbed)
+    card = encoder.card
+    assert card["command"].startswith("crowdshot train patterns.npz --out encoder.safetensors --ways 2:3")
+    assert str(tmp_path) not in repr(card)
+    assert card["source"] == {
+        "name": "patterns.npz",
+        "classes": 12,
+        "examples": 72,
+        "items": "characters of 16×16 grey pixels",
+        "terms": "mine",
+        "learned_from": 9,
+        "validated_on": 3,
+    } | {k: v for k, v in card["source"].items() if k == "tested_on"}
+    assert card["recipe"] == Recipe(**SETTINGS).to_card()
+    assert card["priors"]["steps"] == 2
+    assert encoder.input == ImageInput((16, 16), ink=True)
+    assert encoder.embed(np.zeros((2, 30, 30), np.uint8)).shape == (2, 4)
+
+    with (tmp_path / "encoder.history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["iteration"] for row in rows] == ["10", "20", "30"]
+    assert list(rows[0]) == ["iteration", "loss", "accuracy", "best", "seconds"]
+    best = max(float(row["accuracy"]) for row in rows)
+    assert float(rows[-1]["best"]) == pytest.approx(best, abs=1e-5)
+    assert card["scores"]["validation_accuracy"] == pytest.approx(best, abs=1e-5)
+    assert 0 < float(rows[0]["seconds"]) < float(rows[-1]["seconds"])
+
+
+def test_features_and_all_the_options(tmp_path):
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.normal(0, 3, (10, 5)), 8, 0) + rng.normal(0, 0.3, (80, 5))
+    np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(10), 8))
+    options = "--labels-per-item 1:2 --prior one-coin --crowd hammer=0.5,flipper=0.5 --episodes 2 --seed 3 --patience 9"
+    network = "--hidden none --embedding 3 --precision bfloat16 --checkpoint " + str(tmp_path / "kept")
+    given = [*typed(SETTINGS), *options.split(), *network.split()]
+    result = call(tmp_path / "x.npz", "--out", tmp_path / "head", *given, "--json")
+    assert result.exit_code == 0, result.output
+    encoder = load_encoder(tmp_path / "head")
+    assert encoder.arguments == {"n_features": 5, "hidden": [], "n_out": 3}
+    assert encoder.card["priors"]["confusion"]["kind"] == "one-coin"
+    assert encoder.card["recipe"]["crowd"] == {"hammer": 0.5, "flipper": 0.5}
+    assert encoder.card["precision"] == "bfloat16"
+    embeddings = encoder.embed(features[:3].astype(np.float32))
+    assert embeddings.shape == (3, 3)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_real_annotators(tmp_path):
+    images = patterns(n_classes=8)
+    np.savez(tmp_path / "x.npz", images=images.reshape(-1, 16, 16))
+    rows = [f"{i},{who},c{i // 6}" for i in range(48) for who in "ab"]
+    (tmp_path / "labels.csv").write_text("\n".join(["item,annotator,label", *rows]))
+    result = call(
+        tmp_path / "x.npz", "--annotations", tmp_path / "labels.csv", "--out", tmp_path / "out", *OPTIONS, "--clean"
+    )
+    assert result.exit_code == 0, result.output
+    described = load_encoder(tmp_path / "out").card["source"]
+    assert described["annotators"] == "2, real"
+    assert described["classes"] == 8
+    assert "consensus" in described["truth"]
+
+
+def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path):
+    """The source's features were standardised for training; the backbone's are not."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(3, 2, (60, 1280)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", features=features, labels=np.arange(60) % 10)
+    settings = {**SETTINGS, "iterations": 2}
+    train_job.train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
+    encoder = load_encoder(tmp_path / "head")
+    on_images = train_job.on_backbone(encoder)
+    assert_close(on_images.module.head(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
+
+
+# --- what is refused before any work ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--shots", "x"], "--shots: found 'x', expected a number or a range"),
+        (["--crowd", "expert"], "--crowd is 'expert', expected kinds and numbers"),
+        (["--crowd", "wizard=1"], "unknown annotator kind 'wizard'"),
+        (["--hidden", "many"], "--hidden is 'many', expected sizes"),
+        (["--ways", "7"], "has 12 classes that can be used"),
+        (["--architecture", "mlp"], "architecture: found mlp, but the source holds characters of 16×16"),
+        (["--image-size", "8"], "image_size: found 8, expected 16 or more"),
+        (["--device", "abacus"], "device: found 'abacus'; expected auto, cpu or cuda"),
+        (["--checkpoint", "nowhere/file"], "nowhere/file cannot be written, because the folder nowhere does not exist"),
+        (["--learning-rate", "-1"], "learning_rate: found -1.0"),
+        (["--queries", "9"], "the largest of its 12 classes has 6 examples, expected 11"),
+    ],
+)
+def test_bad_options(source, tmp_path, options, sentence):
+    result = call(source, "--out", tmp_path / "out", *OPTIONS, *options)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_job, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
+
+    def refused(out, sentence):
+        with pytest.raises(CrowdshotError, match=sentence):
+            train_job.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+
+    refused(tmp_path, "is a folder")
+    refused(tmp_path / "nowhere" / "out", "the folder .* does not exist")
+    if Path("/proc/self").is_dir():  # where even root may not write
+        refused(Path("/proc/self/out"), r"cannot be written to the folder /proc/self \(")
+
+
+# --- interrupted and killed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_path, undisturbed, monkeypatch, number):
+    out = tmp_path / "out"
+    usual = signal.getsignal(number)
+    tick = TrainingLog.tick
+
+    def interrupting(self, done, total):
+        tick(self, done, total)
+        if done == 17:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLog, "tick", interrupting)
+        result = call(source, "--out", out, *OPTIONS)
+    assert result.exit_code == 130
+    assert f"the same command goes on from {out}.checkpoint" in result.output
+    assert signal.getsignal(number) is usual
+    assert not out.exists()
+    leftover = tmp_path / ".out.checkpoint.1234.tmp"  # as if killed while it wrote
+    leftover.write_text("half")
+
+    result = call(source, "--out", out, *OPTIONS)
+    assert result.exit_code == 0
+    assert "going on from step 17 of 30" in result.output
+    same(load_encoder(out), undisturbed)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
+    rows = (tmp_path / "out.history.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["iteration", "10", "20", "30"]
+
+
+def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_job, "interruptions", lambda: Interrupted())
+    assert call(source, "--out", tmp_path / "out", *OPTIONS).exit_code == 130
+    result = call(source, "--out", tmp_path / "out", *OPTIONS, "--steps", "3")
+    assert result.exit_code == 2
+    assert "out.checkpoint is the checkpoint of another run (steps was 2 and now is 3)" in result.output
+    assert (tmp_path / "out.checkpoint").exists()
+
+
+class Interrupted:
+    """From the first step on."""
+
+    def __enter__(self):
+        return lambda: True
+
+    def __exit__(self, *_):
+        pass
+
+
+KILLER = """
+import json, os, random, signal, sys, time, traceback
+from pathlib import Path
+import torch
+from crowdshot import train_job
+from crowdshot.recipes import Recipe
+
+torch.set_num_threads(1)
+source, out, settings, network = sys.argv[1], Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
+chance = random.Random(int(os.environ["SEED"]))
+checkpoint = out.with_name(out.name + ".checkpoint")
+killed = 0
+
+def version():
+    try:
+        return checkpoint.stat().st_ino, checkpoint.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+while True:
+    before, deadline = version(), time.monotonic() + 20
+    child = os.fork()
+    if child == 0:
+        try:
+            train_job.train_encoder(source, out, Recipe(**settings), checkpoint_every=2, **network)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if killed < 4:  # a random while after it has got somewhere
+        while version() == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFEXITED(status):
+        print(killed)
+        sys.exit(os.WEXITSTATUS(status))
+    killed += 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_random_moments_the_weights_are_the_same_to_the_bit(source, tmp_path, undisturbed):
+    """One process that has imported everything starts the run, kills it and starts it again."""
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, source, str(out), json.dumps(SETTINGS), json.dumps(NETWORK)],
+        env={**environment(), "SEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2, "the run was over before it could be killed"
+    taken_up = re.findall(r"going on from step (\d+) of 30", done.stderr)
+    assert len(set(taken_up)) == int(done.stdout), "not every part of the run came further than the one before"
+    same(load_encoder(out), undisturbed)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
+    rows = (tmp_path / "out.history.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["iteration", "10", "20", "30"]
+
+
+def test_ctrl_c_on_a_real_command_line(source, tmp_path):
+    out = tmp_path / "out"
+    arguments = [sys.executable, "-m", "crowdshot", "train", source, "--out", str(out), *OPTIONS]
+    process = subprocess.Popen(
+        [*arguments, "--iterations", "1000000"], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "out.checkpoint").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+    assert "steps/s" in said
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path):
+    """Within 1e-6: nothing but the order of two summands could differ, and two have no order."""
+    alone = tmp_path / "alone"
+    train_job.train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
+    both = tmp_path / "both"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "crowdshot", "train", source, "--out", str(both), *OPTIONS],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = load_encoder(alone), load_encoder(both)
+    assert two.card["recipe"]["episodes"] == 2
+    for name, value in one.module.state_dict().items():  # running statistics of batch normalisation among them
+        assert_close(two.module.state_dict()[name], value, atol=1e-6, rtol=0)
+    losses = [[row.split(",")[1] for row in path.read_text().splitlines()] for path in sorted(tmp_path.glob("*.csv"))]
+    assert losses[0] == losses[1]
+
+
+# --- what a person sees ----------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def progress(iteration, accuracy=0.5, best=0.5):
+    return Progress(iteration, 40, [0.25], [accuracy], [best], [False], [None])
+
+
+def test_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
+    clock = iter(range(0, 10_000, 5))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    log = TrainingLog(tmp_path / "history.csv", stream=stream)
+    for step in range(1, 11):
+        log.tick(step, 40)
+    log.report(progress(10, 0.625))
+    log.close()
+    *between, last = stream.getvalue().splitlines()
+    assert last.startswith("step 10/40, loss 0.2500, validation accuracy 0.6250 (best 0.5000), ")
+    assert last.endswith(" left")
+    assert "steps/s" in last
+    assert between, "long silence is broken"
+    assert all(line.startswith("step ") and "accuracy" not in line for line in between)
+
+
+def test_a_model_that_diverged_is_told_once(tmp_path):
+    stream = io.StringIO()
+    log = TrainingLog(tmp_path / "history.csv", stream=stream)
+    log.tick(1, 40)
+    for diverged in (None, 17, 17):
+        log.report(Progress(20, 40, [0.3, 0.3], [0.5, 0.5], [0.5, 0.5], [False, False], [None, diverged]))
+    assert stream.getvalue().count("model 1: its loss is not finite since step 17; the others go on") == 1
+
+
+def test_a_bar_where_there_is_one(tmp_path):
+    pytest.importorskip("rich")
+    stream = Terminal()
+    log = TrainingLog(tmp_path / "history.csv", stream=stream)
+    log.tick(1, 40)
+    log.report(progress(20, 0.625, 0.75))
+    log.tick(40, 40)
+    log.close()
+    lines = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert "\x1b" in stream.getvalue()
+    assert re.search(r"40/40 loss 0.2500, accuracy 0.6250, [\d.e+]+ steps/s, 0:00:00 left$", lines[-1])
+
+
+def test_a_strange_file_is_not_taken_for_a_history(tmp_path):
+    (tmp_path / "history.csv").write_text("my,own\n1,2\n")
+    with pytest.raises(CrowdshotError, match=r"history.csv is not the history of a training run"):
+        TrainingLog(tmp_path / "history.csv", resumed=True)
+
+
+def test_an_encoder_sees_later_what_it_saw_in_training(source, undisturbed):
+    """The whole way: an image of the source through `embed` and through the pool."""
+    images = np.load(source)["images"][:5]
+    pixels = read_images(images, undisturbed.input)
+    assert_close(undisturbed.embed(images), undisturbed.module(pixels).detach())
