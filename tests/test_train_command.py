@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path):
         (["--shots", "x"], "--shots: found 'x', expected a number or a range"),
         (["--crowd", "expert"], "--crowd is 'expert', expected kinds and numbers"),
         (["--crowd", "wizard=1"], "unknown annotator kind 'wizard'"),
-        (["--hidden", "many"], "--hidden is 'many', expected sizes"),
+        (["--hidden", "many"], "--hidden is 'many', expected numbers"),
         (["--ways", "7"], "has 12 classes that can be used"),
         (["--architecture", "mlp"], "architecture: found mlp, but the source holds characters of 16×16"),
         (["--image-size", "8"], "image_size: found 8, expected 16 or more"),
@@ -428,3 +429,31 @@ def test_an_encoder_sees_later_what_it_saw_in_training(source, undisturbed):
     images = np.load(source)["images"][:5]
     pixels = read_images(images, undisturbed.input)
     assert_close(undisturbed.embed(images), undisturbed.module(pixels).detach())
+
+
+def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, undisturbed, tmp_path):
+    """Three candidates in one stack; the first is the run that `undisturbed` made alone."""
+    recipe = Recipe(**SETTINGS)
+    others = [replace(recipe, steps=1), replace(recipe, b=1.0)]
+    out, rival = tmp_path / "best.safetensors", tmp_path / "rival.safetensors"
+    report = train_job.train_encoder(source, out, recipe, others=others, rival=rival, **NETWORK)
+    card = load_encoder(out).card
+    accuracies = [entry["validation_accuracy"] for entry in card["chosen_from"]]
+    assert [(entry["steps"], entry["b"]) for entry in card["chosen_from"]] == [(2, 100.0), (1, 100.0), (2, 1.0)]
+    assert card["scores"]["validation_accuracy"] == max(accuracies) == report["validation_accuracy"]
+    assert accuracies[0] == pytest.approx(undisturbed.card["scores"]["validation_accuracy"], abs=1e-6)
+    assert load_encoder(rival).card["recipe"]["objective"] == "prototypical"
+    assert load_encoder(rival).card["recipe"]["pseudo_annotation"] is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"test_classes": 3}, "test_classes: found 3, expected 0, or 4 or more"),
+        ({"backbone": "lite0", "hidden": (8,)}, "backbone: found hidden layers"),
+    ],
+)
+def test_what_would_fail_in_the_end_is_told_before_training(source, tmp_path, settings, message):
+    with pytest.raises(CrowdshotError, match=message):
+        train_job.train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
+    assert not list(tmp_path.iterdir())

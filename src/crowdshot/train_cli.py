@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -75,8 +75,12 @@ def train(
         Path | None, typer.Option(metavar="FILE", help="What real annotators said of the items, used instead.")
     ] = None,
     objective: Annotated[Objective, typer.Option(help="The paper's, or prototypical networks.")] = Objective.MIXTURE,
-    steps: Annotated[int, typer.Option(min=1, help="EM steps.")] = 2,
-    b: Annotated[float, typer.Option("--b", help="Weight of equal class probabilities.")] = 100.0,
+    steps: Annotated[
+        str, typer.Option(metavar="J[,J…]", help="EM steps; of several, validation chooses. They train side by side.")
+    ] = "2",
+    b: Annotated[
+        str, typer.Option("--b", metavar="B[,B…]", help="Weight of equal class probabilities; likewise.")
+    ] = "100",
     prior: Annotated[Prior, typer.Option(help="On confusion matrices: the paper's constant, or learned.")] = (
         Prior.PAPER
     ),
@@ -123,7 +127,7 @@ def train(
     Ranges like 1:5 are drawn anew for every episode. Interrupted or killed, the same command goes on where it was.
     """
     from crowdshot import train_job
-    from crowdshot.recipes import Recipe, as_range
+    from crowdshot.recipes import Recipe, as_range, sweep
 
     recipe = Recipe(
         ways=as_range(ways, "--ways"),
@@ -141,15 +145,15 @@ def train(
         augment=augment.value,
         objective=objective.value,
         pseudo_annotation=not clean,
-        steps=steps,
-        b=b,
         learning_rate=learning_rate,
         seed=seed,
     )
+    recipe, *others = sweep(recipe, steps=_numbers("--steps", steps, int), b=_numbers("--b", b, float))
     report = train_job.train_encoder(
         source,
         out,
         recipe,
+        others=others,
         annotations=annotations,
         image_size=image_size,
         rotate_classes=rotate_classes,
@@ -181,8 +185,12 @@ def _shares(text: str) -> dict[str, float]:
         raise CrowdshotError(f"--crowd is {text!r}, expected kinds and numbers, like hammer=0.8,spammer=0.2.") from None
 
 
-def _layers(text: str) -> list[int]:
+def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]:
     try:
-        return [] if text == "none" else [int(size) for size in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise CrowdshotError(f"--hidden is {text!r}, expected sizes like 256,128, or none.") from None
+        raise CrowdshotError(f"{option} is {text!r}, expected numbers like 2 or 1,2,3.") from None
+
+
+def _layers(text: str) -> list[int]:
+    return [] if text == "none" else _numbers("--hidden", text, int)

@@ -45,6 +45,7 @@ def train_encoder(
     out: Path,
     recipe: Recipe,
     *,
+    others: Sequence[Recipe] = (),
     annotations: Path | None = None,
     image_size: int | None = None,
     rotate_classes: bool = False,
@@ -65,10 +66,12 @@ def train_encoder(
 ) -> Report:
     """Train one encoder on a source (`crowdshot.sources`) and save it, with a card that says how it came about.
 
-    With ``test_classes``, classes that training never touches, the card also has accuracies on these by shots and
-    annotators. ``rival`` is where a prototypical network goes, trained beside it on the same classes with clean labels:
-    what the encoder should be compared with. ``backbone`` "lite0" says that the features are EfficientNet-Lite0's: what
-    is saved then takes images and is that network with the trained linear layer on top.
+    ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
+    the one with the best validation accuracy is kept. With ``test_classes``, classes that training never touches, the
+    card also has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
+    beside it on the same classes with clean labels: what the encoder should be compared with. ``backbone`` "lite0" says
+    that the features are EfficientNet-Lite0's: what is saved then takes images and is that network with the trained
+    linear layer on top.
 
     Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
     report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
@@ -99,11 +102,10 @@ def train_encoder(
         terms=terms,
     )
     learned_from, validated_on, tested_on = data.split(recipe.ways[1], recipe.seed, validation_classes, test_classes)
-    recipes = {out: recipe}
-    if rival is not None:
-        recipes[rival] = replace(recipe, objective="prototypical", pseudo_annotation=False)
+    candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
+    rivals = [] if rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
     jobs = []
-    for each in recipes.values():
+    for each in (*candidates, *rivals):
         encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
         if isinstance(encoder.module, MLP) and not hidden:
             start_principal(encoder.module, data.pool.take(learned_from))
@@ -137,15 +139,29 @@ def train_encoder(
         "files": [str(checkpoint if trained is None else out), str(history)],
     }
     if trained is not None:
+        kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
         if tested_on:
-            _add_test_scores(trained, pool.take(tested_on))
-        report |= {"validation_accuracy": trained[0].card["scores"]["validation_accuracy"]}
-        report |= {"scores": trained[0].card["scores"]}
+            _add_test_scores(kept, pool.take(tested_on))
+        scores = kept[0].card["scores"]
+        report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
         if world.leads:
-            for file, encoder in zip(recipes, trained, strict=True):
+            for file, encoder in zip((out, rival), kept, strict=False):
+                assert file is not None
                 save_encoder(on_backbone(encoder) if backbone else encoder, file)
             checkpoint.unlink(missing_ok=True)
     return report
+
+
+def _best(trained: Sequence[Encoder]) -> Encoder:
+    """The encoder with the best validation accuracy; its card lists what it was chosen from."""
+    best = max(trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"])
+    if len(trained) > 1:
+        names = ("steps", "b")
+        best.card["chosen_from"] = [
+            {**{k: e.card["recipe"][k] for k in names}, "validation_accuracy": e.card["scores"]["validation_accuracy"]}
+            for e in trained
+        ]
+    return best
 
 
 def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:

@@ -1,0 +1,76 @@
+"""Adapting to new problems: one classifier at a time, and thousands of episodes in a batch, on one core.
+
+    python benchmarks/adapting.py [--episodes 10000]
+
+The batched fit is compared with the same fit called once for each episode, and with equations written as loops over
+classes and annotators. Forty items, five annotators, four classes, 64 dimensions, two EM steps.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from crowdshot import mixture
+from crowdshot.classifier import CrowdClassifier
+
+N, R, K, D = 40, 5, 4, 64
+
+
+def looped(u, y, steps=2):
+    """The equations as one would first write them, for one episode."""
+    votes = torch.nn.functional.one_hot(y, K).float()
+    lam = votes.mean(1)
+    for _ in range(steps):
+        means = torch.stack([(lam[:, k : k + 1] * u).sum(0) / (1 + lam[:, k].sum()) for k in range(K)])
+        pi = (lam.sum(0) + 100) / (len(u) + 100 * K)
+        log_joint = -0.5 * torch.stack([(u - m).square().sum(1) for m in means], 1) + pi.log()
+        for r in range(R):
+            alpha = (lam.T @ votes[:, r] + 1) / (lam.sum(0)[:, None] + K)
+            log_joint = log_joint + votes[:, r] @ alpha.log().T
+        lam = log_joint.softmax(1)
+    return lam
+
+
+def timed(run, times):
+    run()
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - start) / times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    n_episodes = parser.parse_args().episodes
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(0)
+    u, y = torch.randn(n_episodes, N, D, generator=g), torch.randint(K, (n_episodes, N, R), generator=g)
+    same = mixture.fit(u[0], y[0], K, steps=2).responsibilities
+    assert torch.allclose(same, looped(u[0], y[0]), atol=1e-4)
+
+    def batched():
+        for part, labels in zip(u.split(500), y.split(500), strict=True):
+            mixture.fit(part, labels, K, steps=2, track=False)
+
+    rows = [
+        ("loops over classes and annotators", timed(lambda: looped(u[0], y[0]), 50)),
+        ("mixture.fit, one episode", timed(lambda: mixture.fit(u[0], y[0], K, steps=2, track=False), 100)),
+        (f"mixture.fit, {n_episodes:,} episodes in batches of 500", timed(batched, 1) / n_episodes),
+    ]
+    print(f"{'one core, 40 items × 5 annotators':55s} {'ms an episode':>14s} {'a second':>10s} {'ratio':>7s}")
+    for name, seconds in rows:
+        print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f} {rows[0][1] / seconds:7.1f}")
+
+    features, labels = u[0].numpy(), np.asarray(y[0])
+    for name, scale in (("CrowdClassifier.fit_embeddings, scale given", 1.0), ("… scale chosen from the labels", None)):
+        clf = CrowdClassifier("identity", scale=scale)
+        embeddings = clf.embed(features)
+        seconds = timed(lambda: clf.fit_embeddings(embeddings, labels), 20)  # noqa: B023
+        print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f}")
+
+
+if __name__ == "__main__":
+    main()
