@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from typer.testing import CliRunner
 
 import crowdshot
 from crowdshot import cli
@@ -584,3 +585,26 @@ def test_help_answers_without_loading_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), "these slow down --help"
+
+
+def test_embed_writes_what_train_and_adapt_read(tmp_path):
+    for name in ("cats/1.png", "cats/2.png", "dogs/1.png"):
+        (tmp_path / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (12, 12), 40).save(tmp_path / "pictures" / name)
+    out = tmp_path / "features.npz"
+    result = CliRunner().invoke(
+        cli.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "3 images of 2 classes, 64 features each" in result.output
+    with np.load(out, allow_pickle=False) as file:
+        assert file["ids"].tolist() == ["cats/1.png", "cats/2.png", "dogs/1.png"]
+        assert file["labels"].tolist() == ["cats", "cats", "dogs"]
+        assert file["features"].shape == (3, 64)
+    (tmp_path / "pictures" / "dogs" / "2.png").write_bytes(b"no picture")
+    out.unlink()
+    result = CliRunner().invoke(
+        cli.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+    )
+    assert result.exit_code == 2
+    assert not out.exists()
