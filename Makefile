@@ -9,7 +9,7 @@ demo: $(READY)
 	$(BIN)/crowdshot demo
 
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,179 @@
+"""The systems that the paper compares with, behind one contract (`base`), and the registry of them.
+
+    from crowdshot.methods import METHODS, CrowdEpisodes
+    probabilities = METHODS["LRDS"].predict(CrowdEpisodes(support, labels, query, n_classes), C=0.1)
+
+One family a file; its docstring is the method's page: where it comes from, its idea, what the paper left open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crowdshot.methods import conal, crowd_layer, forest, label_fusion, lnl, maml, ours, prototypes, regression
+from crowdshot.methods.base import Candidate, CrowdEpisodes, Method, Needs, grid
+from crowdshot.methods.fine_tuning import ITERATIONS
+from crowdshot.methods.maml import STEP_SIZES
+from crowdshot.methods.votes import STEPS
+
+__all__ = ["METHODS", "Candidate", "CrowdEpisodes", "Method", "Needs"]
+
+PROTOTYPICAL = Needs("prototypical")
+MAML = Needs("maml", by=("step_size",))
+COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+TREES = (10, 50, 100, 200)
+BASES = (5, 10, 20)
+MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0}
+
+_METHODS = [
+    Method(
+        "Ours",
+        "a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings",
+        ours.map_em,
+        grid(steps=STEPS, b=(1.0, 10.0, 100.0)),
+        MIXTURE,
+        Needs("mixture", pseudo_annotation=True),
+    ),
+    Method(
+        "LRMV",
+        "logistic regression on the items as they are, labels by majority vote",
+        regression.logistic_regression,
+        grid(C=COSTS),
+        {"C": 1.0},
+    ),
+    Method(
+        "LRDS",
+        "logistic regression on the items as they are, labels by Dawid–Skene",
+        regression.logistic_regression,
+        grid(steps=STEPS, C=COSTS),
+        {"steps": 2, "C": 1.0},
+    ),
+    Method(
+        "RFMV",
+        "a random forest on the items as they are, labels by majority vote",
+        forest.random_forest,
+        grid(trees=TREES),
+        {"trees": 200},
+    ),
+    Method(
+        "RFDS",
+        "a random forest on the items as they are, labels by Dawid–Skene",
+        forest.random_forest,
+        grid(steps=STEPS, trees=TREES),
+        {"steps": 2, "trees": 200},
+    ),
+    Method(
+        "PrMV",
+        "distances to class averages of embeddings, labels by majority vote",
+        prototypes.prototypical,
+        ({},),
+        {},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "PrDS",
+        "distances to class averages of embeddings, weighted by Dawid–Skene",
+        prototypes.prototypical,
+        grid(steps=STEPS),
+        {"steps": 2},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "PrSV",
+        "distances to class averages of embeddings, every label counting alike",
+        prototypes.soft_prototypical,
+        ({},),
+        {},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "MaMV",
+        "three gradient steps from meta-learned weights (MAML), labels by majority vote",
+        maml.maml,
+        grid(step_size=STEP_SIZES),
+        {"step_size": 0.1},
+        MAML,
+    ),
+    Method(
+        "MaDS",
+        "three gradient steps from meta-learned weights (MAML), labels by Dawid–Skene",
+        maml.maml,
+        grid(steps=STEPS, step_size=STEP_SIZES),
+        {"steps": 2, "step_size": 0.1},
+        MAML,
+    ),
+    Method(
+        "CL",
+        "a network from scratch with a layer for each annotator (crowd layer)",
+        crowd_layer.crowd_layer_from_scratch,
+        grid(iterations=ITERATIONS),
+        {"iterations": 300},
+    ),
+    Method(
+        "MCL",
+        "the crowd layer on a meta-learned encoder",
+        crowd_layer.crowd_layer,
+        grid(iterations=ITERATIONS),
+        {"iterations": 300, "frozen": False},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "CNAL",
+        "a network from scratch with common and individual confusions (CoNAL)",
+        conal.common_noise_from_scratch,
+        grid(iterations=ITERATIONS),
+        {"iterations": 300},
+    ),
+    Method(
+        "MCNAL",
+        "CoNAL on a meta-learned encoder",
+        conal.common_noise,
+        grid(iterations=ITERATIONS),
+        {"iterations": 300, "frozen": False},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "LF",
+        "a network from scratch that corrects and weighs labels item by item (label fusion)",
+        label_fusion.label_fusion_from_scratch,
+        grid(bases=BASES, iterations=ITERATIONS),
+        {"bases": 10, "iterations": 300},
+    ),
+    Method(
+        "MLF",
+        "label fusion on a meta-learned encoder",
+        label_fusion.label_fusion,
+        grid(bases=BASES, iterations=ITERATIONS),
+        {"bases": 10, "iterations": 300, "frozen": False},
+        PROTOTYPICAL,
+    ),
+    Method(
+        "LNL",
+        "class averages that listen less to items far from the rest of their noisy class",
+        lnl.similarity_weighted,
+        ({},),
+        {},
+        Needs("lnl", pseudo_annotation=True),
+    ),
+    Method(
+        "w/o PA",
+        "Ours with an encoder that has not met pretend annotators",
+        ours.map_em,
+        grid(steps=STEPS),
+        MIXTURE,
+        PROTOTYPICAL,
+    ),
+]
+
+METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
+"""The paper's name of each system -> the system. "w/ PA" are those whose encoder met pretend annotators."""
+
+for _name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL"):
+    _plain = METHODS[_name]
+    assert _plain.needs is not None
+    METHODS[f"{_name} w/ PA"] = replace(
+        _plain,
+        name=f"{_name} w/ PA",
+        summary=f"{_plain.summary}; encoder meta-trained with pretend annotators",
+        needs=replace(_plain.needs, pseudo_annotation=True),
+    )

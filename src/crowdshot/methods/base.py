@@ -1,0 +1,152 @@
+"""What every compared system is: crowd-labelled support items in, class probabilities of the queries out.
+
+A `Method` says by data what it is called, what must be meta-trained before, and which hyper-parameters the paper tries;
+its one function handles a whole batch of episodes and several candidates at once, so that candidates share work (300
+iterations pass through 10 and 100). Nothing is fitted and kept: a method sees support and queries together. A query's
+probabilities do not depend on the other queries, but for MAML (see there).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.annotated import Batch
+from crowdshot.errors import CrowdshotError
+
+Candidate = Mapping[str, Any]
+EMBEDDED_AT_ONCE = 2**24  # numbers of input
+
+
+class CrowdEpisodes(NamedTuple):
+    """B episodes as a method gets them: items as the network takes them, labels as the crowd gave them."""
+
+    support: Tensor  # (B, N, *shape) float
+    labels: Tensor  # (B, N, R) int, -1 = missing
+    query: Tensor  # (B, Q, *shape) float
+    n_classes: int
+
+    @classmethod
+    def of(cls, batch: Batch, n_classes: int, prepare: Callable[[Tensor], Tensor] = Tensor.float) -> CrowdEpisodes:
+        """From drawn episodes; ``prepare`` brings stored items into the network's form (`trainer.input_of`)."""
+        return cls(prepare(batch.support), batch.labels, prepare(batch.query), n_classes)
+
+    def part(self, which: slice) -> CrowdEpisodes:
+        return CrowdEpisodes(self.support[which], self.labels[which], self.query[which], self.n_classes)
+
+    def parts(self, size: int) -> Iterator[CrowdEpisodes]:
+        """At most ``size`` episodes at a time."""
+        for start in range(0, len(self.labels), max(1, size)):
+            yield self.part(slice(start, start + max(1, size)))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The meta-training a method builds on.
+
+    ``objective``: "prototypical" or "mixture" (`recipes.OBJECTIVES`), "maml" (`methods.maml.train_maml`) or "lnl"
+    (`methods.lnl.train_lnl`). ``by``: which of a candidate's settings the meta-training shares, so that candidates
+    that differ in them need an encoder each.
+    """
+
+    objective: str
+    pseudo_annotation: bool = False
+    by: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        crowd = "pretend annotators" if self.pseudo_annotation else "clean labels"
+        return f"an encoder meta-trained with {crowd} ({self.objective})"
+
+
+Run = Callable[[CrowdEpisodes, nn.Module, Sequence[Candidate], int], list[Tensor]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One system. ``default`` is the candidate to use where nothing helps to choose."""
+
+    name: str
+    summary: str
+    run: Run = field(repr=False)
+    candidates: tuple[Candidate, ...]
+    default: Candidate
+    needs: Needs | None = None
+
+    @property
+    def documentation(self) -> str:
+        """Authors, title, year, link, idea, what was left open: its family's page."""
+        return inspect.getdoc(inspect.getmodule(self.run)) or ""
+
+    def predict(
+        self, episodes: CrowdEpisodes, encoder: nn.Module | None = None, *, seed: int = 0, **candidate: Any
+    ) -> Tensor:
+        """Probabilities of the queries, (B, Q, K). Settings not given are the default's."""
+        return self.predict_candidates(episodes, encoder, [{**self.default, **candidate}], seed=seed)[0]
+
+    def predict_candidates(
+        self,
+        episodes: CrowdEpisodes,
+        encoder: nn.Module | None = None,
+        candidates: Sequence[Candidate] | None = None,
+        *,
+        seed: int = 0,
+    ) -> list[Tensor]:
+        """The same for each candidate (None: all of the paper's), sharing what work can be shared.
+
+        ``encoder`` (n, *shape) -> (n, D); `encoders.Identity` where items are embeddings already.
+        """
+        if self.needs is not None and encoder is None:
+            raise CrowdshotError(f"encoder: {self.name} needs {self.needs}, found none")
+        _check(episodes)
+        chosen = self.candidates if candidates is None else candidates
+        known = set(self.default)
+        for candidate in chosen:
+            if not set(candidate) <= known:
+                strange = min(set(candidate) - known)
+                raise CrowdshotError(
+                    f"{strange}: not a setting of {self.name}, expected some of {', '.join(sorted(known))}"
+                )
+        full = [{**self.default, **candidate} for candidate in chosen]
+        return self.run(episodes, nn.Identity() if encoder is None else encoder, full, seed)
+
+
+def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
+    """Every combination: ``grid(steps=(1, 2), b=(1.0, 10.0))`` is four candidates."""
+    return tuple(dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
+
+
+@torch.no_grad()
+def embed(encoder: nn.Module, items: Tensor) -> Tensor:
+    """(B, n, *shape) -> (B, n, D), in evaluation mode; the module's mode is put back."""
+    flat, training = items.flatten(0, 1), encoder.training
+    at_once = max(1, EMBEDDED_AT_ONCE // max(1, flat[0].numel()))
+    encoder.eval()
+    try:
+        parts = [encoder(part).flatten(1).float() for part in torch.split(flat, at_once)]
+    finally:
+        encoder.train(training)
+    return torch.cat(parts).reshape(*items.shape[:2], -1)
+
+
+def _check(episodes: CrowdEpisodes) -> None:
+    support, labels, query, K = episodes
+    if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
+        raise CrowdshotError(
+            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "
+            f"{tuple(support.shape[:2])} as in support"
+        )
+    if query.shape[0] != support.shape[0] or query.shape[2:] != support.shape[2:] or query.ndim < 3:
+        raise CrowdshotError(
+            f"query: found shape {tuple(query.shape)}, expected ({support.shape[0]}, Q, "
+            f"{', '.join(map(str, support.shape[2:]))}) to go with support"
+        )
+    if not (support.is_floating_point() and query.is_floating_point()):
+        raise CrowdshotError(f"support: found {support.dtype}, expected floats, as the network takes them")
+    if K < 2:
+        raise CrowdshotError(f"n_classes: found {K}, expected 2 or more")

@@ -1,0 +1,205 @@
+"""What every compared system must do: one suite, inherited by every entry of the registry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from crowdshot.encoders import MLP, Conv4
+from crowdshot.errors import CrowdshotError
+from crowdshot.methods import METHODS, CrowdEpisodes
+
+FEWER = {"iterations": 20, "trees": 10}  # what changes nothing about the contract and saves time
+WIDTH = 6
+
+
+def small(method, **more):
+    wanted = {**FEWER, **more}
+    return {name: wanted[name] for name in method.default if name in wanted}
+
+
+def encoder():
+    """Embeddings that are the features themselves, by weights that can be fine-tuned."""
+    module = MLP(WIDTH, (), WIDTH)
+    with torch.no_grad():
+        module.layers[0].weight.copy_(torch.eye(WIDTH))
+        module.layers[0].bias.zero_()
+    return module
+
+
+def problem(B=2, K=4, shots=2, R=4, noise=0.3, missing=0.2, spread=2.0, queries=2, seed=0):
+    """Episodes of well-separated classes and annotators who err with probability ``noise``; truth of the queries."""
+    g = torch.Generator().manual_seed(seed)
+    directions = torch.linalg.qr(torch.randn(B, max(K, WIDTH), WIDTH, generator=g)).Q[:, :K]
+    if K > WIDTH:
+        directions = torch.nn.functional.normalize(torch.randn(B, K, WIDTH, generator=g), dim=-1)
+    centres = 3 * spread * directions
+
+    def items(n):
+        truth = torch.arange(K * n) % K
+        return centres[:, truth] + 0.1 * torch.randn(B, K * n, WIDTH, generator=g), truth
+
+    support, truth = items(shots)
+    query, query_truth = items(queries)
+    labels = truth[None, :, None].expand(B, -1, R)
+    labels = torch.where(
+        torch.rand(labels.shape, generator=g) < noise, torch.randint(K, labels.shape, generator=g), labels
+    )
+    labels = torch.where(torch.rand(labels.shape, generator=g) < missing, -1, labels)
+    return CrowdEpisodes(support, labels, query, K), query_truth
+
+
+@pytest.fixture(params=METHODS, ids=str)
+def method(request):
+    return METHODS[request.param]
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, 10])
+def test_probabilities_of_every_query(method, n_classes):
+    episodes, _ = problem(K=n_classes)
+    found = method.predict(episodes, encoder(), **small(method))
+    assert found.shape == (2, 2 * n_classes, n_classes)
+    assert found.dtype == torch.float32
+    assert bool((found >= 0).all())
+    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
+
+
+def test_nothing_said_is_no_obstacle(method):
+    """An annotator without a label, an item without one, a class that nobody named, an episode with no label at all."""
+    episodes, _ = problem(B=3)
+    labels = episodes.labels.clone()
+    labels[:, :, 1] = -1
+    labels[:, 3] = -1
+    labels[labels == 2] = 0
+    labels[2] = -1
+    found = method.predict(episodes._replace(labels=labels), encoder(), **small(method))
+    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
+
+
+def test_an_annotator_who_said_nothing_changes_nothing(method):
+    episodes, _ = problem()
+    silent = torch.full_like(episodes.labels[..., :1], -1)
+    more = episodes._replace(labels=torch.cat([episodes.labels, silent], -1))
+    settings = small(method)
+    torch.testing.assert_close(
+        method.predict(more, encoder(), **settings),
+        method.predict(episodes, encoder(), **settings),
+        atol=1e-4,
+        rtol=1e-4,
+    )
+
+
+def test_batch_equals_loop(method):
+    episodes, _ = problem(B=3)
+    settings = small(method)
+    together = method.predict(episodes, encoder(), **settings)
+    alone = [method.predict(episodes.part(slice(i, i + 1)), encoder(), **settings) for i in range(3)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+
+
+def test_a_query_is_classified_alike_alone(method):
+    """MAML too, where nothing is normalised by batches."""
+    episodes, _ = problem()
+    settings = small(method)
+    alone = method.predict(episodes._replace(query=episodes.query[:, 1:2]), encoder(), **settings)
+    together = method.predict(episodes, encoder(), **settings)[:, 1:2]
+    torch.testing.assert_close(alone, together, atol=1e-5, rtol=1e-4)
+
+
+def test_the_seed_repeats(method):
+    episodes, _ = problem()
+    first, again = (method.predict(episodes, encoder(), seed=3, **small(method)) for _ in range(2))
+    assert torch.equal(first, again)
+    if method.name in ("CL", "LF", "CNAL", "RFMV"):
+        assert not torch.equal(first, method.predict(episodes, encoder(), seed=4, **small(method)))
+    module = encoder()
+    state = torch.random.get_rng_state()
+    method.predict(episodes, module, **small(method))
+    assert torch.equal(torch.random.get_rng_state(), state)  # nobody else's random numbers are touched
+
+
+def test_the_encoder_stays_as_it_was(method):
+    module = encoder().train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    method.predict(problem()[0], module, **small(method))
+    assert module.training
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_the_order_of_annotators_does_not_matter(method):
+    episodes, _ = problem()
+    settings = small(method)
+    other = episodes._replace(labels=episodes.labels[..., [2, 0, 3, 1]])
+    torch.testing.assert_close(
+        method.predict(other, encoder(), **settings),
+        method.predict(episodes, encoder(), **settings),
+        atol=1e-4,
+        rtol=1e-4,
+    )
+
+
+def test_clean_labels_of_separate_classes_are_learned(method):
+    episodes, truth = problem(shots=4, noise=0.0, missing=0.0)
+    found = method.predict(episodes, encoder(), **small(method, iterations=300, trees=50))
+    assert bool((found.argmax(-1) == truth).all())
+
+
+def test_candidates_together_are_what_they_are_alone(method):
+    episodes, _ = problem(B=1)
+    few = [small(method, iterations=n, trees=n) for n in (5, 15)]
+    few = [{**method.candidates[0], **one} for one in few]
+    together = method.predict_candidates(episodes, encoder(), few)
+    for candidate, found in zip(few, together, strict=True):
+        torch.testing.assert_close(found, method.predict(episodes, encoder(), **candidate), atol=1e-5, rtol=1e-5)
+
+
+def test_images(method):
+    """The paper's network on (channels, height, width), with batch normalisation and its statistics."""
+    g = torch.Generator().manual_seed(0)
+    support, query = torch.randn(2, 6, 1, 16, 16, generator=g), torch.randn(2, 3, 1, 16, 16, generator=g)
+    labels = torch.randint(-1, 3, (2, 6, 2), generator=g)
+    torch.manual_seed(0)
+    found = method.predict(CrowdEpisodes(support, labels, query, 3), Conv4(1, width=8), **small(method, iterations=3))
+    assert found.shape == (2, 3, 3)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 3))
+
+
+def test_says_what_it_is(method):
+    assert method.summary
+    assert method.summary[0] != " "
+    for word in ("Authors:", "Title:", "Year:", "Link: https://", "Left open by the paper"):
+        assert word in method.documentation
+    assert all(set(candidate) <= set(method.default) for candidate in method.candidates)
+    assert len({repr(sorted(candidate.items())) for candidate in method.candidates}) == len(method.candidates)
+
+
+# ---- the registry ---------------------------------------------------------------------------------------------------
+
+
+def test_every_system_of_the_paper_is_there():
+    alone = {"LRMV", "LRDS", "RFMV", "RFDS", "CL", "CNAL", "LF"}
+    meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA"}
+    with_pretend = {f"{name} w/ PA" for name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL")}
+    assert set(METHODS) == alone | meta | with_pretend
+    assert {name for name, method in METHODS.items() if method.needs is None} == alone
+    pretend = {name for name, method in METHODS.items() if method.needs and method.needs.pseudo_annotation}
+    assert pretend == {"Ours", "LNL", *with_pretend}
+    counts = {"Ours": 18, "LRMV": 5, "LRDS": 30, "RFMV": 4, "PrDS": 6, "MaMV": 3, "MaDS": 18, "CL": 3, "w/o PA": 6}
+    assert {name: len(METHODS[name].candidates) for name in counts} == counts
+
+
+def test_bad_input_is_told():
+    episodes, _ = problem()
+    with pytest.raises(CrowdshotError, match="encoder: PrMV needs an encoder meta-trained with clean labels"):
+        METHODS["PrMV"].predict(episodes)
+    with pytest.raises(CrowdshotError, match="depth: not a setting of RFMV, expected some of trees"):
+        METHODS["RFMV"].predict(episodes, depth=3)
+    with pytest.raises(CrowdshotError, match="labels: found"):
+        METHODS["LRMV"].predict(episodes._replace(labels=episodes.labels[:, :3]))
+    with pytest.raises(CrowdshotError, match="query: found shape"):
+        METHODS["LRMV"].predict(episodes._replace(query=episodes.query[..., :2]))
+    with pytest.raises(CrowdshotError, match=r"support: found torch\.int64"):
+        METHODS["LRMV"].predict(episodes._replace(support=episodes.support.long()))
+    with pytest.raises(CrowdshotError, match="n_classes: found 1"):
+        METHODS["LRMV"].predict(episodes._replace(n_classes=1))

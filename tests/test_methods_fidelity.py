@@ -1,0 +1,433 @@
+"""Each compared system is what its authors made: against peers, hand calculations and finite differences."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from crowdshot import aggregate, mixture
+from crowdshot.annotations import Annotations
+from crowdshot.encoders import MLP, Conv4, Identity, build_encoder
+from crowdshot.episodes import ClassPool
+from crowdshot.features import FeatureInput
+from crowdshot.methods import METHODS, CrowdEpisodes, fine_tuning, lnl, maml, prototypes, regression, votes
+from crowdshot.methods.conal import CommonNoise
+from crowdshot.methods.crowd_layer import CrowdLayer
+from crowdshot.methods.fine_tuning import Sizes
+from crowdshot.methods.label_fusion import LabelFusion
+from crowdshot.recipes import Recipe
+from crowdshot.trainer import Job
+
+
+def crowd_labels(seed, shape, n_classes, missing=0.2):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(n_classes, shape, generator=g)
+    return torch.where(torch.rand(shape, generator=g) < missing, -1, labels)
+
+
+def sizes(G=2, D=5, R=3, K=4, seed=0):
+    return Sizes(G, D, R, K, seed, torch.device("cpu"))
+
+
+# ---- votes ----------------------------------------------------------------------------------------------------------
+
+
+def test_votes_by_hand():
+    labels = torch.tensor([[[0, 1, 1], [2, 0, -1], [-1, -1, -1]]])
+    expected = torch.tensor([[[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 0]]])
+    torch.testing.assert_close(votes.soft_vote(labels, 3), expected)
+    hard = torch.tensor([[[0.0, 1, 0], [1, 0, 0], [0, 0, 0]]])
+    assert torch.equal(votes.majority_vote(labels, 3), hard)
+
+
+@pytest.mark.parametrize("steps", [2, 3, 6])
+def test_dawid_skene_is_that_of_aggregate(steps):
+    labels = crowd_labels(1, (3, 12, 5), 4)
+    found = votes.dawid_skene(labels, 4, steps)
+    for episode, posterior in zip(labels, found, strict=True):
+        matrix = np.where(episode.numpy() < 0, None, episode.numpy().astype(object))
+        ann = Annotations.from_matrix(matrix, classes=range(4))
+        peer = aggregate.dawid_skene(ann, steps=steps - 1, b=votes.B, c=votes.C, tolerance=0)
+        has_label = (episode >= 0).any(-1)
+        np.testing.assert_allclose(posterior[has_label].numpy(), peer.probabilities[has_label.numpy()], atol=1e-5)
+
+
+def test_one_step_of_dawid_skene_is_the_soft_vote():
+    labels = crowd_labels(2, (2, 9, 4), 3)
+    torch.testing.assert_close(votes.dawid_skene(labels, 3, 1), votes.soft_vote(labels, 3))
+
+
+# ---- on raw inputs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("N", "D", "K", "steps"), [(12, 40, 4, None), (12, 40, 4, 3), (15, 3, 2, 2), (6, 9, 4, None)])
+@pytest.mark.parametrize("C", [1e-4, 1e-2, 1.0])
+def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
+    g = torch.Generator().manual_seed(N)
+    support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
+    labels = crowd_labels(3, (4, N, 3), K)
+    labels[3][labels[3] > 1] = 0  # two classes only
+    targets = votes.believe(labels, K, steps).double().numpy()
+    settings = {"C": C} | ({} if steps is None else {"steps": steps})
+    name = "LRMV" if steps is None else "LRDS"
+    found = METHODS[name].predict(CrowdEpisodes(support, labels, query, K), **settings)
+    for x, t, q, p in zip(support.double().numpy(), targets, query.double().numpy(), found.numpy(), strict=True):
+        item, label = np.nonzero(t > 0)
+        peer = LogisticRegression(C=C, tol=1e-9, max_iter=10_000).fit(x[item], label, sample_weight=t[item, label])
+        expected = np.zeros_like(p)
+        expected[:, peer.classes_] = peer.predict_proba(q)
+        np.testing.assert_allclose(p, expected, atol=1e-4)
+
+
+def test_coordinates_in_the_span_keep_inner_products():
+    g = torch.Generator().manual_seed(0)
+    support, query = torch.randn(2, 5, 30, generator=g).double(), torch.randn(2, 3, 30, generator=g).double()
+    s, q = regression.in_span(support, query)
+    centre = support.mean(1, keepdim=True)
+    assert s.shape[-1] == 5
+    torch.testing.assert_close(q @ s.mT, (query - centre) @ (support - centre).mT)
+
+
+def test_forest_is_scikit_learns_and_small_ones_begin_large_ones():
+    g = torch.Generator().manual_seed(0)
+    support, query, labels = (
+        torch.randn(2, 10, 6, generator=g),
+        torch.randn(2, 4, 6, generator=g),
+        crowd_labels(5, (2, 10, 3), 3),
+    )
+    episodes = CrowdEpisodes(support, labels, query, 3)
+    found = METHODS["RFMV"].predict_candidates(episodes, candidates=[{"trees": 4}, {"trees": 9}], seed=7)
+    target = votes.majority_vote(labels, 3)
+    for n, p in zip((4, 9), found, strict=True):
+        for i in range(2):
+            item, label = np.nonzero(target[i].numpy())
+            peer = RandomForestClassifier(n, random_state=7).fit(support[i].numpy()[item], label)
+            expected = np.zeros((4, 3))
+            expected[:, peer.classes_] = peer.predict_proba(query[i].numpy())
+            np.testing.assert_allclose(p[i].numpy(), expected, atol=1e-6)
+
+
+# ---- prototypes -----------------------------------------------------------------------------------------------------
+
+
+def test_prototypes_are_the_mixture_without_its_priors():
+    g = torch.Generator().manual_seed(0)
+    u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
+    peer = mixture.fit(u, labels, 3, steps=1, tau=0.0, b=1e8).log_proba(q).exp()
+    episodes = CrowdEpisodes(u, labels, q, 3)
+    torch.testing.assert_close(METHODS["PrSV"].predict(episodes, Identity()), peer, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(METHODS["PrDS"].predict(episodes, Identity(), steps=1), peer, atol=1e-5, rtol=1e-5)
+
+
+def test_a_class_without_weight_sits_in_the_centre():
+    support = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+    found = prototypes.classify(support, torch.tensor([[1.0, 0, 0], [0, 1, 0]]), torch.tensor([[1.0, 0.0]]))
+    expected = torch.tensor([[-0.5, -0.5, 0.0]]).log_softmax(-1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_ours_is_the_mixture():
+    g = torch.Generator().manual_seed(0)
+    u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
+    found = METHODS["Ours"].predict(CrowdEpisodes(u, labels, q, 3), Identity(), steps=3, b=10.0)
+    peer = mixture.fit(u, labels, 3, steps=3, tau=1.0, b=10.0, c=1.0).log_proba(q).exp()
+    torch.testing.assert_close(found, peer)
+
+
+def test_lnl_weights_by_hand():
+    """Three items in class 0, one of them named twice; squared distances 1, 9 and 4 between them."""
+    u = torch.tensor([[0.0], [1.0], [3.0], [10.0]])
+    labels = torch.tensor([[0, 0], [0, -1], [0, -1], [1, -1]])
+    far = torch.tensor([(1 + 9) / 3, (2 * 1 + 4) / 3, (2 * 9 + 4) / 3])
+    expected = torch.tensor([2.0, 1, 1]) * (-far).exp()
+    found = lnl.weights(u, labels, 3)
+    torch.testing.assert_close(found[:3, 0], expected / expected.sum())
+    assert found[3].tolist() == [0, 1, 0]
+    assert found[:, 2].tolist() == [0, 0, 0, 0]
+
+
+# ---- MAML -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_maml_meta_gradient_against_finite_differences(normalised):
+    """d(query loss after three inner steps)/d(weights), second derivatives included, in float64."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(3, 4), *([nn.BatchNorm1d(4)] if normalised else []), nn.Tanh(), nn.Linear(4, 3), nn.Tanh()]
+    module = nn.Sequential(*layers).double()
+    network = maml.without_statistics(module)
+    g = torch.Generator().manual_seed(1)
+    support, query = torch.randn(6, 3, generator=g).double(), torch.randn(5, 3, generator=g).double()
+    targets = torch.rand(6, 3, generator=g).double()
+    truth = torch.tensor([0, 1, 2, 0, 1])
+    weights = {name: value.detach().clone() for name, value in module.named_parameters()}
+
+    def meta_loss(weights):
+        return F.nll_loss(maml.classify(network, weights, support, targets, query, 0.7), truth)
+
+    found = torch.func.grad(meta_loss)(weights)
+    largest = 0.0
+    for name, value in weights.items():
+        numeric = torch.zeros_like(value)
+        for i in range(value.numel()):
+            for sign in (1, -1):
+                moved = value.clone()
+                moved.view(-1)[i] += sign * 1e-5
+                numeric.view(-1)[i] += sign * meta_loss({**weights, name: moved}) / 2e-5
+        torch.testing.assert_close(found[name], numeric, atol=1e-8, rtol=1e-6)
+        largest = max(largest, float(numeric.abs().max()))
+    assert largest > 1e-2
+
+    def first_order(weights):  # inner gradients taken as constants: what a forgotten second derivative would give
+        adapted = maml.start(network, weights, support, 3)
+        for _ in range(3):
+            slope = torch.func.grad(maml.inner_loss)(
+                {k: v.detach() for k, v in adapted.items()}, network, support, targets
+            )
+            adapted = {name: value - 0.7 * slope[name].detach() for name, value in adapted.items()}
+        return F.nll_loss(maml.logits(network, adapted, torch.cat([support, query]))[6:].log_softmax(-1), truth)
+
+    loose = [value.clone().requires_grad_() for value in weights.values()]
+    cheap = torch.autograd.grad(first_order(dict(zip(weights, loose, strict=True))), loose)
+    gap = max(float((a - b).abs().max()) for a, b in zip(cheap, found.values(), strict=True))
+    assert gap > 1e-3
+
+
+def test_maml_inner_step_by_hand():
+    """Identity features, zero head: one step moves the head by step · mean (target - 1/K) x, and nothing else."""
+    module = MLP(2, (), 2)
+    with torch.no_grad():
+        module.layers[0].weight.copy_(torch.eye(2))
+        module.layers[0].bias.zero_()
+    weights = {name: value.detach() for name, value in module.named_parameters()}
+    support, query = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 1.0]])
+    targets = torch.eye(2)
+    found = maml.classify(maml.without_statistics(module), weights, support, targets, query, 0.5, inner_steps=1)
+    head, bias = 0.5 * support.T @ (targets - 0.5) / 2, 0.5 * (targets - 0.5).mean(0)
+    torch.testing.assert_close(found, (query @ head + bias).log_softmax(-1))
+
+
+def blobs(C=8, M=12, D=6, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = 2 * torch.randn(C, 1, D, generator=g) + torch.randn(C, M, D, generator=g)
+    return ClassPool(x, torch.full((C,), M), tuple(map(str, range(C))))
+
+
+def jobs(n, iterations, **recipe):
+    settings = {"ways": (2, 3), "shots": (1, 2), "annotators": (2, 3), "queries": 3, "validate_every": iterations}
+    made = []
+    for i in range(n):
+        torch.manual_seed(i)
+        encoder = build_encoder("mlp", {"n_features": 6, "hidden": [8], "n_out": 4}, FeatureInput(6))
+        recipe_i = Recipe(**settings, iterations=iterations, validation_episodes=20, seed=i, **recipe)
+        made.append(Job(encoder, range(5), range(5, 8), recipe_i))
+    return made
+
+
+def test_maml_training_side_by_side_is_training_alone():
+    sizes_, pool = [0.1, 0.5], blobs()
+    together = maml.train_maml(jobs(2, 6, learning_rate=1e-2), pool, sizes_)
+    for i, encoder in enumerate(together):
+        (alone,) = maml.train_maml([jobs(2, 6, learning_rate=1e-2)[i]], pool, [sizes_[i]])
+        for mine, theirs in zip(encoder.module.parameters(), alone.module.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+        assert encoder.card["recipe"]["objective"] == "maml"
+        assert encoder.card["recipe"]["step_size"] == sizes_[i]
+
+
+@pytest.mark.parametrize("kind", ["maml", "lnl"])
+def test_meta_training_lowers_the_loss(kind):
+    losses = []
+
+    def report(progress):
+        losses.append(progress.loss[0])
+
+    made = [
+        Job(job.encoder, job.source, job.validation, Recipe(**{**vars(job.recipe), "validate_every": 20}))
+        for job in jobs(1, 120, learning_rate=3e-3, pseudo_annotation=False)
+    ]
+    if kind == "maml":
+        maml.train_maml(made, blobs(), [0.3], report=report)
+    else:
+        (encoder,) = lnl.train_lnl(made, blobs(), report=report)
+        assert encoder.card["recipe"]["objective"] == "lnl"
+    assert len(losses) == 6
+    assert losses[-1] < 0.7 * losses[0]
+
+
+# ---- fine-tuned networks --------------------------------------------------------------------------------------------
+
+
+def test_crowd_layer_starts_at_the_identity_and_scores_like_crowd_kits():
+    crowdkit = pytest.importorskip("crowdkit.learning")
+    layer = CrowdLayer(sizes(), {})
+    assert torch.equal(layer.matrices, torch.eye(4).expand(2, 3, 4, 4))
+    with torch.no_grad():
+        layer.matrices.copy_(torch.randn(2, 3, 4, 4))
+    logits = torch.randn(2, 6, 4)
+    for g in range(2):
+        peer = crowdkit.CrowdLayer(4, 3, conn_type="mw")
+        peer.weight.data = layer.matrices[g].detach().mT.contiguous()  # crowd-kit's are [observed, true]
+        for r in range(3):
+            expected = peer(logits[g].softmax(-1), torch.full((6,), r))
+            torch.testing.assert_close(layer.scores(logits)[g, :, r], expected)
+
+
+def test_crowd_layer_does_not_see_missing_labels():
+    layer = CrowdLayer(sizes(), {})
+    logits = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+    labels = crowd_labels(0, (2, 6, 3), 4, missing=0.0)
+    labels[:, 2:, 1] = -1
+    labels[:, :, 2] = -1
+    loss = layer(torch.zeros(2, 6, 5), logits, labels)
+    log_p = logits.softmax(-1).log_softmax(-1)  # the identity's scores are the probabilities
+    by_hand = [
+        torch.stack([-log_p[g, n, labels[g, n, r]] for n in range(6) for r in range(3) if labels[g, n, r] >= 0]).mean()
+        for g in range(2)
+    ]
+    torch.testing.assert_close(loss.detach(), torch.stack(by_hand))
+    loss.sum().backward()
+    assert bool((layer.matrices.grad[:, 2] == 0).all())
+    assert bool((layer.matrices.grad[:, 1] != 0).any())
+
+
+def test_conal_weighs_by_item_and_annotator_as_crowd_kits_does():
+    crowdkit = pytest.importorskip("crowdkit.learning")
+    noise = CommonNoise(sizes(), {})
+    embeddings = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
+    start = noise.mixing_weight(embeddings)
+    torch.testing.assert_close(start, start[..., :1].expand_as(start))  # annotators begin alike
+    with torch.no_grad():
+        noise.annotator.copy_(torch.randn(2, 3, 20, generator=torch.Generator().manual_seed(1)))
+    weight = noise.mixing_weight(embeddings).detach()
+    assert weight.shape == (2, 6, 3)
+    assert bool(((weight > 0) & (weight < 1)).all())
+    assert float(weight.std(1).min()) > 1e-3  # over items
+    assert float(weight.std(2).min()) > 1e-3  # over annotators
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = crowdkit.CoNAL(4, 3, com_emb_size=20)
+        peer.simple_common_module(embeddings[0], torch.zeros(6, dtype=torch.long))  # makes its lazy layer
+    pairs = {
+        peer.diff_linear_1: (noise.hidden, noise.hidden_bias),
+        peer.diff_linear_2: (noise.item, noise.item_bias),
+    }
+    for layer, (matrix, bias) in pairs.items():
+        layer.weight.data, layer.bias.data = matrix[0].detach().T, bias[0, 0].detach()
+    peer.user_feature_1.weight.data = noise.annotator[0].detach().T
+    peer.user_feature_1.bias.data = noise.annotator_bias[0, 0].detach()
+    for r in range(3):
+        expected = peer.simple_common_module(embeddings[0], torch.full((6,), r))
+        torch.testing.assert_close(weight[0, :, r], expected[:, 0])
+
+
+def test_conal_mixes_common_and_individual_and_pushes_them_apart():
+    noise = CommonNoise(sizes(), {})
+    torch.testing.assert_close(noise.separation(), torch.zeros(2))
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        noise.individual.add_(torch.randn(2, 3, 4, 4, generator=g))
+    embeddings, logits = torch.randn(2, 6, 5, generator=g), torch.randn(2, 6, 4, generator=g)
+    w, p, scores = noise.mixing_weight(embeddings), logits.softmax(-1), noise.scores(embeddings, logits)
+    n, r = 3, 1
+    expected = w[0, n, r] * (p[0, n] @ noise.common[0]) + (1 - w[0, n, r]) * (p[0, n] @ noise.individual[0, r])
+    torch.testing.assert_close(scores[0, n, r], expected)
+
+    silent = torch.full((2, 6, 3), -1)
+    loss = noise(embeddings, logits, silent)  # nothing but the regulariser is left
+    norms = [(noise.individual[0, r] - noise.common[0]).norm() for r in range(3)]
+    torch.testing.assert_close(loss[0], -1e-5 * torch.stack(norms).sum())
+    before = noise.separation().detach()
+    optimizer = torch.optim.SGD(noise.parameters(), lr=1e4)
+    loss.sum().backward()
+    optimizer.step()
+    assert bool((noise.separation() > before).all())
+
+
+@pytest.mark.parametrize("bases", [1, 5, 20])
+def test_label_fusion_confusion_is_valid_for_every_item(bases):
+    fusion = LabelFusion(sizes(), {"bases": bases})
+    assert torch.equal(fusion.bases[0], torch.eye(4))
+    assert torch.equal(fusion.bases.sum(-1), torch.ones(bases, 4))
+    with torch.no_grad():
+        fusion.mixture.copy_(torch.randn(fusion.mixture.shape, generator=torch.Generator().manual_seed(0)))
+    embeddings = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(1))
+    confusion = fusion.confusion(embeddings).detach()
+    assert confusion.shape == (2, 6, 3, 4, 4)
+    assert bool((confusion >= 0).all())
+    for axis in (-1, -2):
+        torch.testing.assert_close(confusion.sum(axis), torch.ones(2, 6, 3, 4))
+    if bases > 1:
+        assert float((confusion[:, 0] - confusion[:, 1]).abs().max()) > 0.1  # depends on the item
+        assert float((confusion[:, :, 0] - confusion[:, :, 1]).abs().max()) > 0.1  # and on the annotator
+
+
+def test_label_fusion_by_hand():
+    """One basis, the identity: the target is the weighted vote and the loss its divergence from the output over N K."""
+    fusion = LabelFusion(sizes(G=1, R=3, K=2), {"bases": 1})
+    embeddings = torch.randn(1, 2, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([[[0, 1, 1], [0, -1, -1]]])
+    weights = fusion.weights(embeddings, labels)
+    torch.testing.assert_close(weights, torch.tensor([[[1 / 3, 1 / 3, 1 / 3], [1, 0, 0]]]))
+    logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0]]])
+    q = logits[0].log_softmax(-1)
+    first = 1 / 3 * (np.log(1 / 3) - q[0, 0]) + 2 / 3 * (np.log(2 / 3) - q[0, 1])
+    torch.testing.assert_close(fusion(embeddings, logits, labels), ((first - q[1, 0]) / 4)[None].float())
+
+
+def test_fine_tuning_starts_from_the_encoder_and_moves_all_of_it():
+    """After one Adam step every weight has gone 1e-3; with a frozen encoder, the encoder's have not."""
+    torch.manual_seed(0)
+    encoder = Conv4(1, width=4)
+    g = torch.Generator().manual_seed(0)
+    episodes = CrowdEpisodes(
+        torch.randn(1, 4, 1, 16, 16, generator=g), crowd_labels(0, (1, 4, 2), 2, 0.0), torch.randn(1, 2, 1, 16, 16), 2
+    )
+    found = {}
+    for frozen in (False, True):
+        (found[frozen],) = fine_tuning.fine_tune(
+            episodes, encoder, lambda sizes: CrowdLayer(sizes, {}), [30], 0, frozen=frozen
+        )
+    assert float((found[True] - found[False]).abs().max()) > 1e-3
+
+    # a frozen encoder: the very run on its embeddings
+    features = episodes._replace(
+        support=encoder.eval()(episodes.support[0]).detach()[None], query=encoder(episodes.query[0]).detach()[None]
+    )
+    (alone,) = fine_tuning.fine_tune(features, Identity(), lambda sizes: CrowdLayer(sizes, {}), [30], 0)
+    torch.testing.assert_close(found[True], alone)
+
+
+def test_fine_tuning_is_plain_adam_on_the_masked_loss():
+    """The stacked run of one episode against torch's own layers, written out."""
+    torch.manual_seed(0)
+    encoder = MLP(3, (4,), 5)
+    g = torch.Generator().manual_seed(0)
+    support, query, labels = torch.randn(1, 6, 3, generator=g), torch.randn(1, 2, 3), crowd_labels(0, (1, 6, 2), 3)
+    (found,) = fine_tuning.fine_tune(
+        CrowdEpisodes(support, labels, query, 3), encoder, lambda sizes: CrowdLayer(sizes, {}), [7], 5
+    )
+    weight, bias = sizes(G=1, D=5, R=2, K=3, seed=5).linear(5, 3)
+    peer, head, matrices = MLP(3, (4,), 5), nn.Linear(5, 3), nn.Parameter(torch.eye(3).repeat(2, 1, 1))
+    peer.load_state_dict(encoder.state_dict())
+    head.weight.data, head.bias.data = weight[0].detach().T.clone(), bias[0, 0].detach().clone()
+    optimizer = torch.optim.Adam([*peer.parameters(), *head.parameters(), matrices], lr=1e-3)
+    for _ in range(7):
+        p = head(peer(support[0])).softmax(-1)
+        losses = [
+            F.cross_entropy(p[n] @ matrices[r], labels[0, n, r])
+            for n in range(6)
+            for r in range(2)
+            if labels[0, n, r] >= 0
+        ]
+        optimizer.zero_grad()
+        torch.stack(losses).mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(found[0], head(peer(query[0])).softmax(-1), atol=1e-5, rtol=1e-5)
