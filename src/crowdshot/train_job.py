@@ -145,9 +145,8 @@ def train_encoder(
         scores = kept[0].card["scores"]
         report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
         if world.leads:
-            for file, encoder in zip((out, rival), kept, strict=False):
-                assert file is not None
-                save_encoder(on_backbone(encoder) if backbone else encoder, file)
+            for place_of, encoder in zip([out] if rival is None else [out, rival], kept, strict=True):
+                save_encoder(on_backbone(encoder) if backbone else encoder, place_of)
             checkpoint.unlink(missing_ok=True)
     return report
 

@@ -1,0 +1,84 @@
+"""Real annotators: LabelMe (Rodrigues & Pereira 2018), eight kinds of scenes, 59 workers, 2.5 labels an image.
+
+    python benchmarks/labelme.py LabelMe.zip [--episodes 100] [--encoders photo photo-lite0 lite0]
+
+Draws episodes of all eight classes with 1, 3 and 5 images of each and the labels their workers really gave, and 10
+queries a class; prints the share of queries classified right, and of support items whose consensus is right, for
+prototypes of soft votes and for CrowdClassifier in the same embedding. None of the encoders saw LabelMe.
+"""
+
+import argparse
+import io
+import zipfile
+
+import numpy as np
+import torch
+from PIL import Image
+
+from crowdshot import aggregate, mixture
+from crowdshot.annotations import Annotations
+from crowdshot.classifier import CrowdClassifier
+
+K, QUERIES = 8, 10
+
+
+def read(path):
+    """Images, true classes (N,) and answers (N, workers) with -1."""
+    with zipfile.ZipFile(path) as archive:
+
+        def lines(name):
+            return archive.read(f"LabelMe/{name}").decode().split("\n")
+
+        names = [line.strip() for line in lines("filenames_train.txt") if line.strip()]
+        truth = np.array([int(line) for line in lines("labels_train.txt") if line.strip()])
+        answers = np.array([[int(x) for x in line.split()] for line in lines("answers.txt") if line.strip()])
+        inside = {name.rsplit("/", 1)[-1]: name for name in archive.namelist() if "/train/" in name}
+        images = [Image.open(io.BytesIO(archive.read(inside[name]))).convert("RGB") for name in names]
+    return images, truth, answers
+
+
+def episodes(truth, shots, n_episodes):
+    random = np.random.default_rng(0)
+    for _ in range(n_episodes):
+        drawn = [random.permutation(np.flatnonzero(truth == k)) for k in range(K)]
+        yield np.concatenate([d[:shots] for d in drawn]), np.concatenate([d[shots : shots + QUERIES] for d in drawn])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--encoders", nargs="+", default=["photo", "photo-lite0", "lite0"])
+    arguments = parser.parse_args()
+    images, truth, answers = read(arguments.path)
+    print(f"{'accuracy ± standard error (consensus)':42s} {'1 shot':>24s} {'3 shots':>24s} {'5 shots':>24s}")
+    for name in arguments.encoders:
+        clf = CrowdClassifier(name)
+        embeddings = clf.embed(images)
+        rows = {f"{name}, prototypes of soft votes": [], f"{name}, CrowdClassifier": []}
+        for shots in (1, 3, 5):
+            scores = {row: [] for row in rows}
+            for support, query in episodes(truth, shots, arguments.episodes):
+                ann = Annotations.from_matrix(answers[support], classes=range(K))
+                votes = mixture.fit(embeddings[support], ann.to_tensor(), K, steps=1, tau=0.0, b=1e6)
+                clf.fit_embeddings(embeddings[support], ann)
+                found = (
+                    (votes.log_proba(embeddings[query]), aggregate.majority_vote(ann).labels),
+                    (
+                        clf.fit_.log_proba((embeddings[query] - clf.shift_) * clf.factor_),
+                        clf.consensus_["label"].to_numpy(),
+                    ),
+                )
+                for row, (log_proba, consensus) in zip(rows, found, strict=True):
+                    right = (log_proba.argmax(-1).numpy() == truth[query]).mean()
+                    scores[row].append((right, (consensus == truth[support]).mean()))
+            for row, values in scores.items():
+                mean, error = np.mean(values, 0), np.std(values, 0, ddof=1) / len(values) ** 0.5
+                rows[row].append(f"{mean[0]:.3f} ± {error[0]:.3f} ({mean[1]:.3f})")
+        for row, cells in rows.items():
+            print(f"{row:42s} " + " ".join(f"{cell:>24s}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    main()
