@@ -156,6 +156,15 @@ def test_settings_reach_the_model(clouds, small_encoder):
     np.testing.assert_allclose(trained.fit_.responsibilities, direct.responsibilities, atol=1e-5)
 
 
+def test_embeddings_that_were_kept_serve_another_classifier(clouds, small_encoder):
+    _, labels, _ = clouds
+    images = np.random.default_rng(0).random((24, 28, 28))
+    whole = CrowdClassifier(small_encoder).fit(images, labels)
+    kept = CrowdClassifier(small_encoder).embed(images)
+    again = CrowdClassifier(small_encoder).fit_embeddings(kept, labels)
+    np.testing.assert_array_equal(again.predict_proba(images), whole.predict_proba(images))
+
+
 def test_any_module_is_an_encoder_and_images_come_in_every_form(clouds, small_encoder, tmp_path):
     _, labels, _ = clouds
     torch.manual_seed(0)

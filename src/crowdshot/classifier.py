@@ -131,6 +131,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             raise CrowdshotError(
                 f"labels: all are {show(annotations.classes[0])}; expected two classes or more (classes= can name them)"
             )
+        if not hasattr(self, "encoder_"):
+            self.encoder_ = _resolve(self.encoder, embeddings)
         self.annotations_ = annotations
         self.classes_ = annotations.classes
         steps, beliefs, weight, outside = self._settings()
@@ -154,7 +156,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
 
     def _settings(self) -> tuple[int, priors.Priors, float | None, bool]:
         """Steps, priors, scale (None: to be chosen), and whether features come from outside."""
-        trained = self.encoder_.card.get("priors") if hasattr(self, "encoder_") else None
+        trained = self.encoder_.card.get("priors")
         beliefs = priors.from_card(trained) if trained else scale.PRIORS
         c = priors.Diagonal(*self.c) if isinstance(self.c, tuple) else self.c
         given = {"tau": self.tau, "b": self.b, "c": c}
