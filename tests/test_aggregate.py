@@ -361,3 +361,16 @@ def test_tolerance_stops_and_zero_does_not(method):
 def test_arguments_that_are_off(method, options, message):
     with pytest.raises(CrowdshotError, match=message):
         method(TWO, **options)
+
+
+def test_one_coin_needs_telling_that_people_are_better_than_chance():
+    """Three annotators, six labels. Soft votes are (2/3, 1/3), (0, 1), (0, 1), so that a's labels cat, dog have 2/3 + 1
+    expected hits, and with c = 1, right = 2 first q = (5/3 + 3) / (2 + 4)."""
+    ann = Annotations.from_dict({1: {"a": "cat", "b": "dog", "c": "cat"}, 2: {"a": "dog", "b": "dog"}, 3: {"b": "dog"}})
+    first = aggregate.one_coin(ann, steps=1, c=1, right=2)
+    assert first.confusion[0, 0, 0] == pytest.approx((5 / 3 + 3) / 6)
+    told = aggregate.one_coin(ann, b=100, c=1, right=2)
+    assert told.labels.tolist() == ["cat", "dog", "dog"]
+    assert (told.probabilities.max(axis=1) > 0.6).all()
+    untold = aggregate.one_coin(ann, b=100, c=1)
+    assert (untold.probabilities.max(axis=1) < 0.6).all()  # all taken for guessers

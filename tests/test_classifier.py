@@ -73,7 +73,7 @@ def test_intervals_by_hand():
     assert row["accuracy"] == pytest.approx(0.7, abs=1e-3)
     assert row["low"] == pytest.approx(beta(3.5, 1.5).ppf(0.05), abs=5e-3)
     assert row["high"] == pytest.approx(beta(3.5, 1.5).ppf(0.95), abs=5e-3)
-    assert row["most_confused"] == "0 → 1 (1.0×)"
+    assert row["most_confused"] == "0 → 1 (once)"
 
 
 def test_intervals_hold_the_truth_nine_times_in_ten():
@@ -117,6 +117,14 @@ def test_items_without_a_label_are_predicted_and_do_no_harm(clouds):
     assert table["label"].tolist()[-2:] == ["hen", "owl"]
     assert table["n_labels"].tolist()[-2:] == [0, 0]
     assert table["agreement"].isna().tolist()[-2:] == [True, True]
+
+
+def test_of_an_annotator_who_said_nothing_nothing_is_known(clouds):
+    X, labels, _ = clouds
+    silent = np.column_stack([labels.astype(object), [None] * 24])
+    row = CrowdClassifier("identity").fit(X, silent).annotators_.iloc[5]
+    assert np.isnan(row["accuracy"])
+    assert (row["n_labels"], row["low"], row["high"], row["most_confused"]) == (0, 0.0, 1.0, "")
 
 
 def test_scikit_learn_conventions(clouds):

@@ -278,7 +278,7 @@ def test_a_file_name_that_is_no_text(made: Path, tmp_path: Path, models: Path, c
         (b"item,annotator,label\n", "labels.csv has a header but no rows"),
         ("item,annotator,label\n1,é,x\n".encode("latin-1"), "labels.csv, row 2 has the byte 0xe9, which is not UTF-8"),
         ("item,annotator,label\n1,a,x\n".encode("utf-16-le"), "labels.csv, row 1 has zero bytes"),
-        (bytes(range(256)) * 4, "labels.csv, row"),
+        (bytes(range(256)) * 4, "labels.csv holds binary data"),
         (b"item,annotator,label\n1,a\n", "labels.csv, row 2 has 2 cells, expected 3 as in the header."),
         (b"what,who,said\n1,a,x\n", "labels.csv has no column for the item"),
         (b"item,annotator,label\n1,a,x\n,b,y\n", "labels.csv, row 3, column 'item' is empty"),

@@ -137,28 +137,32 @@ def one_coin(
     c: float = 0.0,
     tolerance: float = 1e-6,
     gold: Gold = None,
+    right: float = 0.0,
 ) -> Consensus:
     """Dawid–Skene with one number an annotator: right with probability q, wrong evenly over the other classes.
 
-    The model of choice where annotators gave few labels. ``c`` is the pseudo-count of the right label and of
-    each wrong one; the other arguments are those of ``dawid_skene``. ``confusion`` holds the matrices q implies.
+    The model of choice where annotators gave few labels. ``c`` is the pseudo-count of the right label and of each wrong
+    one, ``right`` a further one of the right label: with few labels EM must be told that people are better than chance,
+    or it may take them all for guessers. The other arguments are those of ``dawid_skene``. ``confusion`` holds the
+    matrices q implies.
     """
-    _check(steps, b=b, c=c, tolerance=tolerance)
+    _check(steps, b=b, c=c, tolerance=tolerance, right=right)
     K = ann.n_classes
     n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators)
     diagonal = np.arange(K)
 
     def confusion(counts: Floats) -> tuple[Floats, float]:
-        # q[r] = (Σₙ λₙₗ [r said l of n] + c) / (labels of r + K c)
-        hits = counts[:, diagonal, diagonal].sum(axis=1) + c
-        right = np.full(len(hits), 1.0 / K)
-        np.divide(hits, n_labels + K * c, out=right, where=n_labels + c > 0)
-        wrong = np.clip((1.0 - right) / max(K - 1, 1), FLOOR, 1.0 - FLOOR)
-        right = np.clip(right, FLOOR, 1.0 - FLOOR)
+        # q[r] = (Σₙ λₙₗ [r said l of n] + c + right) / (labels of r + K c + right)
+        hits = counts[:, diagonal, diagonal].sum(axis=1) + c + right
+        total = n_labels + K * c + right
+        q = np.full(len(hits), 1.0 / K)
+        np.divide(hits, total, out=q, where=total > 0)
+        wrong = np.clip((1.0 - q) / max(K - 1, 1), FLOOR, 1.0 - FLOOR)
+        q = np.clip(q, FLOOR, 1.0 - FLOOR)
         alpha = np.empty_like(counts)
         alpha[:] = wrong[:, None, None]
-        alpha[:, diagonal, diagonal] = right[:, None]
-        return alpha, c * float((np.log(right) + (K - 1) * np.log(wrong)).sum())
+        alpha[:, diagonal, diagonal] = q[:, None]
+        return alpha, float(((c + right) * np.log(q) + c * (K - 1) * np.log(wrong)).sum())
 
     return _em(ann, confusion, steps, b, tolerance, gold)
 

@@ -168,7 +168,10 @@ class Annotations:
         else:
             values = np.asarray(matrix)
         if values.ndim != 2:
-            raise CrowdshotError(f"the matrix of labels has shape {values.shape}, expected (items, annotators).")
+            raise CrowdshotError(
+                f"the matrix of labels has shape {values.shape}, expected (items, annotators); "
+                "for a single annotator, labels[:, None]."
+            )
         item_ids, annotator_ids = (
             unique_ids(range(size) if names is None else names, argument, size)
             for names, argument, size in zip((items, annotators), ("items", "annotators"), values.shape, strict=True)

@@ -231,9 +231,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             {
                 ann.columns.annotator: as_index(ann.annotators),
                 "n_labels": n_labels.astype(np.int64),
-                "accuracy": mean,
-                "low": betaincinv(hits, misses, (1 - INTERVAL) / 2),
-                "high": betaincinv(hits, misses, (1 + INTERVAL) / 2),
+                "accuracy": np.where(n_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
+                "low": np.where(n_labels > 0, betaincinv(hits, misses, (1 - INTERVAL) / 2), 0.0),
+                "high": np.where(n_labels > 0, betaincinv(hits, misses, (1 + INTERVAL) / 2), 1.0),
                 "most_confused": _most_confused(ann, belief),
             }
         )
@@ -270,7 +270,7 @@ def _votes(ann: Annotations) -> Tensor:
 
 
 def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
-    """For each annotator the likeliest mistake, "true → said (expected number of times)"; "" if there is hardly any."""
+    """For each annotator the likeliest mistake, "true → said (how often, as expected)"; "" if there is hardly any."""
     R, K = ann.n_annotators, ann.n_classes
     said = np.zeros((R * K, K))  # [annotator and what they said, true]
     np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
@@ -278,6 +278,10 @@ def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
     worst = wrong.reshape(R, -1).argmax(1)
     times = wrong.reshape(R, -1).max(1)
     return [
-        f"{ann.classes[cell % K]} → {ann.classes[cell // K]} ({n:.1f}×)" if n >= 0.5 else ""
+        f"{ann.classes[cell % K]} → {ann.classes[cell // K]} ({_times(n)})" if n >= 0.5 else ""
         for cell, n in zip(worst, times, strict=True)
     ]
+
+
+def _times(n: float) -> str:
+    return "once" if n < 1.5 else f"{n:.0f} times"

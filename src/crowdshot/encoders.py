@@ -123,7 +123,7 @@ class Encoder:
     def embed(
         self,
         X: Any,
-        batch_size: int = 256,
+        batch_size: int = 64,
         device: str | torch.device = "cpu",
         bad: list[BadImage] | None = None,
         progress: Callable[[int, int], None] | None = None,

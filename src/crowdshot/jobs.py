@@ -45,6 +45,11 @@ from crowdshot.tables import one_each, read_table
 Report = dict[str, Any]
 
 AT_ONCE = 20_000_000  # cells of simulated labels
+DEFAULT_FOR = {
+    "glyphs": "; the default for grey images",
+    "photo-lite0": "; the default for colour images (needs the extra lite0)",
+    "photo": "; the default for colour images where the extra lite0 is missing",
+}
 
 
 def adapt(
@@ -142,7 +147,7 @@ def _vote(ann: Annotations, steps: int, gold: dict[str, str] | None) -> Consensu
 # One number an annotator is what a few labels can support, and the paper's b = 100 keeps classes from dying out.
 # Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
 METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus]] = {
-    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, b=100.0, c=1.0, gold=gold),
+    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, b=100.0, c=1.0, right=2.0, gold=gold),
     "dawid-skene": lambda ann, steps, gold: aggregation.dawid_skene(ann, steps, gold=gold),
     "majority": _vote,
     "soft": _vote,
@@ -277,12 +282,15 @@ def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report
 def encoders() -> Report:
     """The encoders that come with crowdshot, a line each."""
     lines = {
-        "identity": "feature vectors, as they are",
+        "identity": "feature vectors, as they are; the default for features",
         "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
     }
     for name in shipped_encoders():
         _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
-        lines[name] = f"{INPUTS[card['input']['kind']].from_dict(card['input']).describe()}, {card.get('trained_on')}"
+        fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
+        prototypical = card.get("recipe", {}).get("objective") == "prototypical"
+        what = ", a prototypical network to compare with" if prototypical else DEFAULT_FOR.get(name, "")
+        lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}"
     return lines
 
 

@@ -128,15 +128,23 @@ def decode(data: bytes, name: str) -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        _refuse_binary(data, name)
         row = data.count(b"\n", 0, error.start) + 1
         found = f"the byte 0x{data[error.start]:02x}, which is not {called} text"
         raise CrowdshotError(f"{name}, row {row} has {found}: save the file as UTF-8.") from None
     if "\0" in text:
+        _refuse_binary(data, name)
         row = text.count("\n", 0, text.index("\0")) + 1
         raise CrowdshotError(
             f"{name}, row {row} has zero bytes, so it is UTF-16 without a mark, or no text: save the file as UTF-8."
         )
     return text
+
+
+def _refuse_binary(data: bytes, name: str) -> None:
+    """Of what is no text, that it is none; told by control characters (zero bytes may be UTF-16's)."""
+    if sum(0 < byte < 9 or 13 < byte < 32 for byte in data[:4096]) > 2:
+        raise CrowdshotError(f"{name} holds binary data, expected a table as text or Parquet.") from None
 
 
 def _parse_separated(text: str, name: str) -> Table:
