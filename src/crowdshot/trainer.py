@@ -146,14 +146,9 @@ class Trainer:
 
         The batch holds ``repeat`` episodes of each model, one model's after the other's.
         """
-        N = batch.support.shape[1]
-        items = torch.cat([batch.support, batch.query], 1)  # (G · repeat, N + Q, *shape)
-        x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
-        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
-            embeddings = self.stack(x)
-        embeddings = embeddings.float().reshape(len(items), items.shape[1], -1)
+        support, query = self.embeddings(batch)
         fit = mixture.fit(
-            embeddings[:, :N],
+            support,
             batch.labels,
             self.recipe.ways[1],
             steps=self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat),
@@ -163,7 +158,17 @@ class Trainer:
             classifier_only=True,
             **priors.repeated(self.beliefs(), repeat),
         )
-        return fit.log_proba(embeddings[:, N:])
+        return fit.log_proba(query)
+
+    def embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of support (B, N, D) and query (B, Q, D) items, normalised together; B is a multiple of G."""
+        items = torch.cat([batch.support, batch.query], 1)
+        x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
+            embedded = self.stack(x)
+        embedded = embedded.float().reshape(len(items), items.shape[1], -1)
+        n_support = batch.support.shape[1]
+        return embedded[:, :n_support], embedded[:, n_support:]
 
     def beliefs(self) -> priors.Priors:
         """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""

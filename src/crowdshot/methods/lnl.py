@@ -65,13 +65,9 @@ class LNLTrainer(Trainer):
     """Meta-training as everywhere, with these prototypes in the place of the mixture."""
 
     def log_proba(self, batch: Batch, repeat: int = 1) -> Tensor:
-        N, ways = batch.support.shape[1], self.recipe.ways[1]
-        items = torch.cat([batch.support, batch.query], 1)
-        x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
-        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
-            embeddings = self.stack(x)
-        embeddings = embeddings.float().reshape(len(items), items.shape[1], -1)
-        found = log_proba(embeddings[:, :N], batch.labels, embeddings[:, N:], ways)
+        support, query = self.embeddings(batch)
+        ways = self.recipe.ways[1]
+        found = log_proba(support, batch.labels, query, ways)
         if batch.classes_in_use is None:
             return found
         beyond = torch.arange(ways, device=found.device) >= batch.classes_in_use[:, None, None]
