@@ -119,9 +119,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=None)
     arguments = parser.parse_args()
     on_gpu = arguments.device == "cuda"
-    models = arguments.models or ([1, 8, 45] if on_gpu else [1, 8])
+    models = arguments.models or [1, 8, 45]
     precisions = arguments.precision or (["float32", "bfloat16"] if on_gpu else ["float32"])
-    steps = arguments.steps or (100 if on_gpu else 8)
+    steps = arguments.steps or (100 if on_gpu else 4)
     pool = random_pool(arguments.size, arguments.device)
     where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}; {arguments.size}×{arguments.size}, 4-way 3-shot 5 annotators, J = 2")
