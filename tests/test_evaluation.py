@@ -5,7 +5,7 @@ import torch
 from crowdshot import priors
 from crowdshot.encoders import build_encoder
 from crowdshot.episodes import ClassPool
-from crowdshot.evaluation import accuracy_table, embedded
+from crowdshot.evaluation import accuracy_table, embedded, paper_scores
 from crowdshot.images import ImageInput
 
 PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
@@ -40,3 +40,11 @@ def test_embedding_a_pool_is_embedding_its_images():
     pool = ClassPool(examples, torch.full((3,), 5), ("a", "b", "c"))
     whole = embedded(pool, encoder).examples
     torch.testing.assert_close(whole[1], encoder.embed(examples[1].numpy()), atol=1e-5, rtol=1e-4)
+
+
+def test_the_papers_figures_stand_in_the_same_cells():
+    (table,) = paper_scores("omniglot").values()
+    assert set(table) == set(accuracy_table(pool_of(torch.zeros(8, 8)), PAPER, episodes=1))
+    assert table["3 shots, 5 annotators"] == 0.938  # Table 1, N = 12, R = 5
+    assert table["average"] == 0.8919
+    assert paper_scores("mine") == {}

@@ -141,7 +141,7 @@ def train_encoder(
     if trained is not None:
         kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
         if tested_on:
-            _add_test_scores(kept, pool.take(tested_on))
+            _add_test_scores(kept, pool.take(tested_on), Path(source).stem)
         scores = kept[0].card["scores"]
         report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
         if world.leads:
@@ -153,7 +153,7 @@ def train_encoder(
 
 def _best(trained: Sequence[Encoder]) -> Encoder:
     """The encoder with the best validation accuracy; its card lists what it was chosen from."""
-    best = max(trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"])
+    best = max(trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0)  # None: it diverged
     if len(trained) > 1:
         names = ("steps", "b")
         best.card["chosen_from"] = [
@@ -163,12 +163,13 @@ def _best(trained: Sequence[Encoder]) -> Encoder:
     return best
 
 
-def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
-    """Accuracy on classes that training never touched; the same episodes and labels for all."""
+def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool, source: str) -> None:
+    """Accuracy on classes that training never touched; the same episodes and labels for all. The paper's beside it."""
     for encoder in trained:
         encoder.card["scores"]["test"] = accuracy_table(embedded(pool, encoder), encoder.card["priors"])
     for encoder in trained[1:]:
         trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
+    trained[0].card["scores"] |= evaluation.paper_scores(source)
 
 
 def tell(report: Report) -> str:
