@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from crowdshot import aggregate, mixture
 from crowdshot.annotations import Annotations
 from crowdshot.encoders import MLP, Conv4, Identity, build_encoder
 from crowdshot.episodes import ClassPool
+from crowdshot.errors import CrowdshotError
 from crowdshot.features import FeatureInput
 from crowdshot.methods import METHODS, CrowdEpisodes, fine_tuning, lnl, maml, prototypes, regression, votes
 from crowdshot.methods.conal import CommonNoise
@@ -23,7 +25,7 @@ from crowdshot.methods.crowd_layer import CrowdLayer
 from crowdshot.methods.fine_tuning import Sizes
 from crowdshot.methods.label_fusion import LabelFusion
 from crowdshot.recipes import Recipe
-from crowdshot.trainer import Job
+from crowdshot.training import Job, train
 
 
 def crowd_labels(seed, shape, n_classes, missing=0.2):
@@ -162,15 +164,15 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     torch.manual_seed(0)
     layers = [nn.Linear(3, 4), *([nn.BatchNorm1d(4)] if normalised else []), nn.Tanh(), nn.Linear(4, 3), nn.Tanh()]
     module = nn.Sequential(*layers).double()
-    network = maml.without_statistics(module)
+    network = maml.pure_stack([module])
     g = torch.Generator().manual_seed(1)
-    support, query = torch.randn(6, 3, generator=g).double(), torch.randn(5, 3, generator=g).double()
-    targets = torch.rand(6, 3, generator=g).double()
-    truth = torch.tensor([0, 1, 2, 0, 1])
-    weights = {name: value.detach().clone() for name, value in module.named_parameters()}
+    support, query = torch.randn(1, 6, 3, generator=g).double(), torch.randn(1, 5, 3, generator=g).double()
+    targets = torch.rand(1, 6, 3, generator=g).double()
+    truth, size = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([0.7]).double()
+    weights = {name: value.detach().clone() for name, value in network.named_parameters()}
 
     def meta_loss(weights):
-        return F.nll_loss(maml.classify(network, weights, support, targets, query, 0.7), truth)
+        return F.nll_loss(maml.classify(network, weights, support, targets, query, size)[0], truth)
 
     found = torch.func.grad(meta_loss)(weights)
     largest = 0.0
@@ -192,7 +194,8 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
                 {k: v.detach() for k, v in adapted.items()}, network, support, targets
             )
             adapted = {name: value - 0.7 * slope[name].detach() for name, value in adapted.items()}
-        return F.nll_loss(maml.logits(network, adapted, torch.cat([support, query]))[6:].log_softmax(-1), truth)
+        found = maml.logits(network, adapted, torch.cat([support, query], 1))[0, 6:]
+        return F.nll_loss(found.log_softmax(-1), truth)
 
     loose = [value.clone().requires_grad_() for value in weights.values()]
     cheap = torch.autograd.grad(first_order(dict(zip(weights, loose, strict=True))), loose)
@@ -206,12 +209,34 @@ def test_maml_inner_step_by_hand():
     with torch.no_grad():
         module.layers[0].weight.copy_(torch.eye(2))
         module.layers[0].bias.zero_()
-    weights = {name: value.detach() for name, value in module.named_parameters()}
+    networks = maml.pure_stack([module])
+    weights = {name: value.detach() for name, value in networks.named_parameters()}
     support, query = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 1.0]])
-    targets = torch.eye(2)
-    found = maml.classify(maml.without_statistics(module), weights, support, targets, query, 0.5, inner_steps=1)
+    targets, size = torch.eye(2), torch.tensor([0.5])
+    found = maml.classify(networks, weights, support[None], targets[None], query[None], size, inner_steps=1)
     head, bias = 0.5 * support.T @ (targets - 0.5) / 2, 0.5 * (targets - 0.5).mean(0)
-    torch.testing.assert_close(found, (query @ head + bias).log_softmax(-1))
+    torch.testing.assert_close(found[0], (query @ head + bias).log_softmax(-1))
+
+
+def test_maml_on_stacked_convolutions_is_maml_on_each():
+    """Two Conv4 with their own weights and step sizes side by side, against a plain module one at a time."""
+    torch.manual_seed(0)
+    modules = [Conv4(1, 3).double() for _ in range(2)]
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                nn.init.normal_(part.weight), nn.init.normal_(part.bias)
+    support, query = torch.randn(2, 4, 1, 16, 16).double(), torch.randn(2, 3, 1, 16, 16).double()
+    targets, sizes = torch.rand(2, 4, 3).double(), torch.tensor([0.1, 0.8]).double()
+    together = maml.pure_stack(modules)
+    found = maml.classify(together, dict(together.named_parameters()), support, targets, query, sizes)
+    for g, module in enumerate(modules):
+        alone = maml.pure_stack([nn.Sequential(module)])
+        one = slice(g, g + 1)
+        expected = maml.classify(
+            alone, dict(alone.named_parameters()), support[one], targets[one], query[one], sizes[one]
+        )
+        torch.testing.assert_close(found[one], expected)
 
 
 def blobs(C=8, M=12, D=6, seed=0):
@@ -233,33 +258,74 @@ def jobs(n, iterations, **recipe):
 
 def test_maml_training_side_by_side_is_training_alone():
     sizes_, pool = [0.1, 0.5], blobs()
-    together = maml.train_maml(jobs(2, 6, learning_rate=1e-2), pool, sizes_)
-    for i, encoder in enumerate(together):
-        (alone,) = maml.train_maml([jobs(2, 6, learning_rate=1e-2)[i]], pool, [sizes_[i]])
+
+    def made():
+        settings = {"learning_rate": 1e-2, "objective": "maml"}
+        return [
+            replace(job, recipe=replace(job.recipe, step_size=size))
+            for job, size in zip(jobs(2, 6, **settings), sizes_, strict=True)
+        ]
+
+    for i, encoder in enumerate(train(made(), pool)):
+        (alone,) = train([made()[i]], pool)
         for mine, theirs in zip(encoder.module.parameters(), alone.module.parameters(), strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
         assert encoder.card["recipe"]["objective"] == "maml"
         assert encoder.card["recipe"]["step_size"] == sizes_[i]
 
 
+def test_lnl_training_beside_the_mixture_is_training_alone():
+    """They share a stack but for what follows the embeddings."""
+    pool = blobs()
+
+    def made():
+        kinds = ["lnl", "mixture", "lnl"]
+        return [
+            replace(job, recipe=replace(job.recipe, objective=kind))
+            for job, kind in zip(jobs(3, 6, learning_rate=1e-2), kinds, strict=True)
+        ]
+
+    for i, encoder in enumerate(train(made(), pool)):
+        (alone,) = train([made()[i]], pool)
+        for mine, theirs in zip(encoder.module.parameters(), alone.module.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+        assert encoder.card["scores"] == alone.card["scores"]
+
+
+def test_maml_stands_in_a_stack_of_its_own():
+    first, second = jobs(2, 6)
+    with pytest.raises(CrowdshotError, match="maml cannot be stacked with others"):
+        train([first, replace(second, recipe=replace(second.recipe, objective="maml"))], blobs())
+
+
 @pytest.mark.parametrize("kind", ["maml", "lnl"])
 def test_meta_training_lowers_the_loss(kind):
     losses = []
-
-    def report(progress):
-        losses.append(progress.loss[0])
-
-    made = [
-        Job(job.encoder, job.source, job.validation, Recipe(**{**vars(job.recipe), "validate_every": 20}))
-        for job in jobs(1, 120, learning_rate=3e-3, pseudo_annotation=False)
-    ]
-    if kind == "maml":
-        maml.train_maml(made, blobs(), [0.3], report=report)
-    else:
-        (encoder,) = lnl.train_lnl(made, blobs(), report=report)
-        assert encoder.card["recipe"]["objective"] == "lnl"
+    settings = {"objective": kind, "step_size": 0.3, "learning_rate": 3e-3, "pseudo_annotation": False}
+    (job,) = jobs(1, 120, **settings)
+    train(
+        [replace(job, recipe=replace(job.recipe, validate_every=20))],
+        blobs(),
+        report=lambda progress: losses.append(progress.loss[0]),
+    )
     assert len(losses) == 6
     assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("kind", ["maml", "lnl"])
+def test_meta_training_can_be_interrupted(kind, tmp_path):
+    def made():
+        return jobs(2, 6, learning_rate=1e-2, objective=kind)
+
+    steps = []
+    checkpoint = tmp_path / "run.checkpoint"
+    stopped = train(
+        made(), blobs(), checkpoint=checkpoint, tick=lambda done, _: steps.append(done), stop=lambda: len(steps) == 3
+    )
+    assert stopped is None
+    for mine, theirs in zip(train(made(), blobs(), checkpoint=checkpoint), train(made(), blobs()), strict=True):
+        for a, b in zip(mine.module.parameters(), theirs.module.parameters(), strict=True):
+            assert torch.equal(a, b)
 
 
 # ---- fine-tuned networks --------------------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "mixture": {},
     # Snell et al. 2017: distances to class averages. That is the mixture without its priors, after one M-step.
     "prototypical": {"steps": 1, "tau": 0.0, "b": 1e6},
+    # Liang et al. 2022: averages that listen less to items far from the rest of their noisy class (`methods.lnl`).
+    "lnl": {},
+    # Finn et al. 2017: three gradient steps from weights that are learned (`methods.maml`).
+    "maml": {},
 }
+ALONE = ("maml",)  # objectives whose models stand in a stack of their own
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Recipe:
     steps: int = 2  # EM steps, the paper's J
     tau: float = 1.0
     b: float = 100.0
+    step_size: float = 0.1  # MAML's
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -77,7 +83,7 @@ class Recipe:
         for name in ("queries", "episodes", "iterations", "validate_every", "validation_episodes", "steps"):
             if getattr(self, name) < 1:
                 raise CrowdshotError(f"{name}: found {getattr(self, name)}, expected 1 or more")
-        for name in ("learning_rate", "prior_learning_rate"):
+        for name in ("learning_rate", "prior_learning_rate", "step_size"):
             if not getattr(self, name) > 0:
                 raise CrowdshotError(f"{name}: found {getattr(self, name)}, expected a positive number")
         for name, value in OBJECTIVES[self.objective].items():
@@ -109,6 +115,9 @@ def check_stackable(recipes: Sequence[Recipe]) -> None:
                 raise CrowdshotError(
                     f"recipe {number}: {name} is {ours}, but {theirs} in recipe 0; models of one stack share it"
                 )
+    objectives = {recipe.objective for recipe in recipes}
+    if len(objectives) > 1 and not objectives.isdisjoint(ALONE):
+        raise CrowdshotError(f"objective: found {', '.join(sorted(objectives))}; maml cannot be stacked with others")
 
 
 def sweep(base: Recipe, **values: Sequence[Any]) -> list[Recipe]:

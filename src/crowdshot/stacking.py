@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from crowdshot import first_block, first_block_cpu
+from crowdshot.convolution import convolve
 from crowdshot.encoders import MLP, Conv4
 from crowdshot.errors import CrowdshotError
 
@@ -27,8 +28,11 @@ class StackedConv4(nn.Module):
     A convolution's bias is undone by the batch normalisation behind it, so that its gradient is zero but for rounding,
     from which Adam would make it wander. It is left out here: folded into the running mean on the way in, zero on the
     way out.
+
+    A ``pure`` one normalises by batch statistics, keeps none, and can be differentiated twice.
     """
 
+    pure = False
     weight0: Tensor
     gamma0: Tensor
     beta0: Tensor
@@ -54,9 +58,9 @@ class StackedConv4(nn.Module):
         """(G, n, C, H, W) -> (G, n, D)."""
         G, n = items.shape[:2]
         rest: tuple[int, ...]
-        if self.training and first_block.is_available(items, self.weight0):
+        if self.training and not self.pure and first_block.is_available(items, self.weight0):
             x, rest = self._first_block(items), (1, 2, 3)
-        elif items.device.type == "cpu":
+        elif items.device.type == "cpu" and not self.pure:
             x, rest = self._first_block_on_cpu(items), (1, 2, 3)
         else:
             x, rest = items.transpose(0, 1).flatten(1, 2), (0, 1, 2, 3)  # (n, G·C, H, W)
@@ -66,6 +70,9 @@ class StackedConv4(nn.Module):
             weight, gamma, beta, mean, var = (
                 getattr(self, f"{name}{block}") for name in ("weight", "gamma", "beta", "mean", "var")
             )
+            if self.pure:
+                x = _twice_differentiable_block(x, weight, gamma, beta, G)
+                continue
             x = F.conv2d(x, weight, padding=1, groups=G)
             x = F.batch_norm(x, mean, var, gamma, beta, self.training, MOMENTUM, EPSILON)
             x = F.relu(F.max_pool2d(x, 2))  # the same as ReLU first, and a quarter of its work
@@ -105,6 +112,17 @@ class StackedConv4(nn.Module):
             state[f"blocks.{block}.0.bias"] = torch.zeros_like(state[f"blocks.{block}.1.bias"])
             state[f"blocks.{block}.1.num_batches_tracked"] = torch.zeros((), dtype=torch.int64)
         return state
+
+
+def _twice_differentiable_block(x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, groups: int) -> Tensor:
+    """Convolution, normalisation by batch statistics, ReLU and pooling; few passes over the largest activation.
+
+    Normalising moves no maximum but by its sign, which the weights can take; so it comes after pooling.
+    """
+    x = convolve(x, weight * torch.where(gamma < 0, -1.0, 1.0)[:, None, None, None], groups)
+    var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+    slope = gamma.abs()[:, None, None] * (var + EPSILON).rsqrt()
+    return F.relu((F.max_pool2d(x, 2) - mean) * slope + beta[:, None, None])
 
 
 class StackedMLP(nn.Module):
@@ -154,6 +172,7 @@ class Alone(nn.Module):
 
 
 Stack = StackedConv4 | StackedMLP | Alone
+STACKABLE = (Conv4, MLP)
 
 
 def stack(modules: Sequence[nn.Module]) -> Stack:

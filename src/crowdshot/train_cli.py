@@ -30,6 +30,8 @@ class Prior(StrEnum):
 class Objective(StrEnum):
     MIXTURE = "mixture"
     PROTOTYPICAL = "prototypical"
+    LNL = "lnl"
+    MAML = "maml"
 
 
 class Precision(StrEnum):
@@ -74,10 +76,11 @@ def train(
     annotations: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What real annotators said of the items, used instead.")
     ] = None,
-    objective: Annotated[Objective, typer.Option(help="The paper's, or prototypical networks.")] = Objective.MIXTURE,
+    objective: Annotated[Objective, typer.Option(help="The paper's, or a rival's: see `crowdshot methods`.")] = Objective.MIXTURE,
     steps: Annotated[
         str, typer.Option(metavar="J[,J…]", help="EM steps; of several, validation chooses. They train side by side.")
     ] = "2",
+    step_size: Annotated[float, typer.Option(help="Of maml's gradient steps.")] = 0.1,
     b: Annotated[
         str, typer.Option("--b", metavar="B[,B…]", help="Weight of equal class probabilities; likewise.")
     ] = "100",
@@ -145,6 +148,7 @@ def train(
         augment=augment.value,
         objective=objective.value,
         pseudo_annotation=not clean,
+        step_size=step_size,
         learning_rate=learning_rate,
         seed=seed,
     )

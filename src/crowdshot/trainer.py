@@ -21,9 +21,10 @@ from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
 from crowdshot.images import ImageInput
+from crowdshot.methods import lnl
 from crowdshot.randomness import Uniforms
 from crowdshot.recipes import Recipe, check_stackable
-from crowdshot.stacking import Stack, stack
+from crowdshot.stacking import stack
 
 WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
 VALIDATION_PIXELS = {"cuda": 4_000_000, "cpu": 1_000_000}  # embedded at a time, so that they fit in memory
@@ -62,7 +63,7 @@ class Trainer:
         self.jobs, self.pool, self.world, self.precision = jobs, pool, world, precision
         self.recipe, self.size, self.device = recipes[0], len(jobs), pool.examples.device
         self.as_input = input_of(jobs[0].encoder, self.device)
-        self.stack: Stack = stack([job.encoder.module for job in jobs]).to(self.device).train()
+        self.stack: Any = self.stacked([job.encoder.module for job in jobs]).to(self.device).train()
         self.iteration = 0
         self.best_accuracy = [-1.0] * self.size
         self.since_best = [0] * self.size
@@ -76,6 +77,9 @@ class Trainer:
         self.steps, self.most_steps = each("steps", torch.int64), max(recipe.steps for recipe in recipes)
         self.same_steps = len({recipe.steps for recipe in recipes}) == 1
         self.tau, self.b, self.clean = each("tau"), each("b"), ~each("pseudo_annotation", torch.bool)
+        self.step_sizes = each("step_size")
+        of_lnl = [i for i, recipe in enumerate(recipes) if recipe.objective == "lnl"]
+        self.of_lnl = torch.tensor(of_lnl, dtype=torch.int64, device=self.device)
         self.learned: nn.Module = nn.Identity()
         if self.recipe.prior != "paper":
             self.learned = priors.LearnedPriors(self.recipe.prior, b=self.b, shape=(self.size,)).to(self.device)
@@ -158,7 +162,13 @@ class Trainer:
             classifier_only=True,
             **priors.repeated(self.beliefs(), repeat),
         )
-        return fit.log_proba(query)
+        found = fit.log_proba(query)
+        if len(self.of_lnl):
+            rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
+            theirs = lnl.log_proba(support[rows], batch.labels[rows], query[rows], self.recipe.ways[1])
+            in_use = None if batch.classes_in_use is None else batch.classes_in_use[rows]
+            found = found.index_copy(0, rows, only_in_use(theirs, in_use))
+        return found
 
     def embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Of support (B, N, D) and query (B, Q, D) items, normalised together; B is a multiple of G."""
@@ -287,6 +297,10 @@ class Trainer:
 
     # ---- parts ----------------------------------------------------------------------------------------------------
 
+    def stacked(self, modules: Sequence[nn.Module]) -> Any:
+        """G networks as one module with ``size`` and ``unstack``."""
+        return stack(modules)
+
     def _parameters(self) -> list[nn.Parameter]:
         return [*self.stack.parameters(), *self.learned.parameters()]
 
@@ -336,6 +350,14 @@ class Trainer:
         plenty = Uniforms(torch.rand(1, 4 * (self.pool.examples.shape[0] + 100_000), device=self.device))
         draw(self.pool, self.recipe, self.source[:1], self.clean[:1], plenty)
         return plenty.taken
+
+
+def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
+    """Log-probabilities (B, Q, K) of the first so many classes of each episode, normalised anew; None: of all."""
+    if classes_in_use is None:
+        return log_p
+    beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
+    return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
 
 
 def input_of(encoder: Encoder, device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -15,6 +15,7 @@ from crowdshot import checkpoints
 from crowdshot.distributed import World
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
+from crowdshot.maml_trainer import MAMLTrainer
 from crowdshot.trainer import Job, Progress, Trainer
 
 __all__ = ["Job", "Progress", "Trainer", "train"]
@@ -43,7 +44,8 @@ def train(
     safety. ``report`` is called after every validation, ``tick`` after every step with (done, in all). When ``stop``
     says so, the step is finished, a checkpoint written and None returned.
     """
-    trainer = Trainer(jobs, pool, precision, world or World())
+    kind = MAMLTrainer if jobs[0].recipe.objective == "maml" else Trainer
+    trainer = kind(jobs, pool, precision, world or World())
     recipe = trainer.recipe
     if checkpoint is not None and checkpoint.exists():
         checkpoints.load(checkpoint, trainer)

@@ -32,7 +32,7 @@ _METHODS = [
         ours.map_em,
         grid(steps=STEPS, b=(1.0, 10.0, 100.0)),
         MIXTURE,
-        Needs("mixture", pseudo_annotation=True),
+        Needs("mixture", pseudo_annotation=True, by=("steps", "b")),
     ),
     Method(
         "LRMV",

@@ -50,9 +50,8 @@ class CrowdEpisodes(NamedTuple):
 class Needs:
     """The meta-training a method builds on.
 
-    ``objective``: "prototypical" or "mixture" (`recipes.OBJECTIVES`), "maml" (`methods.maml.train_maml`) or "lnl"
-    (`methods.lnl.train_lnl`). ``by``: which of a candidate's settings the meta-training shares, so that candidates
-    that differ in them need an encoder each.
+    ``objective`` is one of `recipes.OBJECTIVES`. ``by``: which of a candidate's settings the meta-training shares, so
+    that candidates that differ in them need an encoder each.
     """
 
     objective: str

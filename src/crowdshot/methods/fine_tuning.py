@@ -101,11 +101,12 @@ def fine_tune(
     """Probabilities of the queries (B, Q, K) after each number of iterations.
 
     Adam at 1e-3 on the whole support set. Batch normalisation uses the support's statistics in learning, running ones
-    in predicting, as torch does. ``frozen`` leaves the encoder as it is; so is one that cannot be stacked.
+    in predicting, as torch does. On a GPU the networks compute in bfloat16, as meta-training may. ``frozen`` leaves the encoder as it is; so is one that cannot be stacked.
     """
     per_item = episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1)
     at_once = ACTIVATIONS_AT_ONCE // (per_item * (episodes.support.shape[1] + episodes.query.shape[1]))
-    parts = [_fine_tune(part, encoder, crowd, iterations, seed, frozen) for part in episodes.parts(at_once)]
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):  # its first choice of algorithm is a slow one
+        parts = [_fine_tune(part, encoder, crowd, iterations, seed, frozen) for part in episodes.parts(at_once)]
     return [torch.cat(after) for after in zip(*parts, strict=True)]
 
 
@@ -128,6 +129,11 @@ def _fine_tune(
     else:
         networks = stack([encoder] * len(labels)).to(device)
         D = embed(encoder.to(device), support[:1, :1]).shape[-1]
+
+    def forward(items: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False):
+            return networks(items).float()  # type: ignore[no-any-return]
+
     sizes = Sizes(len(labels), D, labels.shape[-1], K, seed, device)
     weight, bias = sizes.linear(D, K)
     annotators = crowd(sizes)
@@ -137,7 +143,7 @@ def _fine_tune(
     for iteration in range(1, max(iterations) + 1):
         networks.train()
         with torch.enable_grad():
-            embeddings = networks(support)
+            embeddings = forward(support)
             losses = annotators(embeddings, torch.baddbmm(bias, embeddings, weight), labels)
         optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()  # type: ignore[no-untyped-call]
@@ -145,7 +151,7 @@ def _fine_tune(
         if iteration in iterations:
             networks.eval()
             with torch.no_grad():
-                found[iteration] = torch.baddbmm(bias, networks(query), weight).softmax(-1)
+                found[iteration] = torch.baddbmm(bias, forward(query), weight).softmax(-1)
     return [found[iteration] for iteration in iterations]
 
 

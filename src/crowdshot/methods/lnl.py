@@ -18,20 +18,14 @@ transformer, is not the one that the paper describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from crowdshot.annotated import Batch
-from crowdshot.distributed import World
-from crowdshot.encoders import Encoder
-from crowdshot.episodes import ClassPool
 from crowdshot.methods import votes
 from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
-from crowdshot.methods.meta_training import run
 from crowdshot.methods.prototypes import classify
-from crowdshot.trainer import Job, Progress, Trainer
 
 
 def weights(support: Tensor, labels: Tensor, n_classes: int) -> Tensor:
@@ -59,30 +53,3 @@ def similarity_weighted(
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
     found = log_proba(support, episodes.labels, query, episodes.n_classes).exp()
     return [found for _ in candidates]
-
-
-class LNLTrainer(Trainer):
-    """Meta-training as everywhere, with these prototypes in the place of the mixture."""
-
-    def log_proba(self, batch: Batch, repeat: int = 1) -> Tensor:
-        support, query = self.embeddings(batch)
-        ways = self.recipe.ways[1]
-        found = log_proba(support, batch.labels, query, ways)
-        if batch.classes_in_use is None:
-            return found
-        beyond = torch.arange(ways, device=found.device) >= batch.classes_in_use[:, None, None]
-        return found.masked_fill(beyond, -torch.inf).log_softmax(-1)
-
-
-def train_lnl(
-    jobs: Sequence[Job],
-    pool: ClassPool,
-    *,
-    precision: str = "float32",
-    report: Callable[[Progress], None] = lambda progress: None,
-) -> list[Encoder]:
-    """Encoders for LNL, on the pool's device; a recipe's objective, steps and priors are not used."""
-    encoders = run(LNLTrainer(jobs, pool, precision, World()), report)
-    for encoder in encoders:
-        encoder.card["recipe"]["objective"] = "lnl"
-    return encoders

@@ -9,8 +9,8 @@ Embeddings, true classes and annotators' mistakes are one probabilistic model, f
 MAP-EM (`crowdshot.mixture`), through which the encoder is meta-trained while pretend annotators label its episodes.
 "w/o PA" is the same model at test, on an encoder that was meta-trained with clean labels.
 
-Left open by the paper, and decided here: whether J at test must be the J of training; it need not, one encoder serves
-all candidates. For "w/o PA" the encoder is the prototypical network's: the paper's section on computation cost says
+Left open by the paper, and decided here: whether J and b at test must be those of training. In the experiments they are
+(`Needs.by`), but they need not be: one encoder serves all candidates, and more steps at test often help. For "w/o PA" the encoder is the prototypical network's: the paper's section on computation cost says
 that it shares its meta-training with PrMV, PrDS, MCL and MCNAL. That encoder has not met tau, which shrinks prototypes
 of few items, and so fails at one shot, as the paper's row does. Trained through the mixture itself with annotators who
 tell the truth (`Recipe.pseudo_annotation`), it does far better; use the method with such an encoder to see.

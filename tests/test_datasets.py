@@ -1,0 +1,675 @@
+"""Every loader on a small archive in the official layout; on the real ones where CROWDSHOT_DATA names their folder."""
+
+import io
+import os
+import re
+import tarfile
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from crowdshot.datasets import DATASETS, cifar10h, load_dataset
+from crowdshot.errors import CrowdshotError
+from crowdshot.images import ImageInput
+from crowdshot.source_items import find_items
+from crowdshot.sources import open_source
+
+INK = ImageInput((28, 28), 1, ink=True)
+COLOUR = ImageInput((84, 84), 3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def character(seed, size=28):
+    """Dark ink on a bright ground."""
+    pixels = np.full((size, size), 255, np.uint8)
+    top, left = np.random.default_rng(seed).integers(3, 15, 2)
+    pixels[top : top + 6, left : left + 9] = 0
+    return pixels
+
+
+def photo(seed, size=84):
+    """A colour, and a little noise."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.integers(0, 256, 3) + rng.integers(-20, 20, (size, size, 3)), 0, 255).astype(np.uint8)
+
+
+def encoded(pixels, suffix=".png"):
+    data = io.BytesIO()
+    if suffix == ".png":
+        Image.fromarray(pixels).save(data, "PNG")
+    else:
+        Image.fromarray(pixels).save(data, "JPEG", quality=95)
+    return data.getvalue()
+
+
+def decoded(data):
+    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).movedim(-1, 0)
+
+
+def write(folder, files, zipped=None):
+    """Files by name into a folder, or into a zip in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if zipped:
+        with zipfile.ZipFile(folder / zipped, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+        return
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def refused(name, root):
+    """The sentence with which a dataset is refused."""
+    with pytest.raises(CrowdshotError) as error:
+        load_dataset(name, root)
+    return str(error.value)
+
+
+# --- Omniglot and Tiny-ImageNet: a folder a class --------------------------------------------------------------------
+
+
+CHARACTERS = ["Greek/character01", "Greek/character02", "Latin/character01"]
+OMNIGLOT = {f"{name}/{i:04d}_{j:02d}": (i, j) for i, name in enumerate(CHARACTERS) for j in (1, 2)}
+
+
+@pytest.mark.parametrize("part", ["background", "evaluation"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_omniglot(tmp_path, part, zipped):
+    files = {f"images_{part}/{name}.png": encoded(character(10 * i + j)) for name, (i, j) in OMNIGLOT.items()}
+    write(tmp_path / "omniglot", files, f"images_{part}.zip" if zipped else None)
+    name = "omniglot" if part == "background" else "omniglot-evaluation"
+    dataset = load_dataset(name, tmp_path)
+    assert dataset.name == name
+    assert dataset.input == INK
+    assert dataset.pool.names == tuple(CHARACTERS)
+    assert dataset.pool.counts.tolist() == [2, 2, 2]
+    assert dataset.pool.crowd is None
+    assert dataset.pool.examples.dtype == torch.uint8
+    for i in range(3):
+        for j in (1, 2):
+            assert (dataset.pool.examples[i, j - 1].numpy() == 255 - character(10 * i + j)).all(), "bright ink on black"
+    assert part in dataset.note
+    assert ("not use" in dataset.note) == (part == "evaluation")
+
+    source = open_source(str(tmp_path / "omniglot" / (f"images_{part}.zip" if zipped else f"images_{part}")))
+    assert source.pool.names == dataset.pool.names
+    assert_close(source.pool.examples, dataset.pool.examples, rtol=0, atol=0)
+    assert source.input == dataset.input
+
+
+def test_omniglot_unpacked_into_a_folder_of_the_same_name(tmp_path):
+    files = {
+        f"images_background/images_background/{name}.png": encoded(character(i, 105))
+        for name, (i, _) in OMNIGLOT.items()
+    }
+    write(tmp_path / "omniglot", files)
+    assert load_dataset("omniglot", tmp_path).pool.names[0] == "Greek/character01"
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_tiny_imagenet(tmp_path, zipped):
+    files = {
+        f"n0{c}/n0{c}_{i}.JPEG": encoded(photo(10 * c + i, 64), ".jpg") for c, n in ((1, 3), (2, 2)) for i in range(n)
+    }
+    folder = tmp_path / "tiny-imagenet-100"
+    if zipped:
+        write(folder, files, "images.zip")
+    else:
+        write(folder / "images", files)
+    (folder / "classes.tsv").write_text("wnid\tname\n")
+    dataset = load_dataset("tiny-imagenet-100", tmp_path)
+    assert dataset.input == COLOUR
+    assert dataset.pool.names == ("n01", "n02")
+    assert dataset.pool.counts.tolist() == [3, 2]
+    assert dataset.pool.examples.shape == (2, 3, 3, 84, 84)
+    expected = Image.open(io.BytesIO(files["n02/n02_1.JPEG"])).resize((84, 84), Image.Resampling.BILINEAR)
+    difference = dataset.pool.examples[1, 1].int() - torch.from_numpy(np.array(expected)).movedim(-1, 0).int()
+    assert difference.abs().max() <= 1
+    assert "stand-in" in dataset.note
+
+
+def test_images_of_the_wrong_kind(tmp_path):
+    write(tmp_path / "omniglot", {"a/1.png": encoded(photo(1)), "b/1.png": encoded(photo(2))}, "images_background.zip")
+    assert "in colour, expected characters of 28×28 grey pixels" in refused("omniglot", tmp_path)
+    write(tmp_path / "tiny-imagenet-100", {"a/1.png": encoded(character(1))}, "images.zip")
+    assert "are grey, expected images of 84×84 colour pixels" in refused("tiny-imagenet-100", tmp_path)
+
+
+# --- miniImageNet ----------------------------------------------------------------------------------------------------
+
+
+MINI = {
+    "train": [("a.jpg", "n1"), ("b.jpg", "n2"), ("c.jpg", "n1")],
+    "val": [("d.jpg", "n0")],
+    "test": [("e.jpg", "n3")],
+}
+
+
+def write_mini(root, tables=MINI, zipped=None, more=()):
+    rows = [row for table in MINI.values() for row in table]
+    files = {f"images/{name}": encoded(photo(i), ".jpg") for i, (name, _) in enumerate([*rows, *more])}
+    folder = root / "miniimagenet"
+    write(folder, files, zipped)
+    write(
+        folder,
+        {f"{name}.csv": "filename,label\n" + "".join(f"{f},{c}\n" for f, c in table) for name, table in tables.items()},
+    )
+    return files
+
+
+@pytest.mark.parametrize("zipped", [None, "images.zip"])
+def test_miniimagenet_puts_its_three_tables_together(tmp_path, zipped):
+    files = write_mini(tmp_path, zipped=zipped, more=[("unlisted.jpg", "")])
+    dataset = load_dataset("miniimagenet", tmp_path)
+    assert dataset.input == COLOUR
+    assert dataset.pool.names == ("n0", "n1", "n2", "n3")
+    assert dataset.pool.counts.tolist() == [1, 2, 1, 1]
+    for name, at in (("a", (1, 0)), ("b", (2, 0)), ("c", (1, 1)), ("d", (0, 0)), ("e", (3, 0))):
+        assert_close(dataset.pool.examples[at], decoded(files[f"images/{name}.jpg"]), rtol=0, atol=1)
+
+
+def test_miniimagenet_with_rows_that_do_not_fit(tmp_path):
+    write_mini(tmp_path, MINI | {"val": [("d.jpg", "n0"), ("lost.jpg", "n0"), ("gone.jpg", "n0")]})
+    sentence = refused("miniimagenet", tmp_path)
+    assert "val.csv, row 3, column 'filename' is 'lost.jpg'" in sentence
+    assert "2 of 3 are missing" in sentence
+    for twice in ({"val": [("a.jpg", "n0")]}, {"val": [("d.jpg", "n0"), ("d.jpg", "n1")]}):
+        write_mini(tmp_path, MINI | twice)
+        assert "expected each image in one row only" in refused("miniimagenet", tmp_path)
+    write(tmp_path / "miniimagenet", {"val.csv": "file,label\nd.jpg,n0\n"})
+    assert "val.csv has no column 'filename': found 'file', 'label'" in refused("miniimagenet", tmp_path)
+
+
+def test_miniimagenet_as_pickles_is_refused_with_advice(tmp_path):
+    write(tmp_path / "miniimagenet", {"mini-imagenet-cache-train.pkl": b"cos\nsystem\n"})
+    assert "are not read, because a pickle can run any program" in refused("miniimagenet", tmp_path)
+
+
+# --- LabelMe ---------------------------------------------------------------------------------------------------------
+
+
+LABELME = [  # file, class, its number, four annotators of whom the third labelled nothing
+    ("street_1.jpg", "street", 3, "3 -1 -1 5"),
+    ("coast_1.jpg", "coast", 5, "-1 0 -1 5"),
+    ("street_2.jpg", "street", 3, "-1 -1 -1 -1"),
+    ("highway_1.jpg", "highway", 0, "0 3 -1 -1"),
+]
+
+
+def write_labelme(root, rows=LABELME, zipped=True, top="LabelMe/", **lists):
+    files = {f"{top}train/{row[1]}/{row[0]}": encoded(photo(i), ".jpg") for i, row in enumerate(LABELME)}
+    for part in ("valid", "test"):
+        files |= {f"{top}{part}/street/street_{part}.jpg": encoded(photo(99), ".jpg")}
+    lists = {
+        "filenames_train.txt": [row[0] for row in rows],
+        "labels_train_names.txt": [row[1] for row in rows],
+        "labels_train.txt": [str(row[2]) for row in rows],
+        "answers.txt": [row[3] for row in rows],
+    } | {f"{name}.txt": lines for name, lines in lists.items()}
+    files |= {f"{top}{name}": "\n".join(lines) + "\n" for name, lines in lists.items()}
+    write(root / "labelme", files, "LabelMe.zip" if zipped else None)
+    return files
+
+
+@pytest.mark.parametrize(("zipped", "top"), [(True, "LabelMe/"), (False, "LabelMe/"), (False, "LabelMe/LabelMe/")])
+def test_labelme(tmp_path, zipped, top):
+    files = write_labelme(tmp_path, zipped=zipped, top=top)
+    dataset = load_dataset("labelme", tmp_path)
+    pool = dataset.pool
+    assert dataset.input == COLOUR
+    assert pool.names == ("coast", "highway", "street")
+    assert pool.counts.tolist() == [1, 1, 2], "training images only"
+    assert pool.crowd.dtype == torch.int16
+    assert pool.crowd.tolist() == [
+        [[-1, 1, 0], [-1, -1, -1]],  # of coast's one image: nothing, highway, coast; then padding
+        [[1, 2, -1], [-1, -1, -1]],
+        [[2, -1, 0], [-1, -1, -1]],
+    ]
+    assert_close(pool.examples[2, 1], decoded(files[f"{top}train/street/street_2.jpg"]), rtol=0, atol=1)
+    assert dataset.note.startswith("LabelMe's 4 training images with 6 labels of 3 annotators, 50% right")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"rows": [*LABELME, ("coast_9.jpg", "coast", 5, "5 5 5 5")]}, "has no image 'train/coast/coast_9.jpg'"),
+        ({"labels_train": ["3"]}, "filenames_train.txt 4, labels_train_names.txt 4, labels_train.txt 1, answers.txt 4"),
+        (
+            {"answers": ["3 3", "3 3", "3 8", "3 3"]},
+            "answers.txt, row 3 has the label '8', expected one of '3', '5', '0'",
+        ),
+        ({"answers": ["3 3", "3 3", "3 3", "3"]}, "answers.txt, row 4 has 1 columns, expected 2"),
+    ],
+)
+def test_labelme_that_does_not_fit_together(tmp_path, change, expected):
+    write_labelme(tmp_path, **change)
+    assert expected in refused("labelme", tmp_path)
+
+
+def test_labelme_without_answers(tmp_path):
+    write_labelme(tmp_path, zipped=False)
+    (tmp_path / "labelme" / "LabelMe" / "answers.txt").unlink()
+    assert "has no file answers.txt" in refused("labelme", tmp_path)
+
+
+# --- CIFAR-10's two crowds -------------------------------------------------------------------------------------------
+
+
+TRUTH = {0: "cat", 1: "ship", 2: "ship", 3: "airplane", 4: "frog"}
+RAW = (
+    "annotator_id,trial_index,is_attn_check,true_category,chosen_category,true_label,chosen_label,cifar10_test_test_idx"
+)
+
+
+def raw_answers(answers):
+    """The official table: answers are (annotator, image, label); one attention check for each annotator, all wrong."""
+    rows = [
+        f"{who},0,0,{TRUTH[image]},{label},{CIFAR.index(TRUTH[image])},{CIFAR.index(label)},{image}"
+        for who, image, label in answers
+    ]
+    checks = [f"{who},9,1,cat,dog,3,5,-99999" for who in sorted({answer[0] for answer in answers})]
+    return "\n".join([RAW, *rows, *checks]) + "\n"
+
+
+def cifar_pixels(i):
+    return photo(i, 32)
+
+
+def batch():
+    """The official binary file: the class, then the red, the green and the blue pixels of each image."""
+    planes = {i: np.moveaxis(cifar_pixels(i), -1, 0).tobytes() for i in TRUTH}
+    return b"".join(bytes([CIFAR.index(TRUTH[i])]) + planes[i] for i in TRUTH)
+
+
+def write_cifar_images(folder, kind, by_class=True):
+    names = {i: f"{name}/{i:05d}.png" if by_class else f"{i:05d}.png" for i, name in TRUTH.items()}
+    files = {names[i]: encoded(cifar_pixels(i)) for i in TRUTH}
+    if kind == "zip":
+        write(folder, files, "images.zip")
+    elif kind == "folder":
+        write(folder / "images", files)
+    elif kind == "unpacked":
+        write(folder, {"cifar-10-batches-bin/test_batch.bin": batch()})
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as archive:
+            for name, data in (("data_batch_1.bin", b"other"), ("test_batch.bin", batch())):
+                info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+
+
+CROWD = [(7, 0, "cat"), (7, 1, "ship"), (8, 0, "frog"), (8, 1, "ship"), (8, 2, "cat"), (9, 2, "airplane")]
+
+
+@pytest.mark.parametrize("kind", ["zip", "folder", "binary", "unpacked"])
+def test_cifar10h(tmp_path, kind):
+    folder = tmp_path / "cifar10h"
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD)})
+    write_cifar_images(folder, kind)
+    dataset = load_dataset("cifar10h", tmp_path)
+    pool = dataset.pool
+    assert dataset.input == COLOUR
+    assert pool.names == ("airplane", "cat", "frog", "ship")
+    assert pool.counts.tolist() == [1, 1, 1, 2]
+    # annotators by accuracy: 9 (none of one), 8 (one of three), 7 (two of two)
+    wanted = [[[-1, -1, -1], [-1, -1, -1]]] * 4
+    wanted[1] = [[-1, 2, 1], [-1, -1, -1]]
+    wanted[3] = [[-1, 3, 3], [0, 1, -1]]
+    assert pool.crowd.shape == (4, 2, 3)
+    assert pool.crowd.tolist() == wanted
+    resized = np.array(Image.fromarray(cifar_pixels(2)).resize((84, 84), Image.Resampling.BILINEAR))
+    difference = pool.examples[3, 1].int() - torch.from_numpy(resized).movedim(-1, 0).int()
+    assert difference.abs().max() <= 1
+
+
+def test_official_archives_give_what_image_files_give(tmp_path):
+    for kind in ("zip", "binary"):
+        folder = tmp_path / kind / "cifar10h"
+        write_cifar_images(folder, kind)
+        write(folder, {"cifar10h-raw.csv": raw_answers(CROWD)}, None if kind == "zip" else "cifar10h-raw.zip")
+    files, official = (load_dataset("cifar10h", tmp_path / kind) for kind in ("zip", "binary"))
+    assert files.pool.names == official.pool.names
+    assert files.note == official.note
+    for name in ("examples", "counts", "crowd"):
+        assert_close(getattr(files.pool, name), getattr(official.pool, name), rtol=0, atol=0)
+
+
+def test_the_25_of_lowest_accuracy():
+    """Accuracy first, then who has more answers, then the smaller number; an oracle in exact fractions."""
+    rng = np.random.default_rng(0)
+    answers = [
+        {"annotator": who, "truth": "cat", "label": "cat" if rng.random() < 0.7 else "dog"}
+        for who in rng.permutation(80)
+        for _ in range(rng.integers(1, 6))
+    ]
+    n, right = Counter(), Counter()
+    for answer in answers:
+        n[answer["annotator"]] += 1
+        right[answer["annotator"]] += answer["label"] == "cat"
+    order = sorted(n, key=lambda who: (right[who] * 3600 // n[who], -n[who], who))
+    assert cifar10h.least_accurate(pd.DataFrame(answers), 25) == order[:25]
+    assert len({right[who] * 3600 // n[who] for who in order[:25]}) < 25, "there are ties to break"
+
+
+def test_attention_checks_are_no_answers(tmp_path):
+    write(tmp_path, {"cifar10h-raw.csv": raw_answers(CROWD)})
+    answers = cifar10h.read_answers(tmp_path / "cifar10h-raw.csv")
+    assert answers[["annotator", "item", "label"]].values.tolist() == [[a, f"{i:05d}", c] for a, i, c in CROWD]
+
+
+def test_only_the_least_accurate_are_kept_and_all_images_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar10h, "N_ANNOTATORS", 1)
+    folder = tmp_path / "cifar10h"
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD)})
+    write_cifar_images(folder, "zip")
+    dataset = load_dataset("cifar10h", tmp_path)
+    assert dataset.pool.counts.sum() == 5
+    assert dataset.pool.crowd.shape == (4, 2, 1)
+    assert (dataset.pool.crowd >= 0).nonzero().tolist() == [[3, 1, 0]], "the one label of annotator 9"
+
+
+def test_answers_about_images_that_are_not_there_count_for_accuracy_only(tmp_path):
+    folder = tmp_path / "cifar10h"
+    more = raw_answers(CROWD) + "".join(f"7,0,0,dog,cat,5,3,{i}\n" for i in range(500, 510))
+    write(folder, {"cifar10h-raw.csv": more})
+    write_cifar_images(folder, "zip")
+    dataset = load_dataset("cifar10h", tmp_path)
+    assert dataset.pool.crowd[1, 0].tolist() == [-1, 1, 2], "annotator 7, now two of twelve, comes before 8"
+    assert "A part of CIFAR-10H, 5 of its 10,000 images" in dataset.note
+
+
+def test_cifar10h_that_does_not_fit_together(tmp_path):
+    folder = tmp_path / "cifar10h"
+    write_cifar_images(folder, "zip")
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace("7,0,0,cat,cat,3,3,0", "7,0,0,dog,cat,5,3,0")})
+    assert "says image 00000 is dog, but in" in refused("cifar10h", tmp_path)
+    write(folder, {"cifar10h-raw.csv": raw_answers([*CROWD, (9, 0, "dog")])})
+    assert "has the label 'dog', expected one of 'airplane', 'cat', 'frog', 'ship'" in refused("cifar10h", tmp_path)
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace(",2\n", ",two\n")})
+    assert "column 'cifar10_test_test_idx' is 'two', expected a number" in refused("cifar10h", tmp_path)
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace(",2\n", ",\n")})
+    assert "row 6, column 'cifar10_test_test_idx' is '', expected a whole number" in refused("cifar10h", tmp_path)
+    write(folder, {"cifar10h-raw.csv": "a,b\n1,2\n"})
+    assert "has no column 'cifar10_test_test_idx'" in refused("cifar10h", tmp_path)
+    write(folder, {"cifar10h-raw.csv": RAW + "\n1,0,0,cat,cat,3,3,77\n"})
+    assert "has no label by its 1 annotators of lowest accuracy for any image of" in refused("cifar10h", tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 3072, b"\x0a" * 3073])
+def test_a_damaged_batch(tmp_path, data):
+    write(tmp_path / "cifar10h", {"cifar10h-raw.csv": raw_answers(CROWD), "cifar-10-batches-bin/test_batch.bin": data})
+    assert re.search(r"test_batch.bin has (class 10|[\d,]+ bytes), expected", refused("cifar10h", tmp_path))
+
+
+def test_a_damaged_archive(tmp_path):
+    folder = tmp_path / "cifar10h"
+    write(folder, {"cifar10h-raw.csv": raw_answers(CROWD), "cifar-10-binary.tar.gz": b"no archive"})
+    assert "is damaged or another archive than CIFAR-10's" in refused("cifar10h", tmp_path)
+    write(folder, {"images.zip": b"no zip"})
+    assert "images.zip is a damaged zip, or none; get https://" in refused("cifar10h", tmp_path)
+
+
+S_TRUTH = {0: "cat", 2: "ship", 4: "frog"}
+
+
+def write_cifar10s(
+    root, kind, labels=(("00000.png", "w1", "cat"), ("00002.png", "w2", "frog"), ("00000.png", "w2", "ship"))
+):
+    folder = root / "cifar10s"
+    write_cifar_images(folder, kind, by_class=False)
+    rows = {
+        "annotations.csv": ["task,worker,label", *(",".join(row) for row in labels)],
+        "truth.csv": ["task,label", *(f"{i:05d}.png,{name}" for i, name in S_TRUTH.items())],
+    }
+    write(folder, {name: "\n".join(lines) + "\n" for name, lines in rows.items()})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["zip", "folder", "binary"])
+def test_cifar10s(tmp_path, kind):
+    write_cifar10s(tmp_path, kind)
+    dataset = load_dataset("cifar10s", tmp_path)
+    assert dataset.input == COLOUR
+    assert dataset.pool.names == ("cat", "frog", "ship")
+    assert dataset.pool.counts.tolist() == [1, 1, 1], "what truth.csv lists"
+    assert dataset.pool.crowd.tolist() == [[[0, 2]], [[-1, -1]], [[-1, 1]]]
+    assert "3 labels of 2 annotators, 33% right; the paper does not use it" in dataset.note
+
+
+def test_cifar10s_that_does_not_fit_together(tmp_path):
+    write_cifar10s(tmp_path, "zip", [("00000.png", "w1", "cow")])
+    assert "annotations.csv has the label 'cow', expected one of 'cat', 'frog', 'ship'" in refused("cifar10s", tmp_path)
+    folder = write_cifar10s(tmp_path, "zip", [("00009.png", "w1", "cat")])
+    assert "annotations.csv labels '00009.png', expected only items" in refused("cifar10s", tmp_path)
+    write(folder, {"truth.csv": "task,label\n00000.png,cat\n00008.png,cat\n"})
+    assert "truth.csv, row 3, column 'task' is '00008.png', expected an image that is there" in refused(
+        "cifar10s", tmp_path
+    )
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def write_tiny(root, seed=0):
+    files = {f"n{c}/{i}.png": encoded(photo(100 * seed + 10 * c + i)) for c in (1, 2) for i in range(2)}
+    write(root / "tiny-imagenet-100", files, "images.zip")
+
+
+def spied(monkeypatch, name, **changes):
+    """How often a dataset is decoded from here on."""
+    calls = []
+    loader = DATASETS[name]
+
+    def read(paths):
+        calls.append(paths)
+        return loader.read(paths)
+
+    monkeypatch.setitem(DATASETS, name, replace(loader, read=read, **changes))
+    return calls
+
+
+def same(a, b):
+    assert (a.name, a.input, a.note, a.pool.names) == (b.name, b.input, b.note, b.pool.names)
+    assert_close((a.pool.examples, a.pool.counts), (b.pool.examples, b.pool.counts), rtol=0, atol=0)
+    assert (a.pool.crowd is None) == (b.pool.crowd is None)
+    if a.pool.crowd is not None:
+        assert_close(a.pool.crowd, b.pool.crowd, rtol=0, atol=0)
+
+
+def test_images_are_decoded_once(tmp_path, monkeypatch):
+    write_tiny(tmp_path)
+    write_labelme(tmp_path)
+    for name in ("tiny-imagenet-100", "labelme"):
+        calls = spied(monkeypatch, name)
+        first, second = load_dataset(name, tmp_path), load_dataset(name, tmp_path)
+        assert len(calls) == 1
+        same(first, second)
+        assert [p.name for p in (tmp_path / name).glob(".*")] == [f".crowdshot-{name}.npz"]
+
+
+def test_a_changed_archive_is_decoded_anew(tmp_path, monkeypatch):
+    calls = spied(monkeypatch, "tiny-imagenet-100")
+    write_tiny(tmp_path)
+    before = load_dataset("tiny-imagenet-100", tmp_path)
+    write_tiny(tmp_path, seed=1)
+    after = load_dataset("tiny-imagenet-100", tmp_path)
+    assert len(calls) == 2
+    assert (before.pool.examples != after.pool.examples).any()
+    path = tmp_path / "tiny-imagenet-100" / "images.zip"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    load_dataset("tiny-imagenet-100", tmp_path)
+    assert len(calls) == 3, "the time alone has changed"
+    spied(monkeypatch, "tiny-imagenet-100", version=2)
+    load_dataset("tiny-imagenet-100", tmp_path)
+    assert len(calls) == 4, "the loader has changed"
+
+
+def test_a_changed_folder_is_decoded_anew(tmp_path, monkeypatch):
+    calls = spied(monkeypatch, "miniimagenet")
+    write_mini(tmp_path)
+    load_dataset("miniimagenet", tmp_path)
+    load_dataset("miniimagenet", tmp_path)
+    assert len(calls) == 1
+    write(tmp_path / "miniimagenet", {"images/a.jpg": encoded(photo(77), ".jpg")})
+    load_dataset("miniimagenet", tmp_path)
+    assert len(calls) == 2
+    write(tmp_path / "miniimagenet", {"val.csv": "filename,label\nd.jpg,n9\n"})
+    assert "n9" in load_dataset("miniimagenet", tmp_path).pool.names
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: b"rubbish", lambda data: data[: len(data) // 2]])
+def test_a_damaged_copy_is_made_anew(tmp_path, monkeypatch, damage):
+    write_tiny(tmp_path)
+    first = load_dataset("tiny-imagenet-100", tmp_path)
+    kept = tmp_path / "tiny-imagenet-100" / ".crowdshot-tiny-imagenet-100.npz"
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    calls = spied(monkeypatch, "tiny-imagenet-100")
+    same(first, load_dataset("tiny-imagenet-100", tmp_path))
+    assert len(calls) == 1
+    same(first, load_dataset("tiny-imagenet-100", tmp_path))
+    assert len(calls) == 1, "and kept again"
+
+
+def test_nothing_is_kept_in_a_read_only_folder(tmp_path):
+    write_tiny(tmp_path)
+    folder = tmp_path / "tiny-imagenet-100"
+    folder.chmod(0o555)
+    try:
+        load_dataset("tiny-imagenet-100", tmp_path)
+        assert [p.name for p in folder.iterdir()] == ["images.zip"], "even by a user who may write anywhere"
+    finally:
+        folder.chmod(0o755)
+
+
+def test_what_cannot_be_kept_is_read_all_the_same(tmp_path, monkeypatch):
+    write_tiny(tmp_path)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert load_dataset("tiny-imagenet-100", tmp_path).pool.counts.tolist() == [2, 2]
+    assert [p.name for p in (tmp_path / "tiny-imagenet-100").iterdir()] == ["images.zip"]
+
+
+# --- what is absent --------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_name():
+    with pytest.raises(CrowdshotError, match="dataset 'omniglott' is not known, expected one of 'omniglot', "):
+        load_dataset("omniglott", ".")
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_absent_data_say_what_to_get_and_where_to_put_it(tmp_path, name):
+    folder = tmp_path / DATASETS[name].folder
+    absent = refused(name, tmp_path)
+    folder.mkdir()
+    empty = refused(name, tmp_path)
+    for sentence in (absent, empty):
+        assert str(folder) in sentence
+        assert DATASETS[name].parts[0].names[0] in sentence
+        assert re.search("https?://", sentence)
+        assert sentence.endswith(".")
+    assert absent.startswith(f"{name}: there is no folder ")
+    assert empty.startswith(f"{name}: {folder} has no ")
+
+
+# --- the real ones ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real(request, tmp_path):
+    """A root with links to the real files of the dataset a test is named after, so that nothing is written to them."""
+    name = request.function.__name__.removeprefix("test_real_").partition("_evaluation")[0].replace("_", "-")
+    source = Path(os.environ.get("CROWDSHOT_DATA", "")) / name
+    if "CROWDSHOT_DATA" not in os.environ or not source.is_dir():
+        pytest.skip(f"CROWDSHOT_DATA does not name a folder that has {name}")
+    (tmp_path / name).mkdir()
+    for file in source.iterdir():
+        (tmp_path / name / file.name).symlink_to(file)
+    return tmp_path
+
+
+def test_real_omniglot(real):
+    pool = load_dataset("omniglot", real).pool
+    assert pool.examples.shape == (964, 20, 28, 28)
+    assert (pool.counts == 20).all()
+    assert len({name.partition("/")[0] for name in pool.names}) == 30
+    ink = (pool.examples > 127).float().mean((0, 1))
+    assert ink[10:18, 10:18].mean() > 3 * ink[:2].mean(), "bright ink, in the middle"
+
+
+def test_real_omniglot_evaluation(real):
+    dataset = load_dataset("omniglot-evaluation", real)
+    assert dataset.pool.examples.shape == (659, 20, 28, 28)
+    source = open_source(str(real / "omniglot" / "images_evaluation.zip"))
+    assert source.pool.names == dataset.pool.names
+    assert torch.equal(source.pool.examples, dataset.pool.examples)
+
+
+def test_real_tiny_imagenet_100(real):
+    """All are counted, the images of three classes are read."""
+    whole = real / "tiny-imagenet-100" / "images.zip"
+    counts = Counter(find_items(str(whole), None).classes)
+    assert len(counts) == 100
+    assert set(counts.values()) == {275}
+    with zipfile.ZipFile(whole) as archive:
+        some = {name: archive.read(name) for name in archive.namelist() if name.partition("/")[0] in sorted(counts)[:3]}
+    write(real / "some" / "tiny-imagenet-100", some, "images.zip")
+    assert load_dataset("tiny-imagenet-100", real / "some").pool.examples.shape == (3, 275, 3, 84, 84)
+
+
+def test_real_labelme(real):
+    pool = load_dataset("labelme", real).pool
+    scenes = ("coast", "forest", "highway", "insidecity", "mountain", "opencountry", "street", "tallbuilding")
+    assert pool.names == scenes
+    assert pool.counts.tolist() == [134, 138, 89, 116, 128, 154, 110, 131]
+    assert pool.crowd.shape == (8, 154, 59)
+    said = pool.crowd >= 0
+    right = pool.crowd == torch.arange(8)[:, None, None]
+    assert said.sum() == 2547
+    assert right.sum() == 1886, "74 %"
+    assert (said & ~(torch.arange(154) < pool.counts[:, None])[..., None]).sum() == 0, "nothing is said of padding"
+    accuracy = right.sum((0, 1)) / said.sum((0, 1))
+    assert round(float(accuracy.mean()), 3) == 0.692, "the mean accuracy of an annotator that the paper gives"
+
+
+def test_real_cifar10h(real):
+    dataset = load_dataset("cifar10h", real)
+    pool = dataset.pool
+    assert pool.names == tuple(CIFAR)
+    assert pool.counts.tolist() == [59, 54, 49, 37, 51, 51, 49, 48, 49, 53]
+    assert pool.crowd.shape == (10, 59, 25)
+    assert (pool.crowd >= 0).sum() == 213
+    assert (pool.crowd >= 0).any(2).sum(1).tolist() == [22, 16, 18, 13, 17, 19, 23, 18, 20, 14]
+    assert "A part of CIFAR-10H" in dataset.note
+    answers = cifar10h.read_answers(real / "cifar10h" / "cifar10h-raw.csv")
+    assert len(answers) == 25752
+    assert answers["annotator"].nunique() == 2571
+    assert round((answers["truth"] == answers["label"]).mean(), 3) == 0.949
+    right = {
+        who: (t == n).mean() for who, t, n in ((w, g["truth"], g["label"]) for w, g in answers.groupby("annotator"))
+    }
+    chosen = cifar10h.least_accurate(answers, 25)
+    assert max(right[who] for who in chosen) <= min(right[who] for who in set(right) - set(chosen))
+
+
+def test_real_cifar10s(real):
+    pool = load_dataset("cifar10s", real).pool
+    assert pool.names == tuple(CIFAR)
+    assert pool.counts.sum() == 1000
+    assert pool.crowd.shape[2] == 248
+    assert ((pool.crowd >= 0).sum((0, 1)) == 25).all()

@@ -1,0 +1,138 @@
+"""What comes from an address is kept only when it is what it should be; otherwise one sentence, and nothing is left."""
+
+import hashlib
+import http.server
+import io
+import threading
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crowdshot.datasets import DATASETS, load_dataset
+from crowdshot.datasets.downloads import Download, fetch
+from crowdshot.errors import CrowdshotError
+
+BODY = bytes(range(256)) * 9000  # more than two pieces
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    files: dict = {}  # noqa: RUF012
+
+    def do_GET(self):
+        body = self.files.get(self.path)
+        if body is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY) if self.path == "/short" else len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def address(monkeypatch):
+    monkeypatch.setattr(Handler, "files", {"/file.zip": BODY, "/short": BODY[:-1]})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def sha256(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def test_the_right_file_lies_under_the_last_part_of_its_address(address, tmp_path):
+    folder = tmp_path / "new" / "set"
+    path = fetch(Download(f"{address}/file.zip", sha256(BODY)), folder)
+    assert path == folder / "file.zip"
+    assert path.read_bytes() == BODY
+    assert [p.name for p in folder.iterdir()] == ["file.zip"]
+
+
+def test_md5_serves_as_well(address, tmp_path):
+    fetch(Download(f"{address}/file.zip", "md5:" + hashlib.md5(BODY).hexdigest()), tmp_path)
+    assert (tmp_path / "file.zip").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("file", ["file.zip", "short"])
+def test_another_file_is_not_kept(address, tmp_path, file):
+    expected = sha256(BODY if file == "short" else b"another")
+    with pytest.raises(CrowdshotError) as error:
+        fetch(Download(f"{address}/{file}", expected), tmp_path)
+    assert f"{address}/{file} gave {len(Handler.files['/' + file]):,} bytes whose sha256 is" in str(error.value)
+    assert expected.removeprefix("sha256:") in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_there_stays_when_the_new_one_is_wrong(address, tmp_path):
+    (tmp_path / "file.zip").write_bytes(b"old")
+    with pytest.raises(CrowdshotError):
+        fetch(Download(f"{address}/file.zip", sha256(b"another")), tmp_path)
+    assert (tmp_path / "file.zip").read_bytes() == b"old"
+
+
+def test_an_address_that_is_not_there(address, tmp_path):
+    with pytest.raises(
+        CrowdshotError, match=r"/gone\.zip could not be fetched \(404 Not Found\); get it another way and"
+    ):
+        fetch(Download(f"{address}/gone.zip", sha256(BODY)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_answers(tmp_path):
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        port = server.server_port  # free again when the block is left
+    with pytest.raises(CrowdshotError, match=r"could not be fetched \(.*refused.*\); get it another way and put it at"):
+        fetch(Download(f"http://127.0.0.1:{port}/file.zip", sha256(BODY)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(address, tmp_path):
+    (tmp_path / "set").write_text("a file")
+    with pytest.raises(CrowdshotError, match="set could not be made"):
+        fetch(Download(f"{address}/file.zip", sha256(BODY)), tmp_path / "set")
+
+
+def test_a_dataset_is_fetched_once(address, tmp_path, monkeypatch):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name in ("a/character01/1.png", "b/character01/1.png"):
+            image = io.BytesIO()
+            Image.fromarray(np.full((28, 28), 255, np.uint8)).save(image, "PNG")
+            archive.writestr(name, image.getvalue())
+    Handler.files["/images_background.zip"] = data.getvalue()
+    loader = DATASETS["omniglot"]
+    download = Download(f"{address}/images_background.zip", sha256(data.getvalue()))
+    monkeypatch.setitem(DATASETS, "omniglot", replace(loader, parts=(replace(loader.parts[0], download=download),)))
+
+    with pytest.raises(CrowdshotError, match="or pass download=True"):
+        load_dataset("omniglot", tmp_path)
+    assert load_dataset("omniglot", tmp_path, download=True).pool.names == ("a/character01", "b/character01")
+    Handler.files.clear()
+    load_dataset("omniglot", tmp_path, download=True)
+    load_dataset("omniglot", tmp_path)
+
+
+def test_what_cannot_be_downloaded_says_so(tmp_path):
+    for name in ("miniimagenet", "tiny-imagenet-100", "labelme", "cifar10s"):
+        with pytest.raises(CrowdshotError, match="it cannot be downloaded for you"):
+            load_dataset(name, tmp_path, download=True)
+
+
+def test_a_downloaded_file_is_one_that_is_looked_for():
+    parts = [part for loader in DATASETS.values() for part in loader.parts if part.download]
+    assert len(parts) == 5  # two of Omniglot, CIFAR-10's test images for two crowds, one of the crowds
+    for part in parts:
+        algorithm, digest = part.download.checksum.split(":")
+        assert part.download.file in part.names
+        assert part.download.url.startswith("https://")
+        assert len(digest) == 2 * hashlib.new(algorithm).digest_size
