@@ -137,7 +137,7 @@ def test_scikit_learn_conventions(clouds):
         _ = clf.consensus_
     assert clf.fit(X, labels) is clf
     assert clf.n_features_in_ == 2
-    assert clf.priors_["c"] == Diagonal(3.0, 0.5)
+    assert clf.settings_["c"] == Diagonal(3.0, 0.5)
     pipeline = make_pipeline(StandardScaler(), CrowdClassifier("identity")).fit(X, labels)
     assert pipeline.score(X, truth) == 1.0
     scores = [clone(clf).set_params(**p).fit(X, labels).score(X, truth) for p in ParameterGrid({"steps": [1, 5]})]
@@ -159,7 +159,7 @@ def test_settings_reach_the_model(clouds, small_encoder):
     # a trained encoder brings its own: three steps, the paper's constants, and no standardisation
     images = np.random.default_rng(0).random((24, 28, 28))
     trained = CrowdClassifier(small_encoder).fit(images, labels)
-    assert (trained.steps_, trained.scale_) == (3, 1.0)
+    assert (trained.settings_["steps"], trained.scale_) == (3, 1.0)
     direct = mixture.fit(small_encoder.embed(images), torch.tensor(codes), 3, steps=3)
     np.testing.assert_allclose(trained.fit_.responsibilities, direct.responsibilities, atol=1e-5)
 
@@ -216,7 +216,7 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
 def test_a_large_sparse_crowd_gives_what_the_dense_path_gives(clouds, monkeypatch):
     X, labels, _ = clouds
     dense = CrowdClassifier("identity").fit(X, labels)
-    monkeypatch.setattr("crowdshot.classifier.MOST_DENSE", 0)
+    monkeypatch.setattr("crowdshot.learners.MOST_DENSE", 0)
     sparse = CrowdClassifier("identity").fit(X, labels)
     np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X), atol=1e-5)
     np.testing.assert_allclose(sparse.confusion_, dense.confusion_, atol=1e-5)

@@ -490,6 +490,74 @@ def test_simulate_and_what_it_can_be_used_for(tmp_path: Path, call) -> None:
     assert not (tmp_path / "c").exists()
 
 
+def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "crowdshot", *arguments]
+        env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+        return subprocess.run(
+            command, capture_output=True, encoding="utf-8", cwd=made, env=env, timeout=60, check=False
+        )
+
+    out = tmp_path / "out"
+    chosen = ("--method", "lrds", "--settings", "C=0.5, steps=3")
+    done = run("adapt", "labels.csv", "--images", "photos", *chosen, "--out", str(out))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1] == "LRDS: logistic regression on the items as they are, labels by Dawid–Skene"
+    assert "8 items that nobody labelled got a label from the classifier" in done.stdout
+    model = crowdshot.CrowdClassifier.load(out / "model.safetensors")
+    assert model.settings_ == {"C": 0.5, "steps": 3}
+    consensus = pd.read_csv(out / "consensus.csv").merge(pd.read_csv(made / "truth.csv"), on="image")
+    right = (consensus["answer"] == consensus["truth"]).groupby(consensus["n_labels"]).mean()
+    assert right[5] >= 0.95
+    assert right[0] >= 0.75
+    done = run("predict", str(out / "model.safetensors"), "--images", "photos", "--json")
+    report = json.loads(done.stdout)
+    assert (report["method"], report["items"]) == ("LRDS", 48)
+    files = [made / "photos" / row["image"] for row in report["predictions"]]
+    assert [row["answer"] for row in report["predictions"]] == model.predict(files).tolist()
+
+
+def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
+    given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
+    for arguments, message in [
+        (("--method", "SVM"), "method: found 'SVM', expected one of Ours, LRMV"),
+        (("--method", "LRDS", "--settings", "C"), "--settings is 'C', expected names and numbers, like C=0.1,steps=3."),
+        (("--method", "LRDS", "--settings", "C=x"), "--settings is 'C=x', expected names and numbers"),
+        (("--method", "LRDS", "--settings", "trees=2"), "'trees' is not a setting of LRDS, expected some of steps, C"),
+        (("--method", "MCL", "--settings", "frozen=2"), "frozen of MCL is 2, expected true or false"),
+        (("--settings", "steps=0"), "steps: found 0, expected a whole number, 1 or more"),
+    ]:
+        said = call(*given, *arguments)
+        assert (said.code, said.out) == (2, "")
+        assert message in said.err
+        assert said.err.count("\n") == 1
+    assert everything(tmp_path) == []
+    said = call(*given, "--method", "MCL", "--settings", "iterations=5,frozen=true", "--json")
+    assert (said.code, json.loads(said.out)["method"]) == (0, "MCL")
+
+
+def test_methods_lists_what_adapt_takes(call) -> None:
+    from crowdshot.methods import METHODS
+
+    said = call("methods")
+    assert (said.code, said.err) == (0, "")
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == list(METHODS)
+    assert (
+        "RFMV: a random forest on the items as they are, labels by majority vote; encoder: none; settings: trees=200"
+        " (10 50 100 200)\n" in said.out
+    )
+    found = {one["name"]: one for one in json.loads(call("methods", "--json").out)}
+    assert found["MCL"]["encoders"] == ["glyphs-protonet", "photo-protonet"]
+    assert found["MCL"]["default"] == {"iterations": 300, "frozen": False}
+    assert found["MCL"]["candidates"] == {"iterations": [10, 100, 300]}
+    assert found["LRDS"]["needs"] is None
+    page = call("methods", "mcl")
+    assert page.out.startswith("MCL: the crowd layer on a meta-learned encoder; ")
+    assert "Title: Deep Learning from Crowds\n" in page.out
+    assert json.loads(call("methods", "w/o PA", "--json").out)["name"] == "w/o PA"
+    assert call("methods", "SVM").code == 2
+
+
 def test_encoders_lists_what_can_be_named(call) -> None:
     said = call("encoders")
     assert said.code == 0
@@ -504,7 +572,7 @@ def test_encoders_lists_what_can_be_named(call) -> None:
 def test_every_command_has_help_with_examples(call) -> None:
     top = call("--help")
     assert top.code == 0
-    for command in ("adapt", "predict", "aggregate", "simulate"):
+    for command in ("adapt", "predict", "aggregate", "simulate", "embed", "methods"):
         assert command in top.out
         said = call(command, "--help")
         assert said.code == 0
@@ -546,7 +614,7 @@ def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
         warnings.warn_explicit("someone else's", UserWarning, "y.py", 1, module="torch")
         return {}
 
-    monkeypatch.setattr("crowdshot.jobs.encoders", warn)
+    monkeypatch.setattr("crowdshot.catalogue.encoders", warn)
     assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import FORMATS, read_labels
 
@@ -147,8 +148,108 @@ def test_bad_wide_tables(read, content: str, message: str) -> None:
 def test_a_format_can_be_forced_and_must_exist(read) -> None:
     with pytest.raises(CrowdshotError, match="no column for the annotator"):
         read(WIDE, format_name="long")
-    with pytest.raises(CrowdshotError, match="format is 'xml', expected one of wide, long"):
+    with pytest.raises(CrowdshotError, match=r"format is 'xml', expected one of cvat, label-studio, .*, wide, long"):
         read(WIDE, format_name="xml")
+
+
+# ---- several files
+
+
+@pytest.fixture
+def read_many(tmp_path):
+    def write_and_read(contents: dict[str, str], *args, **kwargs):
+        for name, content in contents.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(content)
+        return read_labels([tmp_path / name for name in contents], *args, **kwargs)
+
+    return write_and_read
+
+
+def test_parts_of_one_table(read_many) -> None:
+    head, *rows = LONG.splitlines(keepends=True)
+    labels = read_many({"1.csv": head + "".join(rows[:2]), "2.csv": head + "".join(rows[2:]) + "10.png,ann,\n"})
+    assert triples(labels) == TRIPLES
+    assert labels.annotations.columns == ("image", "worker", "answer")
+    assert labels.annotations.classes.tolist() == ["cat", "dog"]
+    assert labels.left_out == {"rows without a label": 1}
+    wide = read_many({"1.csv": WIDE, "2.csv": "image,eve\n9.png,cat\n8.png,\n11.png,\n"}, format_name="wide")
+    assert triples(wide) == sorted([*TRIPLES, ("9.png", "eve", "cat")])
+    assert wide.annotations.items.tolist() == ["007.png", "8.png", "9.png", "11.png"]
+
+
+@pytest.mark.parametrize(
+    ("names", "annotators"),
+    [
+        (("ann.csv", "bob.csv"), ("ann", "bob")),
+        (("ann/labels.csv", "bob/labels.csv"), ("ann", "bob")),
+        (("x.v1.csv", "x.v2.csv"), ("x.v1", "x.v2")),
+    ],
+)
+def test_a_file_for_each_annotator(read_many, names, annotators) -> None:
+    labels = read_many({names[0]: "image,label\n1.png,cat\n", names[1]: "image,label\n1.png,dog\n2.png,cat\n"})
+    ann, bob = annotators
+    assert triples(labels) == [("1.png", ann, "cat"), ("1.png", bob, "dog"), ("2.png", bob, "cat")]
+
+
+def test_names_that_do_not_tell_files_apart_take_their_folders(read_many) -> None:
+    table = "image,label\n1.png,cat\n"
+    labels = read_many({"a/x.csv": table, "b/x.csv": table, "b/y.csv": table})
+    assert [name[-3:] for name in labels.annotations.annotators] == ["a/x", "b/x", "b/y"]
+
+
+def test_annotators_of_a_table_are_not_overruled_by_its_name(read_many) -> None:
+    labels = read_many({"1.csv": "image,who,label\n1,ann,x\n", "2.csv": "image,who,label\n1,bob,y\n"})
+    assert triples(labels) == [("1", "ann", "x"), ("1", "bob", "y")]
+    with pytest.raises(CrowdshotError, match="2 columns that could be the annotator"):
+        read_many({"1.csv": "image,worker,user,label\n1,a,b,x\n", "2.csv": "image,label\n1,x\n"})
+    with pytest.raises(CrowdshotError, match="no column 'rater' for the annotator"):
+        read_many({"1.csv": "image,label\n1,x\n", "2.csv": "image,label\n1,x\n"}, {"annotator": "rater"})
+
+
+def test_files_that_do_not_belong_together(read_many, tmp_path) -> None:
+    with pytest.raises(CrowdshotError, match=r"1\.csv has the format 'long' but .*2\.csv has 'wide', expected one"):
+        read_many({"1.csv": LONG, "2.csv": WIDE})
+    with pytest.raises(CrowdshotError, match="no file of labels is given"):
+        read_labels([])
+    with pytest.warns(UserWarning, match=r"1\.csv and 1 more: 5 labels dropped"):
+        assert triples(read_many({"1.csv": LONG, "2.csv": LONG})) == TRIPLES
+
+
+# ---- other dresses, other labels
+
+
+def test_a_json_array_is_a_table_too(read) -> None:
+    records = [dict(zip(("item", "user", "label"), row, strict=True)) for row in TRIPLES]
+    for content in (json.dumps(records), json.dumps(records).encode("utf-16")):
+        assert triples(read(content)) == TRIPLES
+    with pytest.raises(CrowdshotError, match="labels, row 2, column 'label' holds a list"):
+        read(json.dumps([*records[:1], records[1] | {"label": ["cat"]}]))
+
+
+def test_measurements_are_refused(read) -> None:
+    def table(labels) -> str:
+        return "item,annotator,label\n" + "".join(f"{i},a,{label}\n" for i, label in enumerate(labels))
+
+    with pytest.raises(CrowdshotError, match=r"labels: the labels are 21 different numbers \('0.5', '1.5', '10.5' and"):
+        read(table(i + 0.5 for i in range(21)))
+    assert read(table(i + 0.5 for i in range(20))).annotations.n_classes == 20  # half stars, say
+    assert read(table(range(100))).annotations.n_classes == 100
+    assert read(table([*(i + 0.5 for i in range(30)), "none"])).annotations.n_classes == 31
+
+
+def test_crowdkit_and_cleanlab_take_and_give(read) -> None:
+    """crowd-kit's own aggregator reads what goes out, and what goes out comes back."""
+    from crowdkit.aggregation import MajorityVote
+
+    ann = read(LONG).annotations
+    vote = MajorityVote().fit_predict(ann.to_crowdkit())
+    assert vote["8.png"] == "cat"
+    assert vote["9.png"] == "dog"
+    assert Annotations.from_crowdkit(ann.to_crowdkit()).to_matrix().tolist() == ann.to_matrix().tolist()
+    matrix = ann.to_cleanlab()
+    assert matrix.loc["8.png"].isna().tolist() == [False, True]
+    assert Annotations.from_cleanlab(matrix).to_matrix().tolist() == ann.to_matrix().tolist()
 
 
 @pytest.mark.parametrize("name", [None, *FORMATS])

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from crowdshot import mixture, priors, scale, storage
+from crowdshot import priors, storage
 from crowdshot.aggregate import Consensus
 from crowdshot.annotations import Annotations
 from crowdshot.devices import choose_device
-from crowdshot.encoders import Encoder, are_features, default_encoder, load_encoder
+from crowdshot.encoders import Encoder, are_features, load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.ids import as_index, show
+from crowdshot.learners import ARGUMENTS, Learner, learner_of
 from crowdshot.matching import annotations_of, names_of
 
-MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
 INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
 
 
@@ -32,7 +31,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     """Learn a classifier from a few items that several unreliable annotators labelled.
 
     Items are embedded by ``encoder``; in that space a Gaussian mixture with one confusion matrix per annotator is
-    fitted by MAP-EM (Kumagai et al., ICML 2025; the mathematics is in `crowdshot.mixture`).
+    fitted by MAP-EM (Kumagai et al., ICML 2025; the mathematics is in `crowdshot.mixture`). ``method`` names another
+    way, one of those that this one is compared with.
 
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
@@ -48,14 +48,19 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
         "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for grey images, "photo-lite0"
-        for colour ones, or "photo" where the extra ``lite0`` is not installed.
+        for colour ones, or "photo" where the extra ``lite0`` is not installed; for other methods the shipped encoder
+        that was meta-trained as they need it, or the items as they are.
+    method : "ours", or a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them). Of methods other than
+        the mixture, what is said of labelled items and annotators is Dawid–Skene's.
+    settings : the method's, as a mapping; what is left out is as `METHODS` has it.
     steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
         `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
         the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
         expects people to be better than chance, and chooses the scale by how well held-back labels are predicted.
-    covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items.
+    covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items. This and the five before it
+        are the mixture's ("ours" and "w/o PA") alone.
     device : "auto" is a GPU where there is one.
-    random_state : seeds the choice of held-back labels.
+    random_state : seeds the choice of held-back labels, and methods that draw lots.
 
     Attributes
     ----------
@@ -64,13 +69,16 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         nobody labelled included. Columns are named as in the table of labels.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
     confusion_ : (R, K, K) array [annotator, true, observed].
-    scale_ : the scale that was used.
+    settings_ : what the method was run with.
+    scale_ : the scale that the mixture used; None with other methods.
     """
 
     def __init__(
         self,
         encoder: str | os.PathLike[str] | Encoder | nn.Module = "auto",
         *,
+        method: str = "ours",
+        settings: Mapping[str, Any] | None = None,
         steps: int | None = None,
         tau: float | None = None,
         b: float | None = None,
@@ -81,6 +89,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         random_state: int = 0,
     ) -> None:
         self.encoder = encoder
+        self.method = method
+        self.settings = settings
         self.steps = steps
         self.tau = tau
         self.b = b
@@ -107,15 +117,25 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """What the encoder makes of X, (N, D): to be kept and given to `fit_embeddings` more than once.
+        """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
 
+        These are the encoder's embeddings; for methods that work on the network itself, what the network takes, flat.
         progress: called with (items done, items in all) after each batch.
         """
-        self.encoder_ = _resolve(self.encoder, X)
-        embeddings = self.encoder_.embed(X, device=choose_device(self.device))
+        self.encoder_ = self.choose_encoder(X)
+        self.reader_ = self.learner().reader(self.encoder_)
         if are_features(X):
             self.n_features_in_ = int(np.shape(X)[1])
-        return embeddings
+        return self.reader_.embed(X, device=choose_device(self.device), progress=progress)
+
+    def choose_encoder(self, X: Any) -> Encoder:
+        """The one that was given, or the one that suits X and the method."""
+        learner = self.learner()
+        if isinstance(self.encoder, Encoder):
+            return self.encoder
+        if isinstance(self.encoder, nn.Module):
+            return Encoder.wrap(self.encoder)
+        return learner.default_encoder(X) if self.encoder == "auto" else load_encoder(self.encoder)
 
     def fit_embeddings(
         self,
@@ -125,55 +145,36 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
     ) -> Self:
-        """The part of `fit` behind the encoder: a few milliseconds for a few hundred labels."""
+        """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         annotations = annotations_of(labels, len(embeddings), items, classes)
         if annotations.n_classes < 2:
             raise CrowdshotError(
                 f"labels: all are {show(annotations.classes[0])}; expected two classes or more (classes= can name them)"
             )
+        learner = self.learner()
         if not hasattr(self, "encoder_"):
-            self.encoder_ = _resolve(self.encoder, embeddings)
+            self.encoder_ = self.choose_encoder(embeddings)
+        self.reader_ = learner.reader(self.encoder_)
         self.annotations_ = annotations
         self.classes_ = annotations.classes
-        steps, beliefs, weight, outside = self._settings()
-        shift, factor = (
-            scale.standardise(embeddings) if outside else (embeddings.new_zeros(()), embeddings.new_ones(()))
-        )
-        embeddings = (embeddings - shift) * factor
-        if weight is None:
-            weight = scale.choose_scale(embeddings, annotations, steps=steps, seed=self.random_state, priors=beliefs)
-        self.scale_, self.steps_, self.priors_, self.shift_, self.factor_ = weight, steps, beliefs, shift, factor
-        self.fit_ = mixture.fit(
-            embeddings,
-            _votes(annotations).to(embeddings.device),
-            annotations.n_classes,
-            steps=steps,
-            scale=weight,
-            covariance=self.covariance,
-            **beliefs,
-        )
+        self.fit_, self.settings_, self.shift_, self.factor_ = learner.learn(embeddings, annotations, self.encoder_)
         return self
 
-    def _settings(self) -> tuple[int, priors.Priors, float | None, bool]:
-        """Steps, priors, scale (None: to be chosen), and whether features come from outside."""
-        trained = self.encoder_.card.get("priors")
-        beliefs = priors.from_card(trained) if trained else scale.PRIORS
-        c = priors.Diagonal(*self.c) if isinstance(self.c, tuple) else self.c
-        given = {"tau": self.tau, "b": self.b, "c": c}
-        beliefs = priors.Priors(**{**beliefs, **{k: v for k, v in given.items() if v is not None}})  # type: ignore[typeddict-item]
-        steps = self.steps if self.steps is not None else trained.get("steps", 2) if trained else scale.STEPS
-        weight = self.scale if self.scale is not None else 1.0 if trained else None
-        return steps, beliefs, weight, trained is None
+    def learner(self) -> Learner:
+        """How the chosen method learns; bad settings are told here."""
+        given = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
+        if self.covariance == "identity":
+            del given["covariance"]
+        return learner_of(self.method, self.settings, given, self.random_state)
 
     # ---- predicting -----------------------------------------------------------------------------------------------
 
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
-        """log p(class | item), (N, K): equation (8) of the paper. progress: as in `embed`."""
+        """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
         check_is_fitted(self, "fit_")
-        embeddings = self.encoder_.embed(X, device=self.fit_.means.device, progress=progress)
-        width = self.fit_.means.shape[-1]
-        if embeddings.shape[1] != width:
-            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {width} as in fit")
+        embeddings = self.reader_.embed(X, device=self.shift_.device, progress=progress)
+        if embeddings.shape[1] != len(self.shift_):
+            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
         result: NDArray[np.float64] = out.double().cpu().numpy()
         return result
@@ -189,6 +190,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         return names
 
     # ---- what was learned -----------------------------------------------------------------------------------------
+
+    @property
+    def scale_(self) -> float | None:
+        check_is_fitted(self, "fit_")
+        return self.settings_.get("scale")
 
     @property
     def confusion_(self) -> NDArray[np.float64]:
@@ -251,22 +257,6 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         clf = cls()
         storage.load_classifier(clf, path)
         return clf
-
-
-def _resolve(encoder: Any, X: Any) -> Encoder:
-    if isinstance(encoder, Encoder):
-        return encoder
-    if isinstance(encoder, nn.Module):
-        return Encoder.wrap(encoder)
-    return load_encoder(default_encoder(X) if encoder == "auto" else encoder)
-
-
-def _votes(ann: Annotations) -> Tensor:
-    """What `mixture.fit` takes for labels: a dense matrix, or a sparse one where that would be too large."""
-    if ann.n_items * ann.n_annotators * ann.n_classes <= MOST_DENSE:
-        return ann.to_tensor()
-    item, annotator, label = (torch.from_numpy(x) for x in (ann.item, ann.annotator, ann.label))
-    return mixture.sparse_votes(item, annotator, label, (ann.n_items, ann.n_annotators, ann.n_classes))
 
 
 def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:

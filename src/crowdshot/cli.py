@@ -17,8 +17,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from crowdshot import __version__, train_cli
+from crowdshot import __version__, paper_cli, train_cli
 from crowdshot.errors import CrowdshotError
+from crowdshot.options import (
+    AsJson,
+    ColumnNames,
+    Features,
+    File,
+    Folder,
+    FormatName,
+    Images,
+    Labels,
+    Overwrite,
+    Seed,
+    SkipBad,
+    as_columns,
+    as_settings,
+    as_shares,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,60 +130,10 @@ def _print(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" =
         typer.echo(summary.tell(report))
 
 
-def _pairs(option: str, text: str | None, keys: str) -> dict[str, str]:
-    """ "a=1,b=2" -> {"a": "1", "b": "2"}; a comma counts only before the next key, so names may hold commas."""
-    if text is None:
-        return {}
-    pairs = [part.partition("=") for part in re.split(rf",(?=\s*(?:{keys})\s*=)", text)]
-    wrong = [key for key, _, value in pairs if not re.fullmatch(keys, key.strip()) or not value.strip()]
-    if wrong:
-        raise CrowdshotError(f"{option} is {text!r}, expected {keys.replace('|', '=…,')}=…, or some of these.")
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _columns(text: str | None) -> dict[str, str] | None:
-    return _pairs("--columns", text, "item|annotator|label") or None
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"crowdshot {__version__}")
         raise typer.Exit
-
-
-Labels = Annotated[Path, typer.Argument(metavar="LABELS", help="Who said what: CSV, TSV, JSON lines or Parquet.")]
-Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="A folder of images.")]
-Features = Annotated[
-    Path | None,
-    typer.Option(
-        "--features",
-        metavar="FILE",
-        help="Feature vectors instead: CSV or Parquet whose first column is the item's id, or .npz with ids and"
-        " features.",
-    ),
-]
-Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
-File = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE.csv", help="The file to write; else the table goes to stdout.")
-]
-ColumnNames = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="item=…,annotator=…,label=…",
-        help="Which columns of LABELS are which, where their names do not tell.",
-    ),
-]
-FormatName = Annotated[
-    str | None,
-    typer.Option("--format", metavar="long|wide", help="A row for each label, or a column for each annotator."),
-]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out unreadable images and labelled items that have no image.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write into a folder that is not empty.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
 
 
 @app.callback()
@@ -185,6 +151,7 @@ Examples:
   crowdshot adapt labels.csv --images photos --out results
   crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
   crowdshot adapt labels.csv --features embeddings.npz --out results --json
+  crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
 """
 )
 @_told
@@ -195,6 +162,12 @@ def adapt(
     features: Features = None,
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="See `crowdshot encoders`; or a file of your own.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
+    ] = "Ours",
+    settings: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
     ] = None,
     columns: ColumnNames = None,
     format_name: FormatName = None,
@@ -209,9 +182,8 @@ def adapt(
     """
     from crowdshot import jobs
 
-    _print(
-        jobs.adapt(labels, images, features, out, encoder, _columns(columns), format_name, skip_bad, overwrite), as_json
-    )
+    chosen = (encoder, as_columns(columns), format_name, skip_bad, overwrite, method, as_settings(settings))
+    _print(jobs.adapt(labels, images, features, out, *chosen), as_json)
 
 
 @app.command(
@@ -273,7 +245,7 @@ def aggregate(
     """Consensus from labels alone, without looking at the items."""
     from crowdshot import jobs
 
-    report, table = jobs.aggregate(labels, method.value, steps, gold, out, _columns(columns), format_name)
+    report, table = jobs.aggregate(labels, method.value, steps, gold, out, as_columns(columns), format_name)
     _print(report, as_json, table, "consensus")
 
 
@@ -304,13 +276,7 @@ def simulate(
     from crowdshot import jobs
     from crowdshot.simulate import KINDS
 
-    given = _pairs("--mixture", mixture, "|".join(KINDS))
-    try:
-        shares = {kind: float(share) for kind, share in given.items()}
-    except ValueError:
-        raise CrowdshotError(
-            f"--mixture is {mixture!r}, expected kinds and numbers, like hammer=0.8,spammer=0.2."
-        ) from None
+    shares = as_shares("--mixture", mixture, KINDS)
     _print(jobs.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
 
 
@@ -338,16 +304,38 @@ def embed(
 
 
 app.command("train", epilog=train_cli.EXAMPLES)(_told(train_cli.train))
+paper_cli.app.command("run", epilog=paper_cli.EXAMPLES)(_told(paper_cli.run))
+paper_cli.app.command("list")(_told(paper_cli.listing))
+app.add_typer(paper_cli.app, name="paper")
 
 
 @app.command()
 @_told
 def encoders(as_json: AsJson = False) -> None:
     """The encoders that come with crowdshot."""
-    from crowdshot import jobs
+    from crowdshot import catalogue
 
-    lines = jobs.encoders()
+    lines = catalogue.encoders()
     typer.echo(json.dumps(lines) if as_json else "\n".join(f"{name}: {line}" for name, line in lines.items()))
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot methods
+  crowdshot methods MCL
+"""
+)
+@_told
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, to read its page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The ways to learn that `adapt --method` takes: what they are, what they need, and their settings."""
+    from crowdshot import catalogue
+
+    found = catalogue.methods() if name is None else catalogue.method(name)
+    typer.echo(json.dumps(found) if as_json else catalogue.tell(found))
 
 
 @app.command()

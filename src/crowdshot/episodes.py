@@ -143,7 +143,7 @@ def sample(
 
     Classes within an episode are distinct, and so are the examples of a class, support and query together.
     The generator must live on the pool's device. ``allowed`` (B, C) bool keeps episode b to some of the classes, of
-    which there must be ``ways`` at least.
+    which there must be ``ways`` at least. Where the pool has a crowd, its labelled items are taken first.
     """
     n_classes, room = pool.examples.shape[:2]
     device = pool.examples.device
@@ -166,8 +166,10 @@ def sample(
         lots = lots.masked_fill(~allowed, 2.0)
     classes = lots.topk(ways, largest=False).indices  # (B, K)
     lots = uniform((n_episodes, ways, room), generator, device)
+    if pool.crowd is not None:  # support items first, and from those that somebody labelled
+        lots = lots + (pool.crowd < 0).all(-1)[classes]
     padding = torch.arange(room, device=device) >= pool.counts[classes][..., None]
-    places = lots.masked_fill(padding, 2.0).topk(shots + queries, largest=False).indices  # (B, K, S + Q)
+    places = lots.masked_fill(padding, 3.0).topk(shots + queries, largest=False).indices  # (B, K, S + Q)
 
     chosen = pool.examples.flatten(0, 1)[classes[..., None] * room + places]  # (B, K, S + Q, *shape)
     truth = torch.arange(ways, device=device)[None, :, None].expand(n_episodes, ways, shots + queries)

@@ -17,15 +17,15 @@ from crowdshot import simulate as simulation
 from crowdshot.aggregate import Consensus
 from crowdshot.annotations import Annotations
 from crowdshot.atomic import replacing
-from crowdshot.cards import read_safetensors
 from crowdshot.classifier import CrowdClassifier
 from crowdshot.devices import choose_device
-from crowdshot.encoders import INPUTS, WEIGHTS, default_encoder, load_encoder, shipped_encoders
+from crowdshot.encoders import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import read_labels
 from crowdshot.ids import positions
 from crowdshot.images import list_images
 from crowdshot.inputs import check_kind, check_width, find_readable, match, open_items
+from crowdshot.learners import OURS
 from crowdshot.progress import progress
 from crowdshot.results import (
     SETTLED,
@@ -45,11 +45,6 @@ from crowdshot.tables import one_each, read_table
 Report = dict[str, Any]
 
 AT_ONCE = 20_000_000  # cells of simulated labels
-DEFAULT_FOR = {
-    "glyphs": "; the default for grey images",
-    "photo-lite0": "; the default for colour images (needs the extra lite0)",
-    "photo": "; the default for colour images where the extra lite0 is missing",
-}
 
 
 def adapt(
@@ -62,13 +57,16 @@ def adapt(
     format_name: str | None = None,
     skip_bad: bool = False,
     overwrite: bool = False,
+    method: str = OURS,
+    settings: Mapping[str, Any] | None = None,
 ) -> Report:
     """Labels and items -> consensus, annotators, confusion matrices and a classifier, in a folder."""
     check_folder(out, overwrite)
     items = open_items(images, features)
-    encoder = encoder or default_encoder(items.X)
-    network = load_encoder(encoder)
+    clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
+    network = clf.choose_encoder(items.X)
     check_kind(network, items, f"encoder {encoder}")
+    clf.set_params(encoder=network)
     read = read_labels(labels, columns, format_name)
     check_columns(read.annotations.columns, str(labels))
     annotations, unmatched = match(read.annotations, items, skip_bad)
@@ -79,7 +77,6 @@ def adapt(
     if annotations.n_labels == 0:
         raise CrowdshotError(f"{labels}: no label is left, because none of the images it speaks of can be read.")
 
-    clf = CrowdClassifier(network)
     with progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
@@ -91,6 +88,7 @@ def adapt(
     labelled = consensus["n_labels"] > 0
     settled = consensus["confidence"] >= SETTLED
     return {
+        **_method(clf),
         **_counts(annotations),
         "items": int(labelled.sum()),
         "settled": int((settled & labelled).sum()),
@@ -128,6 +126,7 @@ def predict(
     if out is not None:
         write_file(out, table)
     report = {
+        **_method(clf),
         "items": len(items),
         "classes": clf.classes_.tolist(),
         "settled": int((table["confidence"] >= SETTLED).sum()),
@@ -279,19 +278,12 @@ def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report
     return {"items": len(ids), "features": features.shape[1], "classes": len(set(labels)), "files": [str(out)]}
 
 
-def encoders() -> Report:
-    """The encoders that come with crowdshot, a line each."""
-    lines = {
-        "identity": "feature vectors, as they are; the default for features",
-        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
-    }
-    for name in shipped_encoders():
-        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
-        fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
-        prototypical = card.get("recipe", {}).get("objective") == "prototypical"
-        what = ", a prototypical network to compare with" if prototypical else DEFAULT_FOR.get(name, "")
-        lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}"
-    return lines
+def _method(clf: CrowdClassifier) -> Report:
+    """Which one, and in a few words what it does."""
+    from crowdshot.methods.adapted import find
+
+    method = find(clf.method)
+    return {"method": method.name, "method_summary": method.summary}
 
 
 def _counts(ann: Annotations) -> Report:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from crowdshot import mixture, priors
+from crowdshot import priors
 from crowdshot.annotations import Annotations
-from crowdshot.cards import read_safetensors, write_safetensors
+from crowdshot.cards import Card, read_safetensors, write_safetensors
 from crowdshot.columns import Columns
 from crowdshot.encoders import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
@@ -33,10 +34,9 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
-        "covariance": clf.covariance,
-        "steps": clf.steps_,
-        "scale": clf.scale_,
-        "priors": priors.to_card(clf.priors_),
+        "method": clf.method,
+        "settings": _to_card(clf.settings_),
+        "random_state": clf.random_state,
         "n_features_in": getattr(clf, "n_features_in_", None),
         "columns": list(ann.columns),
         **{k: getattr(ann, k).tolist() for k in IDS},
@@ -53,20 +53,34 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
 
     try:
         encoder = encoder_from_state(part("encoder."), card["encoder"], str(path))
-        steps, scale, covariance = card["steps"], card["scale"], card["covariance"]
-        beliefs = priors.from_card(card["priors"])
-        clf.set_params(encoder=encoder, steps=steps, scale=scale, covariance=covariance, **beliefs)
+        settings = _from_card(card["settings"])
+        clf.set_params(encoder=encoder, method=card["method"], settings=settings, random_state=card["random_state"])
         triples = {k: v.numpy() for k, v in part("labels.").items()}
         ids = {k: unique_ids(card[k], k) for k in IDS}
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
-        clf.fit_ = mixture.Fit(**{"covariance": None, **part("fit.")}, covariance_kind=covariance)  # type: ignore[arg-type]
+        learner = clf.learner()
+        clf.fit_ = learner.restore(settings, part("fit."), encoder)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
         n_features = card["n_features_in"]
     except CrowdshotError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
-    clf.encoder_, clf.classes_ = encoder, clf.annotations_.classes
-    clf.steps_, clf.scale_, clf.priors_ = steps, scale, beliefs
+    clf.encoder_, clf.reader_, clf.settings_ = encoder, learner.reader(encoder), settings
+    clf.classes_ = clf.annotations_.classes
     if n_features is not None:
         clf.n_features_in_ = n_features
+
+
+def _to_card(settings: Mapping[str, Any]) -> Card:
+    """As JSON: a prior on confusion matrices, the one setting that is no number or word, by its name and numbers."""
+    if "c" not in settings:
+        return dict(settings)
+    beliefs = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
+    return {**settings, "tau": beliefs["tau"], "b": beliefs["b"], "c": beliefs["confusion"]}
+
+
+def _from_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    if "c" not in card:
+        return dict(card)
+    return {**card, **priors.from_card({"tau": card["tau"], "b": card["b"], "confusion": card["c"]})}

@@ -19,8 +19,10 @@ WHAT = {
 
 
 def tell(report: dict[str, Any]) -> str:
-    """Counts, how much is settled, the annotators, the files: whatever of it the report has."""
+    """Counts, the method if it is not ours, how much is settled, the annotators, the files: what the report has."""
     parts = [_counts(report)]
+    if "method_summary" in report and report["method"] != "Ours":
+        parts.append(f"{report['method']}: {report['method_summary']}")
     if "settled" in report:
         parts.append(_settled(report))
     if "annotator_table" in report:

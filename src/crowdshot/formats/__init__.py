@@ -1,34 +1,66 @@
-"""Files of labels -> `Annotations`. One tool a file, one registry.
+"""Files of labels -> `Annotations`, and results -> files. One tool a file, one registry each way.
 
 To add a format: write a module with a ``FORMAT`` (see `crowdshot.formats.labels`) and list it here. The first format
-that recognises a file reads it, so those that look for more come first.
+that recognises a file reads it, so those that look for more come first. Writers are in `crowdshot.formats.write`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from crowdshot.columns import GivenColumns
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import table
-from crowdshot.formats.labels import Format, LabelFile, Labels
+from crowdshot.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
+from crowdshot.formats.labels import Format, LabelFile, Labels, Project, join, own_names
+from crowdshot.formats.questions import refuse_measurements
+from crowdshot.formats.write import WRITERS, to_label_studio
 
-__all__ = ["FORMATS", "Format", "LabelFile", "Labels", "read_labels"]
+__all__ = ["FORMATS", "WRITERS", "Format", "LabelFile", "Labels", "Project", "read_labels", "to_label_studio"]
 
 FORMATS: dict[str, Format] = {
+    "cvat": cvat.FORMAT,
+    "label-studio": label_studio.FORMAT,
+    "argilla": argilla.FORMAT,
+    "prodigy": prodigy.FORMAT,
+    "toloka": toloka.FORMAT,
+    "mturk": mturk.FORMAT,
     "wide": table.WIDE,
     "long": table.LONG,  # last: it takes any table, and says what is missing in it
 }
+Path = str | os.PathLike[str]
 
 
-def read_labels(path: str | os.PathLike[str], columns: GivenColumns = None, format_name: str | None = None) -> Labels:
-    """Labels from a file whose format is recognised by its content, or named.
+def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None) -> Labels:
+    """Labels from one file or several, whose format is recognised by their content, or named.
 
-    ``columns`` says which columns hold the item, the annotator and the label where their names do not.
+    ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
+    are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    file = LabelFile(path)
-    names = [format_name] if format_name else list(FORMATS)
-    chosen = next(FORMATS[name] for name in names if format_name or FORMATS[name].recognises(file, columns))
-    return chosen.read(file, columns)
+    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    names = [format_name or _recognise(file, columns) for file in files]
+    if len(set(names)) > 1:
+        other = next(i for i, name in enumerate(names) if name != names[0])
+        raise CrowdshotError(
+            f"{files[0].name} has the format {names[0]!r} but {files[other].name} has {names[other]!r}, expected one"
+            " format for all files."
+        )
+    parts = [FORMATS[names[0]].read(file, columns) for file in files]
+    source = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    labels = parts[0] if len(parts) == 1 else join(source, parts)
+    refuse_measurements(labels.annotations.classes.tolist(), source)
+    return labels
+
+
+def _open(paths: list[Path]) -> list[LabelFile]:
+    if not paths:
+        raise CrowdshotError("no file of labels is given, expected one at least.")
+    if len(paths) == 1:
+        return [LabelFile(paths[0])]
+    return [LabelFile(path, name) for path, name in zip(paths, own_names(paths), strict=True)]
+
+
+def _recognise(file: LabelFile, columns: GivenColumns) -> str:
+    return next(name for name, known in FORMATS.items() if known.recognises(file, columns))

@@ -1,7 +1,8 @@
 """Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
 
-CSV with any separator, JSON lines or Parquet. Ids and labels are text as it was written, so "007" and "7" differ; a
-blank cell is a missing label, and so are NaN and -1 in a wide table.
+CSV with any separator, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007" and "7"
+differ; a blank cell is a missing label, and so are NaN and -1 in a wide table. A long table without annotators is one
+annotator's, if it is one of several files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MISSING = ("", "nan", "-1")  # in a wide table, lower case
 
 
 def read_long(file: LabelFile, columns: GivenColumns = None) -> Labels:
-    table = file.table
+    table = _with_annotator(file, columns)
     names = find_columns(table.header, columns, table.name)
     if len(table.frame) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
@@ -82,6 +83,15 @@ def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
             return True
         seen |= distinct
     return False
+
+
+def _with_annotator(file: LabelFile, columns: GivenColumns) -> Table:
+    """The table, with a column for its one annotator where it has none and its file is one of several."""
+    table = file.table
+    named = columns is not None and (not isinstance(columns, Mapping) or "annotator" in columns)
+    if named or file.annotator is None or any(_named("annotator", [name]) for name in table.header):
+        return table
+    return replace(table, frame=table.frame.assign(annotator=file.annotator))
 
 
 def _item_column(table: Table, columns: GivenColumns) -> int | None:

@@ -9,6 +9,7 @@ probabilities do not depend on the other queries, but for MAML (see there).
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -41,9 +42,11 @@ class CrowdEpisodes(NamedTuple):
         return CrowdEpisodes(self.support[which], self.labels[which], self.query[which], self.n_classes)
 
     def parts(self, size: int) -> Iterator[CrowdEpisodes]:
-        """At most ``size`` episodes at a time."""
-        for start in range(0, len(self.labels), max(1, size)):
-            yield self.part(slice(start, start + max(1, size)))
+        """At most ``size`` episodes at a time, in parts of (nearly) one size: libraries tune themselves to shapes."""
+        B = len(self.labels)
+        even = math.ceil(B / math.ceil(B / max(1, size)))
+        for start in range(0, B, even):
+            yield self.part(slice(start, start + even))
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ def fine_tune(
     """Probabilities of the queries (B, Q, K) after each number of iterations.
 
     Adam at 1e-3 on the whole support set. Batch normalisation uses the support's statistics in learning, running ones
-    in predicting, as torch does. On a GPU the networks compute in bfloat16, as meta-training may. ``frozen`` leaves the encoder as it is; so is one that cannot be stacked.
+    in predicting, as torch does. On a GPU the networks compute in bfloat16, as meta-training may. ``frozen`` leaves the
+    encoder as it is; so is one that cannot be stacked.
     """
     per_item = episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1)
     at_once = ACTIVATIONS_AT_ONCE // (per_item * (episodes.support.shape[1] + episodes.query.shape[1]))

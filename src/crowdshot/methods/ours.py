@@ -10,10 +10,11 @@ MAP-EM (`crowdshot.mixture`), through which the encoder is meta-trained while pr
 "w/o PA" is the same model at test, on an encoder that was meta-trained with clean labels.
 
 Left open by the paper, and decided here: whether J and b at test must be those of training. In the experiments they are
-(`Needs.by`), but they need not be: one encoder serves all candidates, and more steps at test often help. For "w/o PA" the encoder is the prototypical network's: the paper's section on computation cost says
-that it shares its meta-training with PrMV, PrDS, MCL and MCNAL. That encoder has not met tau, which shrinks prototypes
-of few items, and so fails at one shot, as the paper's row does. Trained through the mixture itself with annotators who
-tell the truth (`Recipe.pseudo_annotation`), it does far better; use the method with such an encoder to see.
+(`Needs.by`), but they need not be: one encoder serves all candidates, and more steps at test often help. For "w/o PA"
+the encoder is the prototypical network's: the paper's section on computation cost says that it shares its meta-training
+with PrMV, PrDS, MCL and MCNAL. That encoder has not met tau, which shrinks prototypes of few items, and so fails at one
+shot, as the paper's row does. Trained through the mixture itself with annotators who tell the truth
+(`Recipe.pseudo_annotation`), it does far better; use the method with such an encoder to see.
 """
 
 from __future__ import annotations

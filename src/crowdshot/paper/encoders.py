@@ -1,0 +1,165 @@
+"""Which encoders the experiments need, and their meta-training, many side by side."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crowdshot.datasets import Dataset
+from crowdshot.encoders import Encoder, build_encoder, load_encoder, save_encoder
+from crowdshot.methods import Method
+from crowdshot.methods.base import Candidate
+from crowdshot.paper.cells import CROWDS, SOURCE_CROWD, Cell, Target, split_classes
+from crowdshot.paper.protocol import Protocol
+from crowdshot.recipes import Range, Recipe
+from crowdshot.training import Job, train
+
+STACK = {"maml": 30}  # models trained side by side; of others, as many as there are up to MOST
+MOST = 128
+SHORTER = {"maml": 3}  # a step of MAML costs ten of the others', and a third of them is enough (docs/reproduction.md)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One encoder: what it is for, in words that make its file's name."""
+
+    source: str
+    split: int
+    objective: str
+    pseudo_annotation: bool
+    ways: int
+    shots: Range
+    annotators: Range
+    labels_per_item: Range | None = None
+    steps: int = 2
+    b: float = 100.0
+    step_size: float = 0.1
+
+    @property
+    def name(self) -> str:
+        def span(value: Range | None) -> str:
+            return "all" if value is None else "to".join(map(str, sorted(set(value))))
+
+        settings = {"mixture": f"J{self.steps}-b{self.b:g}", "maml": f"step{self.step_size:g}"}.get(self.objective, "")
+        words = [
+            f"split{self.split}",
+            self.objective,
+            "pa" if self.pseudo_annotation else "clean",
+            f"{self.ways}way",
+            f"{span(self.shots)}shot",
+            f"{span(self.annotators)}annotators",
+            f"{span(self.labels_per_item)}labels",
+            settings,
+        ]
+        return "-".join(word for word in words if word)
+
+    def file(self, work: Path) -> Path:
+        return work / "encoders" / self.source / f"{self.name}.safetensors"
+
+    def recipe(self, protocol: Protocol, iterations: int) -> Recipe:
+        return Recipe(
+            ways=(self.ways, self.ways),
+            shots=self.shots,
+            annotators=self.annotators,
+            labels_per_item=self.labels_per_item,
+            queries=protocol.training_queries,
+            crowd=CROWDS[SOURCE_CROWD],
+            iterations=protocol.iterations or iterations // SHORTER.get(self.objective, 1),
+            validate_every=protocol.validate_every,
+            validation_episodes=protocol.training_validation_episodes,
+            objective=self.objective,
+            pseudo_annotation=self.pseudo_annotation,
+            steps=self.steps,
+            b=self.b,
+            step_size=self.step_size,
+            seed=self.split,
+        )
+
+
+def wanted(
+    method: Method, candidate: Candidate, target: Target, cell: Cell, split: int, each_cell: bool
+) -> Wanted | None:
+    """The encoder that a candidate of a method needs; None where the method needs none."""
+    needs = method.needs
+    if needs is None:
+        return None
+    shots, annotators = (1, 5), target.annotators
+    if each_cell:  # annotators who tell the truth are as good as three of them
+        shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
+    return Wanted(
+        target.source,
+        split,
+        needs.objective,
+        needs.pseudo_annotation,
+        target.ways,
+        shots,
+        annotators,
+        target.labels_per_item,
+        **{name: candidate[name] for name in needs.by},
+    )
+
+
+def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
+    """Those that can be trained side by side, together."""
+    groups: dict[Any, list[Wanted]] = defaultdict(list)
+    for one in sorted(set(wanted), key=lambda one: one.name):
+        shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item)
+        groups[(*shape, one.objective == "maml")].append(one)
+    parts = []
+    for group in groups.values():
+        most = STACK.get(group[0].objective, MOST)
+        parts += [group[start : start + most] for start in range(0, len(group), most)]
+    return parts
+
+
+def train_stack(
+    stack: Sequence[Wanted],
+    dataset: Dataset,
+    target: Target,
+    protocol: Protocol,
+    work: Path,
+    device: torch.device,
+    tick: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[Wanted, dict[str, Any]]:
+    """Train and save; of each its name, its share of the stack's seconds, and its best accuracy on validation."""
+    jobs = []
+    for one in stack:
+        learn, validate, _ = split_classes(target, len(dataset.pool.names), one.split)
+        torch.manual_seed(one.split)
+        channels = {"channels": dataset.input.channels, "width": protocol.width}
+        card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
+        encoder = build_encoder("conv4", channels, dataset.input, card)
+        jobs.append(Job(encoder, learn, validate, one.recipe(protocol, target.iterations)))
+    precision = "bfloat16" if device.type == "cuda" and stack[0].objective != "maml" else "float32"
+    pool = replace(dataset.pool, crowd=None).to(device)
+    began = time.perf_counter()
+    checkpoint = work / "checkpoints" / f"{stack[0].source}-{len(stack)}-{stack[0].name}.safetensors"
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    trained = train(jobs, pool, precision=precision, checkpoint=checkpoint, tick=tick)
+    assert trained is not None
+    seconds = (time.perf_counter() - began) / len(stack)
+    for one, encoder in zip(stack, trained, strict=True):
+        encoder.card["seconds"] = round(seconds, 2)
+        file = one.file(work)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_encoder(encoder, file)
+    checkpoint.unlink(missing_ok=True)
+    return {
+        one: {
+            "encoder": one.name,
+            "seconds": round(seconds, 2),
+            "candidates": len(stack),
+            "best": encoder.card["scores"]["validation_accuracy"],
+        }
+        for one, encoder in zip(stack, trained, strict=True)
+    }
+
+
+def read_encoder(one: Wanted, work: Path) -> Encoder:
+    return load_encoder(one.file(work))

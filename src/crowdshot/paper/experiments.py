@@ -1,0 +1,167 @@
+"""The paper's experiments as data: which methods meet which cells of which datasets, and how that is shown.
+
+Many of the paper's tables and figures look at the same grid, nine cells by four crowds; such an experiment adds its own
+methods to the rows of `main` and has no cells of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crowdshot.methods import METHODS
+from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
+
+SIMULATED = ("omniglot", "tiny-imagenet-100")
+PHOTOS = ("tiny-imagenet-100", "labelme")
+EVERYWHERE = (*SIMULATED, "labelme")
+IN_MAIN = tuple(name for name in METHODS if name not in ("LF", "MLF", "LNL") and not name.endswith("w/ PA"))
+WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """``methods`` it runs itself, on ``cells`` of each dataset; ``beside`` names rows of another experiment to show.
+
+    ``each_cell``: encoders are trained for every cell apart, as the paper does, rather than once for all.
+    """
+
+    name: str
+    title: str
+    section: str  # where the paper has it
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    crowds: tuple[str, ...] = TARGET_CROWDS
+    shots: tuple[int, ...] = (1, 3, 5)
+    annotators: tuple[int, ...] = (3, 5, 7)
+    scarce: int = 0
+    beside: tuple[str, ...] = ()
+    each_cell: bool = False
+
+    def cells(self, dataset: str) -> list[Cell]:
+        """Simulated annotators by number and crowd; a dataset with real ones has a cell for each number of shots."""
+        ways = TARGETS[dataset].ways
+        if dataset in ("labelme", "cifar10h", "cifar10s"):
+            if self.scarce:
+                return [Cell(self.scarce + 5 * (ways - self.scarce), 0, REAL, ways, self.scarce)]
+            return [Cell(ways * shots, 0, REAL, ways) for shots in self.shots]
+        return [
+            Cell(ways * shots, annotators, crowd, ways)
+            for shots in self.shots
+            if shots <= TARGETS[dataset].most_shots
+            for annotators in self.annotators
+            for crowd in self.crowds
+        ]
+
+
+_EXPERIMENTS = [
+    Experiment("main", "All systems by support items and annotators", "Results", SIMULATED, IN_MAIN),
+    Experiment("spammers", "Accuracy against the share of spammers", "Results", SIMULATED, beside=("main",)),
+    Experiment("labelme", "Real annotators: LabelMe", "Results", ("labelme",), IN_MAIN),
+    Experiment(
+        "cifar10h",
+        "Real annotators: CIFAR-10H and CIFAR-10S",
+        "Evaluation on CIFAR-10H",
+        ("cifar10h", "cifar10s"),
+        IN_MAIN,
+    ),
+    Experiment(
+        "em-steps",
+        "Accuracy against EM steps J",
+        "Impact of Numbers of EM steps J",
+        EVERYWHERE,
+        beside=("main", "labelme"),
+    ),
+    Experiment(
+        "embedding",
+        "What the encoders make of one episode",
+        "Visualization of Data Representations",
+        ("omniglot",),
+        beside=("main",),
+    ),
+    Experiment(
+        "confusion",
+        "Estimated confusion matrices of one episode",
+        "Estimated Annotator's Confusion Matrices",
+        ("omniglot",),
+        beside=("main",),
+    ),
+    Experiment(
+        "other-annotators",
+        "Hammers, pair-wise flippers, class-wise spammers",
+        "Experiments with Other Annotator's Types",
+        SIMULATED,
+        IN_MAIN,
+        crowds=OTHER_CROWDS,
+    ),
+    Experiment(
+        "dirichlet-b",
+        "The prior b on class probabilities",
+        "Impact of the Dirichlet Parameter b",
+        EVERYWHERE,
+        beside=("main", "labelme"),
+    ),
+    Experiment(
+        "class-imbalance",
+        "Three of eight classes with one support item, five with five",
+        "Results with Class-imbalanced Data",
+        ("labelme",),
+        ("Ours", "CL", "CNAL", "PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "w/o PA"),
+        scarce=3,
+    ),
+    Experiment(
+        "with-pseudo-annotation",
+        "Rivals whose meta-training meets pretend annotators too",
+        "Comparison with Meta-learning Methods with the Pseudo-annotation",
+        EVERYWHERE,
+        WITH_ANNOTATION,
+        beside=("main", "labelme"),
+    ),
+    Experiment(
+        "noisy-label-learning",
+        "Learning from noisy labels without telling annotators apart",
+        "Comparison with Meta-learning Methods for Learning from Noisy Labels",
+        EVERYWHERE,
+        ("LNL",),
+        beside=("main", "labelme"),
+    ),
+    Experiment(
+        "example-dependent",
+        "Confusion that depends on the item",
+        "Comparison with Example-dependent Confusion Matrix-based Methods",
+        EVERYWHERE,
+        ("LF", "MLF"),
+        beside=("main", "labelme"),
+    ),
+    Experiment(
+        "large-support",
+        "More support items at test than in meta-training",
+        "Results with Large Numbers of Support Data and Annotators",
+        SIMULATED,
+        ("Ours", "PrMV", "PrDS", "PrSV"),
+        shots=(5, 10, 20, 30, 40),
+        annotators=(7,),
+    ),
+    Experiment(
+        "large-annotators",
+        "More annotators at test than in meta-training",
+        "Results with Large Numbers of Support Data and Annotators",
+        SIMULATED,
+        ("Ours", "PrMV", "PrDS", "PrSV"),
+        shots=(10,),
+        annotators=(7, 10, 20, 30),
+    ),
+    Experiment(
+        "cost", "Seconds of meta-training and of testing", "Detailed Computation Cost", ("omniglot",), beside=("main",)
+    ),
+    Experiment(
+        "each-cell",
+        "Encoders meta-trained for every cell apart, as the paper does",
+        "Results",
+        ("omniglot",),
+        ("Ours", "PrMV", "PrDS", "PrSV"),
+        beside=("main",),
+        each_cell=True,
+    ),
+]
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _EXPERIMENTS}

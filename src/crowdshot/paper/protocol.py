@@ -1,0 +1,50 @@
+"""How large an experiment is: the paper's size, or a toy's that shows that everything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crowdshot.methods import Method
+from crowdshot.methods.base import Candidate
+from crowdshot.paper.cells import Cell
+from crowdshot.paper.experiments import Experiment
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Sizes that are not an experiment's own. None and 0: as the target has it (`cells.TARGETS`)."""
+
+    splits: tuple[int, ...] = (0, 1, 2, 3, 4)
+    episodes: int | None = None  # of a cell, for validation as for test
+    iterations: int = 0  # of meta-training
+    validate_every: int = 1_000
+    training_validation_episodes: int = 100  # that choose the best weights of one run
+    training_queries: int = 10
+    width: int = 64  # channels of the encoder
+    toy: bool = False  # small drawn datasets, few cells and cheap candidates only
+
+    def candidates(self, method: Method) -> list[Candidate]:
+        return [one for one in method.candidates if not self.toy or all(one[k] <= CHEAP.get(k, one[k]) for k in one)]
+
+    def cells(self, experiment: Experiment, dataset: str) -> list[Cell]:
+        cells = experiment.cells(dataset)
+        if not self.toy:
+            return cells
+        first, last = cells[0], cells[-1]
+        return [
+            cell for cell in cells if cell.size in (first.size, last.size) and cell.crowd in (first.crowd, last.crowd)
+        ]
+
+
+CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3}
+PAPER = Protocol()
+QUICK = Protocol(
+    splits=(0,),
+    episodes=2,
+    iterations=6,
+    validate_every=6,
+    training_validation_episodes=2,
+    training_queries=2,
+    width=4,
+    toy=True,
+)

@@ -1,0 +1,283 @@
+"""Runs an experiment: finds what is missing, meta-trains what that needs, tests, stores. Safe to interrupt anywhere."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+import crowdshot
+from crowdshot.annotated import Batch
+from crowdshot.datasets import Dataset, load_dataset
+from crowdshot.encoders import build_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.methods.base import Candidate
+from crowdshot.paper import encoders
+from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, Cell, Target, draw_episodes, split_classes
+from crowdshot.paper.experiments import EXPERIMENTS, Experiment
+from crowdshot.paper.protocol import Protocol
+from crowdshot.paper.store import Piece, Store
+from crowdshot.paper.toys import toy_dataset
+from crowdshot.progress import progress
+from crowdshot.trainer import input_of
+
+BINS = 10  # of the calibration error
+MOST_WAYS = max(target.ways for target in TARGETS.values())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every piece of a run needs to know; plain data, so that it can be sent to another process."""
+
+    results: Path
+    work: Path  # encoders and checkpoints
+    root: Path | None  # where the datasets are
+    protocol: Protocol
+    command: str = ""
+
+
+def chosen(name: str) -> list[Experiment]:
+    """An experiment by its name, or all."""
+    if name == "all":
+        return list(EXPERIMENTS.values())
+    if name not in EXPERIMENTS:
+        raise CrowdshotError(f"experiment {name!r} is not known, expected one of {', '.join(EXPERIMENTS)} or all.")
+    return [EXPERIMENTS[name]]
+
+
+def run(
+    experiment: Experiment,
+    datasets: Sequence[str],
+    methods: Sequence[str] | None,
+    settings: Settings,
+    devices: Sequence[str],
+    run_all: Callable[..., None],
+) -> int:
+    """Everything of the experiment that is not in the store yet; how many pieces were run.
+
+    ``run_all`` (`crowdshot.paper.workers`) spreads work over devices.
+    """
+    pieces = [piece for dataset in datasets for piece in _pieces(experiment, dataset, methods, settings)]
+    if not pieces:
+        return 0
+    needed = {one for piece in pieces for _, one in _needed(experiment, piece, settings) if one is not None}
+    missing = [one for one in needed if not one.file(settings.work).exists()]
+    stacks = sorted(encoders.stacks(missing), key=len, reverse=True)
+    for dataset in {piece.dataset for piece in pieces}:
+        Store(settings.results, experiment.name, dataset).note_run(_about(settings, devices))
+    with progress("meta-training") as tick:
+        run_all(train_one, [(stack, experiment.name, settings) for stack in stacks], devices, tick)
+    with progress("testing") as tick:
+        run_all(test_one, [(experiment.name, piece, settings) for piece in _in_order(pieces)], devices, tick)
+    for dataset in {piece.dataset for piece in pieces}:
+        Store(settings.results, experiment.name, dataset).compact()
+    return len(pieces)
+
+
+def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None, settings: Settings) -> list[Piece]:
+    """What is missing."""
+    done = Store(settings.results, experiment.name, dataset).done()
+    sizes = dict.fromkeys(cell.size for cell in settings.protocol.cells(experiment, dataset))
+    every = [
+        Piece(experiment.name, dataset, split, *size, method)
+        for method in experiment.methods
+        if methods is None or method in methods
+        for split in settings.protocol.splits
+        for size in sizes
+    ]
+    return [piece for piece in every if piece not in done]
+
+
+def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
+    """A method's pieces of one size follow each other, as libraries tune themselves to shapes."""
+    place = {name: i for i, name in enumerate(METHODS)}
+    return sorted(pieces, key=lambda p: (p.dataset, place[p.method], p.n_support, p.n_annotators, p.split))
+
+
+def _cells(experiment: Experiment, piece: Piece, settings: Settings) -> list[Cell]:
+    cells = settings.protocol.cells(experiment, piece.dataset)
+    return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
+
+
+def _needed(experiment: Experiment, piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
+    """Each candidate, and the encoder it needs."""
+    method, target = METHODS[piece.method], TARGETS[piece.dataset]
+    cell = _cells(experiment, piece, settings)[0]
+    return [
+        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.each_cell))
+        for candidate in settings.protocol.candidates(method)
+    ]
+
+
+# ---- pieces of work, each called in some process on some device -----------------------------------------------------
+
+
+def train_one(stack: Sequence[encoders.Wanted], experiment: str, settings: Settings, device: str) -> None:
+    """Meta-train one stack of encoders; what it cost is noted with the dataset they learned from."""
+    source = _dataset(stack[0].source, settings)
+    target = _fitted(TARGETS[stack[0].source], source, settings)
+    with progress(f"meta-training {len(stack)} encoders") as tick:
+        made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
+    rows = [{**row, "split": one.split, "device": _device_name(device)} for one, row in made.items()]
+    Store(settings.results, experiment, stack[0].source).note_training(f"{stack[0].name}-{len(stack)}", rows)
+
+
+def test_one(experiment_name: str, piece: Piece, settings: Settings, device: str) -> None:
+    """One piece: all candidates of a method on all episodes, validation and test, of all crowds at once."""
+    experiment, method = EXPERIMENTS[experiment_name], METHODS[piece.method]
+    cells = _cells(experiment, piece, settings)
+    batches = _draw(piece.dataset, tuple(cells), piece.split, settings)
+    together = _together([batch for _, _, batch in batches])
+    truth = together.query_truth.to(device)
+    groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
+    for candidate, one in _needed(experiment, piece, settings):
+        groups[one].append(candidate)
+    rows, began = [], time.perf_counter()
+    for one, candidates in groups.items():
+        prepare, network = _network(one, _dataset(piece.dataset, settings), settings, device)
+        episodes = CrowdEpisodes.of(Batch(*(_to(x, device) for x in together)), cells[0].ways, prepare)
+        found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
+        rows += [
+            _rows(batches, candidate, probabilities.to(device), truth)
+            for candidate, probabilities in zip(candidates, found, strict=True)
+        ]
+    about = {
+        "what": "test",
+        "seconds": round(time.perf_counter() - began, 4),
+        "episodes": len(together.labels),
+        "candidates": sum(map(len, groups.values())),
+        "device": _device_name(device),
+    }
+    Store(settings.results, piece.experiment, piece.dataset).add(piece, pd.concat(rows, ignore_index=True), about)
+
+
+def _rows(
+    batches: Sequence[tuple[str, Cell, Batch]], candidate: Candidate, probabilities: Tensor, truth: Tensor
+) -> pd.DataFrame:
+    """Accuracy and calibration error of each episode."""
+    right = (probabilities.argmax(-1) == truth).float().mean(-1).cpu().numpy()
+    error = calibration_error(probabilities, truth).cpu().numpy()
+    counts = [len(batch.labels) for _, _, batch in batches]
+    name = ", ".join(f"{key}={value:g}" for key, value in candidate.items())
+    return pd.DataFrame(
+        {
+            "mixture": np.repeat([cell.crowd for _, cell, _ in batches], counts),
+            "candidate": name,
+            "role": np.repeat([role for role, _, _ in batches], counts),
+            "episode": np.concatenate([np.arange(count) for count in counts]),
+            "accuracy": right,
+            "ece": error,
+        }
+    )
+
+
+def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
+    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
+    confidence, label = probabilities.max(-1)
+    bins = (confidence * BINS).long().clamp(0, BINS - 1)
+    gap = (label == truth).to(confidence.dtype) - confidence
+    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
+    return total.abs().sum(-1) / gap.shape[-1]
+
+
+# ---- what pieces share ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _dataset(name: str, settings: Settings) -> Dataset:
+    if settings.protocol.toy:
+        return toy_dataset(name)
+    return load_dataset(name, settings.root or Path("data"))
+
+
+def _fitted(target: Target, source: Dataset, settings: Settings) -> Target:
+    """A toy has fewer classes to split."""
+    if not settings.protocol.toy:
+        return target
+    classes = len(source.pool.names)
+    return replace(target, classes=(classes - 2 * MOST_WAYS + 4, MOST_WAYS, MOST_WAYS - 4))
+
+
+def _draw(dataset: str, cells: tuple[Cell, ...], split: int, settings: Settings) -> list[tuple[str, Cell, Batch]]:
+    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells."""
+    target = TARGETS[dataset]
+    source, tested = _dataset(target.source, settings), _dataset(dataset, settings)
+    _, validate, test = split_classes(_fitted(target, source, settings), len(source.pool.names), split)
+    n = settings.protocol.episodes or target.episodes
+    first = cells[0]
+    if first.crowd == REAL:
+        tests = [("test", cell, draw_episodes(tested, None, cell, n, split, "test")) for cell in cells]
+        annotators = target.annotators[1]
+    else:
+        tests = [("test", cell, draw_episodes(tested, test, cell, n, split, "test")) for cell in cells]
+        annotators = first.n_annotators
+    pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
+    validation = draw_episodes(source, validate, pretend, n, split, "validation")
+    return [("validation", pretend, validation), *tests]
+
+
+def _together(batches: Sequence[Batch]) -> Batch:
+    """As one batch; annotators that an episode does not have said nothing."""
+    most = max(batch.labels.shape[-1] for batch in batches)
+    padded = [
+        batch._replace(labels=nn.functional.pad(batch.labels, (0, most - batch.labels.shape[-1]), value=-1))
+        for batch in batches
+    ]
+    parts = (torch.cat(x) if x[0] is not None else None for x in zip(*padded, strict=True))
+    return Batch(*parts)  # type: ignore[arg-type]
+
+
+def _network(
+    one: encoders.Wanted | None, dataset: Dataset, settings: Settings, device: str
+) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
+    """What brings stored items into the network's form, and the network, if one is needed."""
+    if one is None:
+        plain = build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
+        return input_of(plain, torch.device(device)), None
+    encoder = encoders.read_encoder(one, settings.work)
+    return input_of(encoder, torch.device(device)), encoder.module.to(device).eval()
+
+
+def _to(x: Tensor | None, device: str) -> Any:
+    return None if x is None else x.to(device)
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+
+
+def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
+    return {
+        "command": settings.command,
+        "crowdshot": crowdshot.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "devices": [_device_name(device) for device in dict.fromkeys(devices)],
+    }
+
+
+def _commit() -> str:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            cwd=Path(__file__).parent,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,89 @@
+"""``crowdshot paper``: the experiments on the command line. `crowdshot.cli` adds it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdshot.errors import CrowdshotError
+
+app = typer.Typer(
+    help="The paper's experiments: run them, and make its tables and figures.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+EXAMPLES = """\b
+Examples:
+  crowdshot paper run main --quick --results toy
+  crowdshot paper run main --dataset omniglot --data data --device cuda
+  crowdshot paper run main --dataset omniglot --methods RFMV,RFDS --device cpu*14
+"""
+
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
+
+
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; all: every one.")],
+    dataset: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+    splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Of meta-training; else the paper's.")] = None,
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|…", help="Several work at once: cuda:0,cuda:1 or cpu*4.")
+    ] = "auto",
+    data: Annotated[Path, typer.Option(metavar="DIR", help="A folder with a folder for each dataset.")] = Path("data"),
+    results: Results = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders and checkpoints.")] = Path("runs/paper"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Toy size, on drawn data: shows that all runs, not how well.")
+    ] = False,
+    on_ray: Annotated[bool, typer.Option("--ray", help="Spread over a Ray cluster (extra: ray).")] = False,
+) -> None:
+    """Run an experiment, or what is left of it: rows that are there are not measured again."""
+    from dataclasses import replace
+
+    from crowdshot.paper import protocol, runner, workers
+    from crowdshot.recipes import as_range
+    from crowdshot.train_job import told_command
+
+    size = protocol.QUICK if quick else protocol.PAPER
+    if splits is not None:
+        low, high = as_range(splits, "--splits")
+        size = replace(size, splits=tuple(range(low, high + 1)))
+    size = replace(size, episodes=episodes or size.episodes, iterations=iterations or size.iterations)
+    work = work / "toy" if quick else work
+    settings = runner.Settings(results, work, None if quick else data, size, told_command(sys.argv[1:]))
+    run_all = workers.run_all_on_ray if on_ray else workers.run_all
+    for experiment in runner.chosen(name):
+        done = runner.run(
+            experiment,
+            _some(dataset, experiment.datasets, "--dataset"),
+            None if methods is None else _some(methods, experiment.methods, "--methods"),
+            settings,
+            workers.devices(device),
+            run_all,
+        )
+        typer.echo(f"{experiment.name}: {done} pieces run, now complete in {results / experiment.name}.")
+
+
+def listing() -> None:
+    """The experiments, and what each shows."""
+    from crowdshot.paper.experiments import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
+
+
+def _some(text: str | None, possible: tuple[str, ...], option: str) -> list[str]:
+    if text is None:
+        return list(possible)
+    wanted = [word.strip() for word in text.split(",")]
+    strange = next((word for word in wanted if word not in possible), None)
+    if strange is not None:
+        raise CrowdshotError(f"{option}: found {strange!r}, expected some of {', '.join(possible)}.")
+    return wanted
