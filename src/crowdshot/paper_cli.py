@@ -25,7 +25,7 @@ Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept,
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; all: every one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME,…", help="See `crowdshot paper list`; all: every one.")],
     dataset: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
     splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
@@ -59,16 +59,20 @@ def run(
     work = work / "toy" if quick else work
     settings = runner.Settings(results, work, None if quick else data, size, told_command(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
-    for experiment in runner.chosen(name):
-        done = runner.run(
-            experiment,
-            _some(dataset, experiment.datasets, "--dataset"),
-            None if methods is None else _some(methods, experiment.methods, "--methods"),
-            settings,
-            workers.devices(device),
-            run_all,
-        )
-        typer.echo(f"{experiment.name}: {done} pieces run, now complete in {results / experiment.name}.")
+    experiments = runner.chosen(name)
+    possible = (
+        {word for one in experiments for word in one.datasets},
+        {word for one in experiments for word in one.methods},
+    )
+    done = runner.run(
+        experiments,
+        _some(dataset, possible[0], "--dataset"),
+        _some(methods, possible[1], "--methods"),
+        settings,
+        workers.devices(device),
+        run_all,
+    )
+    typer.echo(f"{done} pieces run; {results} has all that was asked for.")
 
 
 def listing() -> None:
@@ -79,11 +83,11 @@ def listing() -> None:
         typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
 
 
-def _some(text: str | None, possible: tuple[str, ...], option: str) -> list[str]:
+def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:
     if text is None:
-        return list(possible)
+        return None
     wanted = [word.strip() for word in text.split(",")]
     strange = next((word for word in wanted if word not in possible), None)
     if strange is not None:
-        raise CrowdshotError(f"{option}: found {strange!r}, expected some of {', '.join(possible)}.")
+        raise CrowdshotError(f"{option}: found {strange!r}, expected some of {', '.join(sorted(possible))}.")
     return wanted

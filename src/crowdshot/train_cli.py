@@ -76,7 +76,9 @@ def train(
     annotations: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What real annotators said of the items, used instead.")
     ] = None,
-    objective: Annotated[Objective, typer.Option(help="The paper's, or a rival's: see `crowdshot methods`.")] = Objective.MIXTURE,
+    objective: Annotated[
+        Objective, typer.Option(help="The paper's, or a rival's: see `crowdshot methods`.")
+    ] = Objective.MIXTURE,
     steps: Annotated[
         str, typer.Option(metavar="J[,J…]", help="EM steps; of several, validation chooses. They train side by side.")
     ] = "2",

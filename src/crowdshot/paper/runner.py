@@ -48,41 +48,46 @@ class Settings:
     command: str = ""
 
 
-def chosen(name: str) -> list[Experiment]:
-    """An experiment by its name, or all."""
-    if name == "all":
+def chosen(names: str) -> list[Experiment]:
+    """Experiments by their names, with commas between them, or all."""
+    if names == "all":
         return list(EXPERIMENTS.values())
-    if name not in EXPERIMENTS:
-        raise CrowdshotError(f"experiment {name!r} is not known, expected one of {', '.join(EXPERIMENTS)} or all.")
-    return [EXPERIMENTS[name]]
+    strange = [name for name in names.split(",") if name not in EXPERIMENTS]
+    if strange:
+        raise CrowdshotError(f"experiment {strange[0]!r} is not known, expected {', '.join(EXPERIMENTS)} or all.")
+    return [EXPERIMENTS[name] for name in names.split(",")]
 
 
 def run(
-    experiment: Experiment,
-    datasets: Sequence[str],
+    experiments: Sequence[Experiment],
+    datasets: Sequence[str] | None,
     methods: Sequence[str] | None,
     settings: Settings,
     devices: Sequence[str],
     run_all: Callable[..., None],
 ) -> int:
-    """Everything of the experiment that is not in the store yet; how many pieces were run.
+    """Everything of the experiments that is not in the store yet; how many pieces were run.
 
-    ``run_all`` (`crowdshot.paper.workers`) spreads work over devices.
+    What all of them need is meta-trained together. ``run_all`` (`crowdshot.paper.workers`) spreads work over devices.
     """
-    pieces = [piece for dataset in datasets for piece in _pieces(experiment, dataset, methods, settings)]
-    if not pieces:
-        return 0
-    needed = {one for piece in pieces for _, one in _needed(experiment, piece, settings) if one is not None}
-    missing = [one for one in needed if not one.file(settings.work).exists()]
-    stacks = sorted(encoders.stacks(missing), key=len, reverse=True)
-    for dataset in {piece.dataset for piece in pieces}:
-        Store(settings.results, experiment.name, dataset).note_run(_about(settings, devices))
+    pieces = [
+        piece
+        for experiment in experiments
+        for dataset in experiment.datasets
+        if datasets is None or dataset in datasets
+        for piece in _pieces(experiment, dataset, methods, settings)
+    ]
+    needed = {one for piece in pieces for _, one in _needed(piece, settings) if one is not None}
+    stacks = encoders.stacks(one for one in needed if not one.file(settings.work).exists())
+    stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in pieces)]
+    for store in stores:
+        store.note_run(_about(settings, devices))
     with progress("meta-training") as tick:
-        run_all(train_one, [(stack, experiment.name, settings) for stack in stacks], devices, tick)
+        run_all(train_one, [(stack, stores[0], settings) for stack in stacks], devices, tick)
     with progress("testing") as tick:
-        run_all(test_one, [(experiment.name, piece, settings) for piece in _in_order(pieces)], devices, tick)
-    for dataset in {piece.dataset for piece in pieces}:
-        Store(settings.results, experiment.name, dataset).compact()
+        run_all(test_one, [(piece, settings) for piece in _in_order(pieces)], devices, tick)
+    for store in stores:
+        store.compact()
     return len(pieces)
 
 
@@ -103,20 +108,23 @@ def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None,
 def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
     """A method's pieces of one size follow each other, as libraries tune themselves to shapes."""
     place = {name: i for i, name in enumerate(METHODS)}
-    return sorted(pieces, key=lambda p: (p.dataset, place[p.method], p.n_support, p.n_annotators, p.split))
+    return sorted(
+        pieces, key=lambda p: (p.dataset, place[p.method], p.experiment, p.n_support, p.n_annotators, p.split)
+    )
 
 
-def _cells(experiment: Experiment, piece: Piece, settings: Settings) -> list[Cell]:
-    cells = settings.protocol.cells(experiment, piece.dataset)
+def _cells(piece: Piece, settings: Settings) -> list[Cell]:
+    """A piece's cells, which differ in their crowds."""
+    cells = settings.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
     return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
 
 
-def _needed(experiment: Experiment, piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
+def _needed(piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
     """Each candidate, and the encoder it needs."""
     method, target = METHODS[piece.method], TARGETS[piece.dataset]
-    cell = _cells(experiment, piece, settings)[0]
+    cell, each_cell = _cells(piece, settings)[0], EXPERIMENTS[piece.experiment].each_cell
     return [
-        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.each_cell))
+        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, each_cell))
         for candidate in settings.protocol.candidates(method)
     ]
 
@@ -124,25 +132,24 @@ def _needed(experiment: Experiment, piece: Piece, settings: Settings) -> list[tu
 # ---- pieces of work, each called in some process on some device -----------------------------------------------------
 
 
-def train_one(stack: Sequence[encoders.Wanted], experiment: str, settings: Settings, device: str) -> None:
-    """Meta-train one stack of encoders; what it cost is noted with the dataset they learned from."""
+def train_one(stack: Sequence[encoders.Wanted], store: Store, settings: Settings, device: str) -> None:
+    """Meta-train one stack of encoders, and note what it cost."""
     source = _dataset(stack[0].source, settings)
     target = _fitted(TARGETS[stack[0].source], source, settings)
     with progress(f"meta-training {len(stack)} encoders") as tick:
         made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
     rows = [{**row, "split": one.split, "device": _device_name(device)} for one, row in made.items()]
-    Store(settings.results, experiment, stack[0].source).note_training(f"{stack[0].name}-{len(stack)}", rows)
+    store.note_training(f"{stack[0].name}-{len(stack)}", rows)
 
 
-def test_one(experiment_name: str, piece: Piece, settings: Settings, device: str) -> None:
+def test_one(piece: Piece, settings: Settings, device: str) -> None:
     """One piece: all candidates of a method on all episodes, validation and test, of all crowds at once."""
-    experiment, method = EXPERIMENTS[experiment_name], METHODS[piece.method]
-    cells = _cells(experiment, piece, settings)
+    method, cells = METHODS[piece.method], _cells(piece, settings)
     batches = _draw(piece.dataset, tuple(cells), piece.split, settings)
     together = _together([batch for _, _, batch in batches])
     truth = together.query_truth.to(device)
     groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
-    for candidate, one in _needed(experiment, piece, settings):
+    for candidate, one in _needed(piece, settings):
         groups[one].append(candidate)
     rows, began = [], time.perf_counter()
     for one, candidates in groups.items():
