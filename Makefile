@@ -17,7 +17,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	for name in aggregate adapting training methods; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in aggregate adapting training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf .venv demo

@@ -2,8 +2,11 @@
 
 import csv
 import errno
+import html
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -26,7 +29,7 @@ from crowdshot.images import ImageInput
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
-FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors"]
+FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors", "report.html"]
 
 
 class Said(NamedTuple):
@@ -347,6 +350,128 @@ def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) 
     assert (out / "annotators.csv").read_text().startswith("h,n_labels,")
 
 
+def command_in(report: Path) -> list[str]:
+    """What the report says would repeat it, as a shell would take it."""
+    found = re.search(r"<pre tabindex=\"0\"><code>crowdshot (.*?)</code></pre>", report.read_text("utf-8"))
+    return shlex.split(html.unescape(found[1]))
+
+
+def test_the_report_repeats_itself(made: Path, tmp_path: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+    odd = tmp_path / "what they said.csv"
+    odd.write_text((made / "labels.csv").read_text().replace("worker", "who is it", 1))
+    given = ("--columns", "annotator=who is it", "--images", "photos", "--encoder", "tiny.safetensors", "--skip-bad")
+    assert call("adapt", odd, *given, "--settings", "steps=1", "--out", tmp_path / "out").code == 0
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "data:image/png;base64," in page
+    before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
+    assert call(*command_in(tmp_path / "out" / "report.html")).code == 0
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
+
+
+def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, call) -> None:
+    given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out")
+    assert call(*given, tmp_path / "ours").code == 0
+    page = (tmp_path / "ours" / "report.html").read_text("utf-8")
+    assert "the classifier should agree with this consensus" in page
+    assert "<img" not in page
+    assert call(*given, tmp_path / "rival", "--method", "MCL", "--settings", "iterations=2").code == 0
+    page = (tmp_path / "rival" / "report.html").read_text("utf-8")
+    assert "is not known: MCL would take too long to learn 10 times." in page
+    assert "annotators is Dawid–Skene&#39;s, from labels alone" in page
+
+
+# ---- label tools ------------------------------------------------------------------------------------------------
+
+
+def test_label_studio_and_back(made: Path, tmp_path: Path, call) -> None:
+    """Uploaded images have a prefix, one task is cancelled, one nobody labelled: it gets a prediction all the same."""
+    rows = pd.read_csv(made / "labels.csv").groupby("image", sort=False)
+    tasks = []
+    for number, (image, said) in enumerate(rows):
+        annotations = [
+            {
+                "completed_by": int(who[-1]),
+                "was_cancelled": False,
+                "result": [{"from_name": "digit", "to_name": "scan", "type": "choices", "value": {"choices": [label]}}],
+            }
+            for who, label in zip(said["worker"], said["answer"], strict=True)
+        ]
+        upload = f"/data/upload/1/{number:08x}-{Path(image).name}"
+        tasks.append({"id": 100 + number, "data": {"scan": upload}, "annotations": annotations})
+    tasks[0]["annotations"][0]["was_cancelled"] = True
+    tasks.append({"id": 999, "data": {"scan": "/data/upload/1/ffffffff-046.png"}, "annotations": []})
+    parts = [tmp_path / "part1.json", tmp_path / "part2.json"]
+    for part, some in zip(parts, (tasks[:20], tasks[20:]), strict=True):
+        part.write_text(json.dumps(some))
+    photos = ("--images", made / "photos", "--encoder", made / "tiny.safetensors")
+    said = call("adapt", *parts, *photos, "--out", tmp_path / "out")
+    assert said.code == 0
+    assert "note: left out: 1 cancelled annotations" in said.err
+    assert everything(tmp_path / "out") == sorted([*FILES, "predictions.json"])
+    assert "the consensus as Label Studio imports it" in said.out
+    assert "Left out: 1 cancelled annotations; 1 tasks nobody labelled." in (
+        tmp_path / "out" / "report.html"
+    ).read_text("utf-8")
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("scan")
+    predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert [task["id"] for task in predictions] == [*range(100, 140), 999]
+    for task in predictions[:40]:
+        (prediction,) = task["predictions"]
+        (result,) = prediction["result"]
+        assert (result["from_name"], result["to_name"]) == ("digit", "scan")
+        assert result["value"]["choices"] == [consensus.loc[task["data"]["scan"], "digit"]]
+        assert prediction["score"] == pytest.approx(consensus.loc[task["data"]["scan"], "confidence"], rel=1e-5)
+    assert predictions[40]["predictions"][0]["result"][0]["value"]["choices"] == [consensus.loc["046.png", "digit"]]
+
+
+def test_several_files_are_one_crowd(made: Path, tmp_path: Path, call) -> None:
+    whole = pd.read_csv(made / "labels.csv")
+    for who, rows in whole.groupby("worker"):
+        rows.to_csv(tmp_path / f"{who}.csv", index=False)
+    parts = sorted(tmp_path.glob("*.csv"))
+    alone, joined = call("aggregate", made / "labels.csv", "--json"), call("aggregate", *parts, "--json")
+    assert joined.code == 0
+    by_image = [sorted(json.loads(x.out)["consensus"], key=lambda row: row["image"]) for x in (alone, joined)]
+    assert by_image[0] == by_image[1]
+    said = call("aggregate", *parts, "--out", parts[2])
+    assert (said.code, said.out) == (2, "")
+    assert "is what is read" in said.err
+    said = call("aggregate", parts[0], made / "photos")
+    assert (said.code, said.out) == (2, "")
+    said = call("adapt", *parts, "--features", made / "features.csv", "--out", tmp_path / "out")
+    assert said.out.startswith("40 items, 5 annotators, 200 labels")
+
+
+TOLOKA = """INPUT:image\tOUTPUT:result\tGOLDEN:result\tASSIGNMENT:worker_id\tASSIGNMENT:status
+000.png\tone\tzero\tann0\tAPPROVED
+000.png\tone\tzero\tann1\tAPPROVED
+more/001.png\tone\t\tann0\tAPPROVED
+more/001.png\tone\t\tann1\tAPPROVED
+002.png\ttwo\tnine\tann1\tAPPROVED
+004.png\tzero\t\tann1\tAPPROVED
+more/003.png\ttwo\tone\tann1\tREJECTED
+"""
+
+
+def test_answers_that_the_export_says_are_true(made: Path, tmp_path: Path, call) -> None:
+    export = tmp_path / "pool.tsv"
+    export.write_text(TOLOKA)
+    said = call("aggregate", export, "--out", tmp_path / "c.csv")
+    assert said.code == 0
+    assert "1 items' true labels are known and held fixed (from the labels' file)" in said.out
+    assert "left out: 2 gold labels of other items" in said.err  # nobody said nine, and a rejected answer's item
+    assert pd.read_csv(tmp_path / "c.csv").iloc[0].tolist()[:3] == ["000.png", "zero", 1.0]
+    said = call("aggregate", export, "--method", "majority")  # a vote cannot use them, and need not
+    assert said.code == 0
+    assert said.out.splitlines()[1].startswith("000.png,one,1,")
+    said = call("adapt", export, "--features", made / "features.csv", "--out", tmp_path / "out")
+    assert said.code == 0
+    found = re.search(r"\n([0-3]) of 3 items whose true label is known have it\n", said.out)
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert f"Of 3 items whose true label is known, <strong>{found[1]}</strong> have it." in page
+
+
 # ---- predict ----------------------------------------------------------------------------------------------------
 
 
@@ -505,7 +630,7 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
     assert done.stdout.splitlines()[1] == "LRDS: logistic regression on the items as they are, labels by Dawid–Skene"
     assert "8 items that nobody labelled got a label from the classifier" in done.stdout
     model = crowdshot.CrowdClassifier.load(out / "model.safetensors")
-    assert model.settings_ == {"C": 0.5, "steps": 3}
+    assert model.settings_ == {"C": 0.5, "steps": 3, "hard": False}
     consensus = pd.read_csv(out / "consensus.csv").merge(pd.read_csv(made / "truth.csv"), on="image")
     right = (consensus["answer"] == consensus["truth"]).groupby(consensus["n_labels"]).mean()
     assert right[5] >= 0.95

@@ -1,5 +1,7 @@
 """Episodes hold what they promise: distinct classes, distinct examples, right truths, no padding."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +65,24 @@ def test_classes_and_examples_are_drawn_uniformly():
         for c, count in enumerate([3, 6, 4, 5]):
             share = numbers[c, :count] / numbers[c].sum()
             assert (share - 1 / count).abs().max() < 0.04  # about 4,000 draws a class, s.d. at most 0.0075
+
+
+def test_items_that_a_crowd_labelled_are_taken_first():
+    """Class 0 has three labelled items, class 1 one; what is padded has no label and is never drawn."""
+    pool = numbered_pool([6, 4])
+    crowd = torch.full((2, 6, 3), -1, dtype=torch.int16)
+    for place in (1, 2, 5):
+        crowd[0, place, place % 3] = 1
+    crowd[1, 3, 0] = 0
+    pool = replace(pool, crowd=crowd)
+    episodes = sample(pool, 300, 2, 2, 2, seeded())
+    support, query = (x[..., 0].long() for x in (episodes.support, episodes.query))
+    of_0, of_1 = ([set(row[row // 100 == c].tolist()) for row in support] for c in (0, 1))
+    assert {frozenset(pair) for pair in of_0} == {frozenset(x) for x in ({1, 2}, {1, 5}, {2, 5})}
+    assert all(103 in pair for pair in of_1), "the only one, and then any other"
+    assert set().union(*of_1) == {100, 101, 102, 103}
+    assert all(len({1, 2, 5} & set(row.tolist())) == 1 for row in query), "queries follow: the third is asked"
+    assert set(query.flatten().tolist()) == {*range(6), 100, 101, 102}
 
 
 def test_the_whole_pool_is_reachable():

@@ -1,6 +1,6 @@
 """Ids in tables against rows of X and against files."""
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import numpy as np
 import pandas as pd
@@ -8,6 +8,7 @@ import pytest
 
 from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
+from crowdshot.inputs import Items, match
 from crowdshot.matching import annotations_of, match_files, names_of
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
@@ -76,3 +77,50 @@ def test_files_keep_the_ids_of_the_table():
     ann = annotations_of(Annotations.from_frame(TABLE), 3, paths, None)
     assert ann.items.tolist() == ["b", "a", "photos/c.png"]
     np.testing.assert_array_equal(ann.to_matrix(), [[1, 1], [0, -1], [-1, -1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("3f2a1b9c-cat.jpg", 0),  # Label Studio's upload
+        ("/data/upload/3/3f2a1b9c-cat.jpg", 0),
+        ("3f2a1b9c-cat", 0),
+        ("3f2a1b9c-cat.png", 0),  # converted since
+        ("0123abcd-owl.jpg", 1),  # a file that has the prefix itself comes before the one without
+        ("owl.jpg", 2),
+        ("4444dddd-owl.jpg", 2),
+        ("3F2A1B9C-cat.jpg", -1),  # not what Label Studio puts there
+        ("3f2a1b9-cat.jpg", -1),
+        ("https://host/pets/cat.jpg?key=a/b&d=7#top", 0),
+        ("s3://bucket/cat.jpg", 0),
+        ("/data/local-files/?d=cat.jpg", 0),
+        ("/data/local-files/?d=b/my%20dog.jpg", 4),  # a folder tells which
+        ("/data/local-files/?d=c%5Cmy%20dog.jpg", 5),
+        ("/data/local-files/?d=my%20dog.jpg", -1),  # two files have this name
+        ("9a9a9a9a-my dog.jpg", -1),
+        ("deadbeef-fox.jpg", -1),  # two files have the very name, so the looser fox.jpg is not meant
+        ("fox.jpg", 8),
+        ("what?.jpg", 9),  # a question mark can be part of a name
+        ("100%25.jpg", 11),  # and so can a percent sign
+        ("100%.jpg", 10),
+        ("?d=", -1),
+        ("?", -1),
+        ("", -1),
+        ("3f2a1b9c-", -1),
+    ],
+)
+def test_what_label_tools_add_to_a_name(name, expected):
+    files = (
+        *("p/cat.jpg", "p/0123abcd-owl.jpg", "p/owl.jpg", "p/3f2a1b9c.jpg", "p/b/my dog.jpg", "p/c/my dog.jpg"),
+        *("x/deadbeef-fox.jpg", "y/deadbeef-fox.jpg", "fox.jpg", "what?.jpg", "100%.jpg", "100%25.jpg"),
+    )
+    assert match_files(np.array([name], dtype=object), [PurePath(p) for p in files]).tolist() == [expected]
+
+
+def test_two_uploads_of_one_file_are_told():
+    items = Items(
+        "images", "photos", np.array(["cat.jpg", "dog.jpg"], dtype=object), [Path("cat.jpg"), Path("dog.jpg")]
+    )
+    labels = Annotations.from_dict({"3f2a1b9c-cat.jpg": {"x": "u"}, "00000000-cat.jpg": {"x": "v"}})
+    with pytest.raises(CrowdshotError, match=r"'3f2a1b9c-cat.jpg' and '00000000-cat.jpg' both mean 'cat.jpg'"):
+        match(labels, items, skip=True)

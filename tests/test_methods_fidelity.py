@@ -19,7 +19,7 @@ from crowdshot.encoders import MLP, Conv4, Identity, build_encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
 from crowdshot.features import FeatureInput
-from crowdshot.methods import METHODS, CrowdEpisodes, fine_tuning, lnl, maml, prototypes, regression, votes
+from crowdshot.methods import METHODS, CrowdEpisodes, fine_tuning, forest, lnl, maml, prototypes, regression, votes
 from crowdshot.methods.conal import CommonNoise
 from crowdshot.methods.crowd_layer import CrowdLayer
 from crowdshot.methods.fine_tuning import Sizes
@@ -76,7 +76,7 @@ def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
     support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
     labels = crowd_labels(3, (4, N, 3), K)
     labels[3][labels[3] > 1] = 0  # two classes only
-    targets = votes.believe(labels, K, steps).double().numpy()
+    targets = votes.believe(labels, K, {"steps": steps}).double().numpy()
     settings = {"C": C} | ({} if steps is None else {"steps": steps})
     name = "LRMV" if steps is None else "LRDS"
     found = METHODS[name].predict(CrowdEpisodes(support, labels, query, K), **settings)
@@ -97,23 +97,52 @@ def test_coordinates_in_the_span_keep_inner_products():
     torch.testing.assert_close(q @ s.mT, (query - centre) @ (support - centre).mT)
 
 
-def test_forest_is_scikit_learns_and_small_ones_begin_large_ones():
+@pytest.mark.parametrize("soft", [False, True])
+def test_forests_of_many_trees_agree_with_scikit_learns(soft):
+    """Two forests of 1,500 trees differ by chance; ours from scikit-learn's no more than scikit-learn's from itself.
+
+    Small whole numbers make many ties and constant features, as pixels do.
+    """
     g = torch.Generator().manual_seed(0)
-    support, query, labels = (
-        torch.randn(2, 10, 6, generator=g),
-        torch.randn(2, 4, 6, generator=g),
-        crowd_labels(5, (2, 10, 3), 3),
-    )
-    episodes = CrowdEpisodes(support, labels, query, 3)
-    found = METHODS["RFMV"].predict_candidates(episodes, candidates=[{"trees": 4}, {"trees": 9}], seed=7)
-    target = votes.majority_vote(labels, 3)
-    for n, p in zip((4, 9), found, strict=True):
-        for i in range(2):
-            item, label = np.nonzero(target[i].numpy())
-            peer = RandomForestClassifier(n, random_state=7).fit(support[i].numpy()[item], label)
-            expected = np.zeros((4, 3))
-            expected[:, peer.classes_] = peer.predict_proba(query[i].numpy())
-            np.testing.assert_allclose(p[i].numpy(), expected, atol=1e-6)
+    support = torch.randint(0, 3, (1, 12, 30), generator=g).float() * (torch.rand(30, generator=g) < 0.4)
+    query, trees = torch.randint(0, 3, (1, 8, 30), generator=g).float(), 1500
+    belief = torch.rand(1, 12, 3, generator=g).square() if soft else torch.eye(3)[torch.arange(12) % 3][None]
+    belief = belief / belief.sum(-1, keepdim=True)
+    (ours,) = forest.grow(support, belief, query, [trees], seed=1)
+    item, label = np.nonzero(belief[0].numpy())
+    weight = belief[0].numpy()[item, label] if soft else None
+    theirs = [
+        RandomForestClassifier(trees, random_state=i, max_samples=12)
+        .fit(support[0].numpy()[item], label, sample_weight=weight)
+        .predict_proba(query[0].numpy())
+        for i in range(2)
+    ]
+    chance = np.abs(theirs[0] - theirs[1]).mean()
+    assert np.abs(ours[0].numpy() - theirs[0]).mean() < 1.6 * chance < 0.03
+
+
+def test_a_forest_by_hand():
+    """One feature, a class on either side: every tree that drew both splits midway, others know only what they drew."""
+    support, query = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.4], [0.6]]])
+    small, large = forest.grow(support, torch.eye(2)[None], query, [3, 3000], seed=0)
+    torch.testing.assert_close(large[0], torch.tensor([[0.75, 0.25], [0.25, 0.75]]), atol=0.03, rtol=0)
+    assert all(float(p) * 3 == pytest.approx(round(float(p) * 3)) for p in small.flatten())
+
+
+def test_small_forests_begin_large_ones():
+    g = torch.Generator().manual_seed(0)
+    x, q, belief = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), torch.eye(3).repeat(2, 3, 1)
+    small, large = forest.grow(x, belief, q, [4, 9], seed=3)
+    torch.testing.assert_close(forest.grow(x, belief, q, [4], seed=3)[0], small)
+    assert ((large * 9 - small * 4) > -1e-5).all()  # nine trees' votes hold the first four's
+
+
+def test_hard_labels_are_the_likeliest_of_the_posterior():
+    labels = torch.tensor([[[0, 0, 1], [1, 1, 1], [-1, -1, -1]]])
+    soft = votes.believe(labels, 2, {"steps": 2, "hard": False})
+    hard = votes.believe(labels, 2, {"steps": 2, "hard": True})
+    assert 0.5 < float(soft[0, 0, 0]) < 1
+    assert hard[0].tolist() == [[1, 0], [0, 1], [0, 0]]
 
 
 # ---- prototypes -----------------------------------------------------------------------------------------------------

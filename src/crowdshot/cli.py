@@ -119,8 +119,8 @@ def _print(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" =
     """The report in words or JSON; a table that went to no file comes along, or alone as CSV."""
     from crowdshot import results, summary
 
-    for line in summary.left_out(report):
-        _note(line)
+    for line in summary.left_out(report["left_out"]):
+        _note(f"left out: {line}")
     to_show = table if not report["files"] else None
     if as_json:
         typer.echo(json.dumps(report if to_show is None else {**report, rows: results.records(to_show)}))
@@ -150,6 +150,7 @@ def _top(
 Examples:
   crowdshot adapt labels.csv --images photos --out results
   crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
+  crowdshot adapt ann.xml bob.xml --format cvat --images photos --out results
   crowdshot adapt labels.csv --features embeddings.npz --out results --json
   crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
 """
@@ -177,7 +178,8 @@ def adapt(
 ) -> None:
     """From items and a crowd's labels to consensus, annotators and a classifier.
 
-    Writes consensus.csv, annotators.csv, confusion.csv and model.safetensors, all of them or none. Items without a
+    Writes report.html, a page to read in a browser, and consensus.csv, annotators.csv, confusion.csv and
+    model.safetensors (and predictions.json where the labels are Label Studio's), all of them or none. Items without a
     label are fine: they get one from the classifier.
     """
     from crowdshot import jobs
@@ -305,6 +307,8 @@ def embed(
 
 app.command("train", epilog=train_cli.EXAMPLES)(_told(train_cli.train))
 paper_cli.app.command("run", epilog=paper_cli.EXAMPLES)(_told(paper_cli.run))
+paper_cli.app.command("tables")(_told(paper_cli.tables))
+paper_cli.app.command("figures")(_told(paper_cli.figures))
 paper_cli.app.command("list")(_told(paper_cli.listing))
 app.add_typer(paper_cli.app, name="paper")
 

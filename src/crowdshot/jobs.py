@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from crowdshot import aggregate as aggregation
+from crowdshot import gold, summary
 from crowdshot import simulate as simulation
 from crowdshot.aggregate import Consensus
 from crowdshot.annotations import Annotations
@@ -22,7 +23,6 @@ from crowdshot.devices import choose_device
 from crowdshot.encoders import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import read_labels
-from crowdshot.ids import positions
 from crowdshot.images import list_images
 from crowdshot.inputs import check_kind, check_width, find_readable, match, open_items
 from crowdshot.learners import OURS
@@ -40,7 +40,6 @@ from crowdshot.results import (
     write_folder,
     write_results,
 )
-from crowdshot.tables import one_each, read_table
 
 Report = dict[str, Any]
 
@@ -48,7 +47,7 @@ AT_ONCE = 20_000_000  # cells of simulated labels
 
 
 def adapt(
-    labels: Path,
+    labels: Sequence[Path],
     images: Path | None,
     features: Path | None,
     out: Path,
@@ -60,7 +59,9 @@ def adapt(
     method: str = OURS,
     settings: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Labels and items -> consensus, annotators, confusion matrices and a classifier, in a folder."""
+    """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder."""
+    from crowdshot.report import Run, command, describe, write_report
+
     check_folder(out, overwrite)
     items = open_items(images, features)
     clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
@@ -68,21 +69,39 @@ def adapt(
     check_kind(network, items, f"encoder {encoder}")
     clf.set_params(encoder=network)
     read = read_labels(labels, columns, format_name)
-    check_columns(read.annotations.columns, str(labels))
+    named = ", ".join(map(str, labels))
+    check_columns(read.annotations.columns, named)
     annotations, unmatched = match(read.annotations, items, skip_bad)
     with progress("checking images") as tick:
         kept, unreadable = find_readable(items, skip_bad, tick)
     if unreadable:
         items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
     if annotations.n_labels == 0:
-        raise CrowdshotError(f"{labels}: no label is left, because none of the images it speaks of can be read.")
+        raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
 
     with progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
         clf.fit_embeddings(embeddings, annotations, items=annotations.items)
-    with progress("writing"):
-        files = write_results(clf, out, overwrite)
+    left_out: dict[str, int | list[str]] = {
+        **read.left_out,
+        f"labelled items without {'an image' if images else 'features'}": unmatched,
+        "unreadable images": [image.name for image in unreadable],
+    }
+    options: Report = {"images": images, "features": features, "out": out, "encoder": encoder, "columns": columns}
+    options |= {"format": format_name, "method": method, "settings": settings, "skip-bad": skip_bad, "overwrite": True}
+    run = Run(
+        sources=[str(path) for path in labels],
+        items_from=items.source,
+        paths=items.X if isinstance(items.X, list) else [],
+        how=describe(clf, encoder),
+        command=command(labels, options),
+        left_out=summary.left_out(left_out),
+        gold=read.gold,
+    )
+    with progress("writing the results and a report"):
+        report = partial(write_report, clf=clf, embeddings=embeddings, run=run)
+        files = write_results(clf, out, overwrite, read, report)
 
     consensus = clf.consensus_
     labelled = consensus["n_labels"] > 0
@@ -97,11 +116,8 @@ def adapt(
         "predicted_settled": int((settled & ~labelled).sum()),
         "annotator_column": annotations.columns.annotator,
         "annotator_table": records(clf.annotators_),
-        "left_out": {
-            **read.left_out,
-            f"labelled items without {'an image' if images else 'features'}": unmatched,
-            "unreadable images": [image.name for image in unreadable],
-        },
+        **gold.compare(read.gold, consensus, annotations.columns),
+        "left_out": left_out,
         "files": [str(file) for file in files],
     }
 
@@ -154,10 +170,10 @@ METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus
 
 
 def aggregate(
-    labels: Path,
+    labels: Sequence[Path],
     method: str = "one-coin",
     steps: int = 100,
-    gold: Path | None = None,
+    gold_file: Path | None = None,
     out: Path | None = None,
     columns: Mapping[str, str] | None = None,
     format_name: str | None = None,
@@ -167,11 +183,15 @@ def aggregate(
     All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
     """
     if out is not None:
-        check_file(out, labels, gold)
+        check_file(out, *labels, gold_file)
     read = read_labels(labels, columns, format_name)
     ann = read.annotations
-    check_columns(ann.columns, str(labels))
-    known, unknown = (None, 0) if gold is None else _read_gold(gold, ann)
+    check_columns(ann.columns, ", ".join(map(str, labels)))
+    known, unknown = None, 0
+    if gold_file is not None:
+        known, unknown = gold.read(gold_file, ann)
+    elif METHODS[method] is not _vote:
+        known, unknown = gold.usable(read.gold, ann)
     with progress("aggregating"):
         consensus = METHODS[method](ann, steps, known)
     table = consensus.to_frame(ann)
@@ -186,35 +206,11 @@ def aggregate(
         "settled": int((table["confidence"] >= SETTLED).sum()),
         "settled_at": SETTLED,
         "gold": len(known or ()),
+        "gold_from": str(gold_file or "the labels' file"),
         "left_out": {**read.left_out, "gold labels of other items": unknown},
         "files": [] if out is None else [str(out)],
     }
     return report, table
-
-
-def _read_gold(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
-    """{item: label} of the items that someone labelled, and how many others there are.
-
-    The columns are those of the labels' table, else the first is the item and the second its label.
-    """
-    table = read_table(path)
-    header = table.header
-    if len(header) < 2:
-        raise CrowdshotError(f"{path} has {len(header)} column, expected the item and its true label.")
-    item = header.index(ann.columns.item) if ann.columns.item in header else 0
-    label = header.index(ann.columns.label) if ann.columns.label in header else 1
-    if item == label:
-        raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
-    ids, truth = one_each(table, item), table.text(label)
-    known = (positions(ann.items, ids) >= 0) & (truth != "")
-    strange = known & (positions(ann.classes, truth) < 0)
-    if strange.any():
-        row = int(np.argmax(strange))
-        raise CrowdshotError(
-            f"{table.place(row, label)} is {truth[row]!r}, which nobody answered: the classes are"
-            f" {', '.join(map(repr, ann.classes[:10].tolist()))}."
-        )
-    return dict(zip(ids[known], truth[known], strict=True)), int((~known).sum())
 
 
 def simulate(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -65,8 +67,9 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
     """The file that each id means, -1 where there is none.
 
     Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
-    the name without its suffix, on both sides (label tools put folders and addresses before a file's name). A bare
-    name that several files share means none of them.
+    the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
+    same without what else they add, see `_plainer`. The first that is some file's decides, and if several files share
+    it, it means none of them.
     """
     by_path: dict[str, int] = {}
     for index, file in enumerate(files):
@@ -78,12 +81,25 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
         by_path[file.as_posix()] = index
     found = np.full(len(ids), -1, dtype=np.int64)
     for position, name in enumerate(ids):
-        path = PurePosixPath(str(name).replace("\\", "/"))
-        for key in (path.as_posix(), path.name, f"stem:{path.name}", f"stem:{path.stem}"):
-            if by_path.get(key, -1) >= 0:
-                found[position] = by_path[key]
-                break
+        keys = (key for path in _plainer(str(name)) for key in _keys(path))
+        found[position] = next((by_path[key] for key in keys if key in by_path), -1)
     return found
+
+
+def _keys(path: PurePosixPath) -> tuple[str, ...]:
+    return path.as_posix(), path.name, f"stem:{path.name}", f"stem:{path.stem}"
+
+
+def _plainer(name: str) -> Iterator[PurePosixPath]:
+    """The path as it stands; as an address without its query; and that without Label Studio's upload prefix.
+
+    ``/data/local-files/?d=photos/my%20cat.jpg`` and ``https://host/my%20cat.jpg?key=…`` both mean ``my cat.jpg``, and
+    so does ``/data/upload/3/3f2a1b9c-my cat.jpg``.
+    """
+    yield PurePosixPath(name.replace("\\", "/"))
+    address = PurePosixPath(unquote(re.sub(r"^.*\?d=|[?#].*$", "", name)).replace("\\", "/"))
+    yield address
+    yield address.with_name(re.sub(r"^[0-9a-f]{8}-(?=.)", "", address.name)) if address.name else address
 
 
 def _claim(table: dict[str, int], key: str, index: int) -> None:

@@ -9,7 +9,10 @@ import typer
 
 from crowdshot.errors import CrowdshotError
 
-Labels = Annotated[Path, typer.Argument(metavar="LABELS", help="Who said what: CSV, TSV, JSON lines or Parquet.")]
+Labels = Annotated[
+    list[Path],
+    typer.Argument(metavar="LABELS", help="Who said what: a table or a label tool's export; several files are joined."),
+]
 Images = Annotated[Path | None, typer.Option("--images", metavar="DIR", help="A folder of images.")]
 Features = Annotated[
     Path | None,
@@ -34,7 +37,12 @@ ColumnNames = Annotated[
 ]
 FormatName = Annotated[
     str | None,
-    typer.Option("--format", metavar="long|wide", help="A row for each label, or a column for each annotator."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",  # the names of formats.FORMATS, which would have to be loaded for --help
+        help="What LABELS are, where their content does not tell: cvat, label-studio, argilla, prodigy, toloka, mturk,"
+        " wide (a column for each annotator), long (a row for each label).",
+    ),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out unreadable images and labelled items that have no image.")

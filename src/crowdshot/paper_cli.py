@@ -1,5 +1,6 @@
 """``crowdshot paper``: the experiments on the command line. `crowdshot.cli` adds it."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ Examples:
 """
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write there instead, a folder for each experiment.")]
 
 
 def run(
@@ -49,7 +51,6 @@ def run(
 
     from crowdshot.paper import protocol, runner, workers
     from crowdshot.recipes import as_range
-    from crowdshot.train_job import told_command
 
     size = protocol.QUICK if quick else protocol.PAPER
     if splits is not None:
@@ -57,7 +58,7 @@ def run(
         size = replace(size, splits=tuple(range(low, high + 1)))
     size = replace(size, episodes=episodes or size.episodes, iterations=iterations or size.iterations)
     work = work / "toy" if quick else work
-    settings = runner.Settings(results, work, None if quick else data, size, told_command(sys.argv[1:]))
+    settings = runner.Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
     experiments = runner.chosen(name)
     possible = (
@@ -75,12 +76,52 @@ def run(
     typer.echo(f"{done} pieces run; {results} has all that was asked for.")
 
 
+def tables(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    results: Results = Path("results"),
+    out: Out = None,
+) -> None:
+    """The paper's tables from what was run: as the paper selects, selected fairly, and beside the paper's numbers.
+
+    Of each experiment: tables.md with all of them, and each as CSV and LaTeX.
+    """
+    from crowdshot.paper.tables import make
+
+    for line in make(name, results, out):
+        typer.echo(line)
+
+
+def figures(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    results: Results = Path("results"),
+    out: Out = None,
+    work: Annotated[
+        Path, typer.Option(metavar="DIR", help="Encoders, which `embedding` and `confusion` need the first time.")
+    ] = Path("runs/paper"),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Datasets; for the same two.")] = Path("data"),
+    quick: Annotated[bool, typer.Option("--quick", help="Those two from what `run --quick` made.")] = False,
+) -> None:
+    """The paper's figures from what was run, as PNG and SVG; the paper's own values are hollow."""
+    from crowdshot.paper import protocol, runner
+    from crowdshot.paper.figures import make
+
+    work, size = (work / "toy", protocol.QUICK) if quick else (work, protocol.PAPER)
+    for line in make(name, runner.Settings(results, work, None if quick else data, size), out):
+        typer.echo(line)
+
+
 def listing() -> None:
     """The experiments, and what each shows."""
     from crowdshot.paper.experiments import EXPERIMENTS
 
     for experiment in EXPERIMENTS.values():
         typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
+
+
+def _told(words: list[str]) -> str:
+    """The command line, but for where things lie on this machine."""
+    places = {i + 1 for i, word in enumerate(words) if word in ("--data", "--results", "--work")}
+    return shlex.join(["crowdshot", *(Path(word).name if i in places else word for i, word in enumerate(words))])
 
 
 def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:

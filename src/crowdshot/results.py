@@ -18,6 +18,7 @@ from crowdshot.atomic import replacing
 from crowdshot.classifier import CrowdClassifier
 from crowdshot.columns import Columns
 from crowdshot.errors import CrowdshotError
+from crowdshot.formats import WRITERS, Labels
 from crowdshot.ids import as_index
 
 SETTLED = 0.9  # an item is settled when its label is at least this probable
@@ -87,10 +88,25 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 # ---- files ------------------------------------------------------------------------------------------------------
 
 
-def write_results(clf: CrowdClassifier, out: Path, overwrite: bool = False) -> list[Path]:
-    """A fitted classifier -> consensus.csv, annotators.csv, confusion.csv and model.safetensors in a folder."""
-    tables = {"consensus": clf.consensus_, "annotators": clf.annotators_, "confusion": confusion_table(clf)}
-    return write_folder(out, {**csv_writers(tables), "model.safetensors": clf.save}, overwrite)
+def write_results(
+    clf: CrowdClassifier,
+    out: Path,
+    overwrite: bool = False,
+    labels: Labels | None = None,
+    report: Callable[[Path], None] | None = None,
+) -> list[Path]:
+    """A fitted classifier -> consensus.csv, annotators.csv, confusion.csv and model.safetensors in a folder.
+
+    Where the labels came from a Label Studio project, predictions.json for it; where there is one, the report.
+    """
+    consensus = clf.consensus_
+    tables = {"consensus": consensus, "annotators": clf.annotators_, "confusion": confusion_table(clf)}
+    writers = {**csv_writers(tables), "model.safetensors": clf.save}
+    if labels is not None and labels.project is not None:
+        writers["predictions.json"] = lambda path: WRITERS["label-studio"](path, consensus, labels)
+    if report is not None:
+        writers["report.html"] = report
+    return write_folder(out, writers, overwrite)
 
 
 def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:

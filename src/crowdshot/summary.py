@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MOST_ROWS = 15  # annotators shown; the file has all
@@ -13,6 +13,8 @@ WHAT = {
     "annotators.csv": "how often each annotator is right",
     "confusion.csv": "what each annotator says of which class",
     "model.safetensors": "the classifier, for `crowdshot predict`",
+    "report.html": "all of it on a page to read, in a browser",
+    "predictions.json": "the consensus as Label Studio imports it",
     "labels.csv": "who said what about which item",
     "truth.csv": "what the items really are",
 }
@@ -25,20 +27,22 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(f"{report['method']}: {report['method_summary']}")
     if "settled" in report:
         parts.append(_settled(report))
+    if report.get("gold"):
+        parts.append(_gold(report))
     if "annotator_table" in report:
         parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"]) + "\n")
     parts.append(_files(report["files"]))
     return "\n".join(parts)
 
 
-def left_out(report: dict[str, Any]) -> list[str]:
-    """A line for each reason why something was not used."""
+def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
+    """What was not used and why, a line each: "2 unreadable images (a.png, b.png)"."""
     lines = []
-    for reason, what in report["left_out"].items():
+    for reason, what in reasons.items():
         names = what if isinstance(what, list) else []
-        number = len(names) if isinstance(what, list) else what
+        number = len(what) if isinstance(what, list) else what
         if number:
-            lines.append(f"left out: {number:,} {reason}" + (f" ({_some(names, 5)})" if names else ""))
+            lines.append(f"{number:,} {reason}" + (f" ({_some(names, 5)})" if names else ""))
     return lines
 
 
@@ -57,6 +61,13 @@ def _settled(report: dict[str, Any]) -> str:
             f" {report['predicted_settled']:,} of them with probability {sure} or more"
         )
     return "\n".join(lines)
+
+
+def _gold(report: dict[str, Any]) -> str:
+    """What was known to be true: held fixed or, where ``gold_right`` is told, compared with."""
+    if "gold_right" in report:
+        return f"{report['gold_right']:,} of {report['gold']:,} items whose true label is known have it"
+    return f"{report['gold']:,} items' true labels are known and held fixed (from {report['gold_from']})"
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:

@@ -27,7 +27,7 @@ from crowdshot.recipes import Recipe, check_stackable
 from crowdshot.stacking import stack
 
 WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
-VALIDATION_PIXELS = {"cuda": 4_000_000, "cpu": 1_000_000}  # embedded at a time, so that they fit in memory
+VALIDATION_PIXELS = {"cuda": 32_000_000, "cpu": 1_000_000}  # embedded at a time, so that they fit in memory
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ _METHODS = [
         grid(steps=STEPS, b=(1.0, 10.0, 100.0)),
         MIXTURE,
         Needs("mixture", pseudo_annotation=True, by=("steps", "b")),
+        on_embeddings=True,
     ),
     Method(
         "LRMV",
@@ -46,7 +47,7 @@ _METHODS = [
         "logistic regression on the items as they are, labels by Dawid–Skene",
         regression.logistic_regression,
         grid(steps=STEPS, C=COSTS),
-        {"steps": 2, "C": 1.0},
+        {"steps": 2, "C": 1.0, "hard": False},
     ),
     Method(
         "RFMV",
@@ -60,7 +61,7 @@ _METHODS = [
         "a random forest on the items as they are, labels by Dawid–Skene",
         forest.random_forest,
         grid(steps=STEPS, trees=TREES),
-        {"steps": 2, "trees": 200},
+        {"steps": 2, "trees": 200, "hard": False},
     ),
     Method(
         "PrMV",
@@ -69,14 +70,16 @@ _METHODS = [
         ({},),
         {},
         PROTOTYPICAL,
+        on_embeddings=True,
     ),
     Method(
         "PrDS",
         "distances to class averages of embeddings, weighted by Dawid–Skene",
         prototypes.prototypical,
         grid(steps=STEPS),
-        {"steps": 2},
+        {"steps": 2, "hard": False},
         PROTOTYPICAL,
+        on_embeddings=True,
     ),
     Method(
         "PrSV",
@@ -85,6 +88,7 @@ _METHODS = [
         ({},),
         {},
         PROTOTYPICAL,
+        on_embeddings=True,
     ),
     Method(
         "MaMV",
@@ -99,7 +103,7 @@ _METHODS = [
         "three gradient steps from meta-learned weights (MAML), labels by Dawid–Skene",
         maml.maml,
         grid(steps=STEPS, step_size=STEP_SIZES),
-        {"steps": 2, "step_size": 0.1},
+        {"steps": 2, "step_size": 0.1, "hard": False},
         MAML,
     ),
     Method(
@@ -154,6 +158,7 @@ _METHODS = [
         ({},),
         {},
         Needs("lnl", pseudo_annotation=True),
+        on_embeddings=True,
     ),
     Method(
         "w/o PA",
@@ -162,6 +167,7 @@ _METHODS = [
         grid(steps=STEPS),
         MIXTURE,
         PROTOTYPICAL,
+        on_embeddings=True,
     ),
 ]
 

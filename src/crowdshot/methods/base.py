@@ -71,7 +71,11 @@ Run = Callable[[CrowdEpisodes, nn.Module, Sequence[Candidate], int], list[Tensor
 
 @dataclass(frozen=True)
 class Method:
-    """One system. ``default`` is the candidate to use where nothing helps to choose."""
+    """One system. ``default`` is the candidate to use where nothing helps to choose.
+
+    ``on_embeddings``: it sees items through the encoder alone, so that each need be embedded only once for any number
+    of episodes, which are then given with `encoders.Identity`.
+    """
 
     name: str
     summary: str
@@ -79,6 +83,7 @@ class Method:
     candidates: tuple[Candidate, ...]
     default: Candidate
     needs: Needs | None = None
+    on_embeddings: bool = False
 
     @property
     def documentation(self) -> str:

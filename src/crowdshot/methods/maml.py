@@ -103,7 +103,7 @@ def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candi
 
 def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) -> Tensor:
     support, labels, query, K = episodes
-    targets = votes.believe(labels, K, candidate.get("steps")).to(support)
+    targets = votes.believe(labels, K, candidate).to(support)
     networks = pure_stack([encoder] * len(labels)).to(support.device)
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     sizes = torch.full((len(labels),), float(candidate["step_size"]), device=support.device)

@@ -9,8 +9,9 @@ An encoder is meta-trained so that items lie close to the average of their class
 crowd's verdict as weights: the majority vote (PrMV), Dawid–Skene's posterior (PrDS), or each label counting alike
 (PrSV, which the paper leaves out and which is strong).
 
-Left open by the paper, and decided here: Dawid–Skene's posteriors enter as weights, not by their most probable class,
-since the paper says so for one EM step. A class that got no weight sits at the average of all labelled items: nothing
+Left open by the paper, and decided here: Dawid–Skene's posteriors enter as weights, since the paper says so for one EM
+step. ``hard`` takes their most probable class instead, which is worse, and gives what the paper reports for PrDS
+(docs/reproduction.md). A class that got no weight sits at the average of all labelled items: nothing
 is known of it. Distances are squared Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA"
 differs in the encoder alone; its meta-training weighs items by soft votes.
 """
@@ -42,7 +43,7 @@ def prototypical(
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
     return [
-        classify(support, votes.believe(episodes.labels, episodes.n_classes, candidate.get("steps")), query).exp()
+        classify(support, votes.believe(episodes.labels, episodes.n_classes, candidate), query).exp()
         for candidate in candidates
     ]
 

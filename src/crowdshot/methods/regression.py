@@ -37,7 +37,7 @@ def logistic_regression(
     at_once = max(1, NUMBERS_AT_ONCE // ((support.shape[-1] + 1) * K) ** 2)
     out = []
     for candidate in candidates:
-        targets = votes.believe(episodes.labels, K, candidate.get("steps")).double()
+        targets = votes.believe(episodes.labels, K, candidate).double()
         parts = []
         for start in range(0, B, at_once):
             which = slice(start, start + at_once)

@@ -6,6 +6,9 @@ and so no say in anything. Ties of a majority vote go to the first class, as in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
@@ -45,6 +48,11 @@ def dawid_skene(labels: Tensor, n_classes: int, steps: int) -> Tensor:
     return fit.responsibilities * (labels >= 0).any(-1, keepdim=True)
 
 
-def believe(labels: Tensor, n_classes: int, steps: int | None) -> Tensor:
-    """Dawid–Skene where there is a number of steps, else the majority vote."""
-    return majority_vote(labels, n_classes) if steps is None else dawid_skene(labels, n_classes, steps)
+def believe(labels: Tensor, n_classes: int, candidate: Mapping[str, Any]) -> Tensor:
+    """Dawid–Skene where the candidate has a number of steps, else the majority vote; ``hard`` keeps the likeliest."""
+    if candidate.get("steps") is None:
+        return majority_vote(labels, n_classes)
+    belief = dawid_skene(labels, n_classes, candidate["steps"])
+    if candidate.get("hard"):
+        belief = F.one_hot(belief.argmax(-1), n_classes).to(belief) * (belief.sum(-1, keepdim=True) > 0)
+    return belief

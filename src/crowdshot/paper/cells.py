@@ -88,8 +88,19 @@ def split_classes(target: Target, n_classes: int, split: int) -> tuple[list[int]
     return order[:learn], order[learn : learn + validate], order[learn + validate : learn + validate + test]
 
 
-def draw_episodes(dataset: Dataset, classes: list[int] | None, cell: Cell, n: int, split: int, role: str) -> Batch:
-    """The cell's episodes on the CPU, always the same; ``classes`` None: all. ``role``: "validation" or "test"."""
+def draw_episodes(
+    dataset: Dataset,
+    classes: list[int] | None,
+    cell: Cell,
+    n: int,
+    split: int,
+    role: str,
+    labels_per_item: Range | None = None,
+) -> Batch:
+    """The cell's episodes on the CPU, always the same; ``classes`` None: all. ``role``: "validation" or "test".
+
+    ``labels_per_item`` is for pretend annotators; None: everyone labels everything.
+    """
     pool = dataset.pool
     if cell.crowd != REAL:
         pool = replace(pool, crowd=None)
@@ -100,6 +111,7 @@ def draw_episodes(dataset: Dataset, classes: list[int] | None, cell: Cell, n: in
         ways=(cell.ways,) * 2,
         shots=(cell.shots,) * 2,
         annotators=(annotators,) * 2,
+        labels_per_item=labels_per_item,
         queries=QUERIES,
         crowd=CROWDS.get(cell.crowd, simulate.PAPER_SOURCE),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,6 +41,7 @@ class Wanted:
     steps: int = 2
     b: float = 100.0
     step_size: float = 0.1
+    iterations: int = 30_000
 
     @property
     def name(self) -> str:
@@ -56,13 +58,14 @@ class Wanted:
             f"{span(self.annotators)}annotators",
             f"{span(self.labels_per_item)}labels",
             settings,
+            f"{self.iterations}iterations",
         ]
         return "-".join(word for word in words if word)
 
     def file(self, work: Path) -> Path:
         return work / "encoders" / self.source / f"{self.name}.safetensors"
 
-    def recipe(self, protocol: Protocol, iterations: int) -> Recipe:
+    def recipe(self, protocol: Protocol) -> Recipe:
         return Recipe(
             ways=(self.ways, self.ways),
             shots=self.shots,
@@ -70,7 +73,7 @@ class Wanted:
             labels_per_item=self.labels_per_item,
             queries=protocol.training_queries,
             crowd=CROWDS[SOURCE_CROWD],
-            iterations=protocol.iterations or iterations // SHORTER.get(self.objective, 1),
+            iterations=self.iterations,
             validate_every=protocol.validate_every,
             validation_episodes=protocol.training_validation_episodes,
             objective=self.objective,
@@ -83,14 +86,23 @@ class Wanted:
 
 
 def wanted(
-    method: Method, candidate: Candidate, target: Target, cell: Cell, split: int, each_cell: bool
+    method: Method,
+    candidate: Candidate,
+    target: Target,
+    cell: Cell,
+    split: int,
+    trained_for: str = "one",
+    iterations: int = 0,
 ) -> Wanted | None:
-    """The encoder that a candidate of a method needs; None where the method needs none."""
+    """The encoder that a candidate of a method needs; None where the method needs none.
+
+    ``trained_for``: "one" for all cells, or the "cell". ``iterations`` 0: as many as the target has.
+    """
     needs = method.needs
     if needs is None:
         return None
     shots, annotators = (1, 5), target.annotators
-    if each_cell:  # annotators who tell the truth are as good as three of them
+    if trained_for == "cell":  # annotators who tell the truth are as good as three of them
         shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
     return Wanted(
         target.source,
@@ -102,6 +114,7 @@ def wanted(
         annotators,
         target.labels_per_item,
         **{name: candidate[name] for name in needs.by},
+        iterations=iterations or target.iterations // SHORTER.get(needs.objective, 1),
     )
 
 
@@ -109,13 +122,19 @@ def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     """Those that can be trained side by side, together."""
     groups: dict[Any, list[Wanted]] = defaultdict(list)
     for one in sorted(set(wanted), key=lambda one: one.name):
-        shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item)
+        shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations)
         groups[(*shape, one.objective == "maml")].append(one)
     parts = []
     for group in groups.values():
         most = STACK.get(group[0].objective, MOST)
         parts += [group[start : start + most] for start in range(0, len(group), most)]
     return parts
+
+
+def stack_name(stack: Sequence[Wanted]) -> str:
+    """The same for the same encoders, and for no others."""
+    names = "\n".join(one.name for one in stack)
+    return f"{stack[0].source}-{len(stack)}-{zlib.crc32(names.encode()):08x}"
 
 
 def train_stack(
@@ -127,7 +146,10 @@ def train_stack(
     device: torch.device,
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Wanted, dict[str, Any]]:
-    """Train and save; of each its name, its share of the stack's seconds, and its best accuracy on validation."""
+    """Train and save; of each its name, its share of the stack's seconds, and its best accuracy on validation.
+
+    Interrupted, training goes on from its last validation, and its seconds are what it would have taken in one go.
+    """
     jobs = []
     for one in stack:
         learn, validate, _ = split_classes(target, len(dataset.pool.names), one.split)
@@ -135,17 +157,25 @@ def train_stack(
         channels = {"channels": dataset.input.channels, "width": protocol.width}
         card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
         encoder = build_encoder("conv4", channels, dataset.input, card)
-        jobs.append(Job(encoder, learn, validate, one.recipe(protocol, target.iterations)))
+        jobs.append(Job(encoder, learn, validate, one.recipe(protocol)))
     precision = "bfloat16" if device.type == "cuda" and stack[0].objective != "maml" else "float32"
     pool = replace(dataset.pool, crowd=None).to(device)
-    began = time.perf_counter()
-    checkpoint = work / "checkpoints" / f"{stack[0].source}-{len(stack)}-{stack[0].name}.safetensors"
+    checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    trained = train(jobs, pool, precision=precision, checkpoint=checkpoint, tick=tick)
+    taken = 0
+
+    def count(done: int, total: int) -> None:
+        nonlocal taken
+        taken += 1
+        tick(done, total)
+
+    began = time.perf_counter()
+    trained = train(jobs, pool, precision=precision, checkpoint=checkpoint, tick=count)
     assert trained is not None
-    seconds = (time.perf_counter() - began) / len(stack)
+    share = stack[0].iterations / max(1, taken) / len(stack)
+    seconds = round((time.perf_counter() - began) * share, 2) if taken else None
     for one, encoder in zip(stack, trained, strict=True):
-        encoder.card["seconds"] = round(seconds, 2)
+        encoder.card["seconds"] = seconds
         file = one.file(work)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_encoder(encoder, file)
@@ -153,7 +183,7 @@ def train_stack(
     return {
         one: {
             "encoder": one.name,
-            "seconds": round(seconds, 2),
+            "seconds": seconds,
             "candidates": len(stack),
             "best": encoder.card["scores"]["validation_accuracy"],
         }

@@ -6,9 +6,11 @@ methods to the rows of `main` and has no cells of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from crowdshot.methods import METHODS
+from crowdshot.methods.base import Candidate
 from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
@@ -22,7 +24,8 @@ WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 class Experiment:
     """``methods`` it runs itself, on ``cells`` of each dataset; ``beside`` names rows of another experiment to show.
 
-    ``each_cell``: encoders are trained for every cell apart, as the paper does, rather than once for all.
+    ``encoders``: "one" is trained for all cells of a dataset, or one for each "cell", as the paper does. ``only``
+    restricts candidates, ``settings`` adds to them.
     """
 
     name: str
@@ -35,7 +38,17 @@ class Experiment:
     annotators: tuple[int, ...] = (3, 5, 7)
     scarce: int = 0
     beside: tuple[str, ...] = ()
-    each_cell: bool = False
+    encoders: str = "one"
+    only: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def candidates(self, possible: Iterable[Candidate]) -> list[Candidate]:
+        """Of a method's."""
+        return [
+            {**one, **self.settings}
+            for one in possible
+            if all(one.get(name, value) == value for name, value in self.only.items())
+        ]
 
     def cells(self, dataset: str) -> list[Cell]:
         """Simulated annotators by number and crowd; a dataset with real ones has a cell for each number of shots."""
@@ -160,7 +173,17 @@ _EXPERIMENTS = [
         ("omniglot",),
         ("Ours", "PrMV", "PrDS", "PrSV"),
         beside=("main",),
-        each_cell=True,
+        encoders="cell",
+        only={"steps": 2, "b": 100.0},
+    ),
+    Experiment(
+        "hard-labels",
+        "Dawid–Skene's likeliest class in the place of its posterior",
+        "Comparison Method Details",
+        ("omniglot",),
+        ("PrDS",),
+        beside=("main",),
+        settings={"hard": True},
     ),
 ]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.methods import Method
 from crowdshot.methods.base import Candidate
-from crowdshot.paper.cells import Cell
+from crowdshot.paper.cells import REAL, Cell
 from crowdshot.paper.experiments import Experiment
 
 
@@ -23,6 +24,10 @@ class Protocol:
     width: int = 64  # channels of the encoder
     toy: bool = False  # small drawn datasets, few cells and cheap candidates only
 
+    def __post_init__(self) -> None:
+        if not self.splits or min(self.splits) < 0:
+            raise CrowdshotError(f"splits: found {list(self.splits)}, expected some from 0 upwards.")
+
     def candidates(self, method: Method) -> list[Candidate]:
         return [one for one in method.candidates if not self.toy or all(one[k] <= CHEAP.get(k, one[k]) for k in one)]
 
@@ -30,19 +35,21 @@ class Protocol:
         cells = experiment.cells(dataset)
         if not self.toy:
             return cells
-        first, last = cells[0], cells[-1]
+        cells = [cell for cell in cells if cell.shots <= TOY_SHOTS]
+        first, last = cells[0], cells[0 if cells[0].crowd == REAL else -1]
         return [
             cell for cell in cells if cell.size in (first.size, last.size) and cell.crowd in (first.crowd, last.crowd)
         ]
 
 
-CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3}
+TOY_SHOTS = 10  # that its classes have items for
+CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3, "step_size": 0.01}
 PAPER = Protocol()
 QUICK = Protocol(
     splits=(0,),
     episodes=2,
-    iterations=6,
-    validate_every=6,
+    iterations=2,
+    validate_every=2,
     training_validation_episodes=2,
     training_queries=2,
     width=4,

@@ -8,12 +8,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import sklearn
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from crowdshot.annotated import Batch
 from crowdshot.datasets import Dataset, load_dataset
 from crowdshot.encoders import build_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.evaluation import embedded
 from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.methods.base import Candidate
 from crowdshot.paper import encoders
@@ -52,10 +54,11 @@ def chosen(names: str) -> list[Experiment]:
     """Experiments by their names, with commas between them, or all."""
     if names == "all":
         return list(EXPERIMENTS.values())
-    strange = [name for name in names.split(",") if name not in EXPERIMENTS]
+    wanted = dict.fromkeys(name.strip() for name in names.split(","))
+    strange = [name for name in wanted if name not in EXPERIMENTS]
     if strange:
         raise CrowdshotError(f"experiment {strange[0]!r} is not known, expected {', '.join(EXPERIMENTS)} or all.")
-    return [EXPERIMENTS[name] for name in names.split(",")]
+    return [EXPERIMENTS[name] for name in wanted]
 
 
 def run(
@@ -77,13 +80,13 @@ def run(
         if datasets is None or dataset in datasets
         for piece in _pieces(experiment, dataset, methods, settings)
     ]
-    needed = {one for piece in pieces for _, one in _needed(piece, settings) if one is not None}
+    needed = {one: piece for piece in reversed(pieces) for _, one in _needed(piece, settings) if one is not None}
     stacks = encoders.stacks(one for one in needed if not one.file(settings.work).exists())
     stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in pieces)]
     for store in stores:
-        store.note_run(_about(settings, devices))
+        store.note_run({**_about(settings, devices), **_size(store.dataset, settings)})
     with progress("meta-training") as tick:
-        run_all(train_one, [(stack, stores[0], settings) for stack in stacks], devices, tick)
+        run_all(train_one, [(stack, [needed[one] for one in stack], settings) for stack in stacks], devices, tick)
     with progress("testing") as tick:
         run_all(test_one, [(piece, settings) for piece in _in_order(pieces)], devices, tick)
     for store in stores:
@@ -93,7 +96,10 @@ def run(
 
 def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None, settings: Settings) -> list[Piece]:
     """What is missing."""
-    done = Store(settings.results, experiment.name, dataset).done()
+    store = Store(settings.results, experiment.name, dataset)
+    done = store.done()
+    if done:
+        _check_size(store, _size(dataset, settings))
     sizes = dict.fromkeys(cell.size for cell in settings.protocol.cells(experiment, dataset))
     every = [
         Piece(experiment.name, dataset, split, *size, method)
@@ -106,10 +112,10 @@ def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None,
 
 
 def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
-    """A method's pieces of one size follow each other, as libraries tune themselves to shapes."""
+    """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
     place = {name: i for i, name in enumerate(METHODS)}
     return sorted(
-        pieces, key=lambda p: (p.dataset, place[p.method], p.experiment, p.n_support, p.n_annotators, p.split)
+        pieces, key=lambda p: (p.dataset, place[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
     )
 
 
@@ -121,53 +127,62 @@ def _cells(piece: Piece, settings: Settings) -> list[Cell]:
 
 def _needed(piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
     """Each candidate, and the encoder it needs."""
-    method, target = METHODS[piece.method], TARGETS[piece.dataset]
-    cell, each_cell = _cells(piece, settings)[0], EXPERIMENTS[piece.experiment].each_cell
+    method, target, protocol = METHODS[piece.method], TARGETS[piece.dataset], settings.protocol
+    cell, experiment = _cells(piece, settings)[0], EXPERIMENTS[piece.experiment]
     return [
-        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, each_cell))
-        for candidate in settings.protocol.candidates(method)
+        (
+            candidate,
+            encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, protocol.iterations),
+        )
+        for candidate in experiment.candidates(protocol.candidates(method))
     ]
 
 
 # ---- pieces of work, each called in some process on some device -----------------------------------------------------
 
 
-def train_one(stack: Sequence[encoders.Wanted], store: Store, settings: Settings, device: str) -> None:
-    """Meta-train one stack of encoders, and note what it cost."""
+def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], settings: Settings, device: str) -> None:
+    """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
     source = _dataset(stack[0].source, settings)
     target = _fitted(TARGETS[stack[0].source], source, settings)
     with progress(f"meta-training {len(stack)} encoders") as tick:
         made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
-    rows = [{**row, "split": one.split, "device": _device_name(device)} for one, row in made.items()]
-    store.note_training(f"{stack[0].name}-{len(stack)}", rows)
+    known = {"dataset": source.name, "device": _device_name(device)}
+    notes = defaultdict(list)
+    for one, piece in zip(stack, pieces, strict=True):
+        notes[piece.experiment, piece.dataset].append({**made[one], **known, "split": one.split})
+    for place, rows in notes.items():
+        Store(settings.results, *place).note_training(encoders.stack_name(stack), rows)
 
 
 def test_one(piece: Piece, settings: Settings, device: str) -> None:
     """One piece: all candidates of a method on all episodes, validation and test, of all crowds at once."""
+    store = Store(settings.results, piece.experiment, piece.dataset)
+    if store.has(piece):  # another run was faster
+        return
     method, cells = METHODS[piece.method], _cells(piece, settings)
-    batches = _draw(piece.dataset, tuple(cells), piece.split, settings)
-    together = _together([batch for _, _, batch in batches])
-    truth = together.query_truth.to(device)
     groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
     for candidate, one in _needed(piece, settings):
         groups[one].append(candidate)
     rows, began = [], time.perf_counter()
     for one, candidates in groups.items():
-        prepare, network = _network(one, _dataset(piece.dataset, settings), settings, device)
-        episodes = CrowdEpisodes.of(Batch(*(_to(x, device) for x in together)), cells[0].ways, prepare)
+        batches = _draw(piece, cells, settings, one if method.on_embeddings else None, device)  # always the same
+        together = Batch(*(_to(x, device) for x in _together([batch for _, _, batch in batches])))
+        prepare, network = _network(one, method.on_embeddings, _dataset(piece.dataset, settings), settings, device)
+        episodes = CrowdEpisodes.of(together, cells[0].ways, prepare)
         found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
         rows += [
-            _rows(batches, candidate, probabilities.to(device), truth)
+            _rows(batches, candidate, probabilities.to(device), together.query_truth)
             for candidate, probabilities in zip(candidates, found, strict=True)
         ]
     about = {
         "what": "test",
         "seconds": round(time.perf_counter() - began, 4),
-        "episodes": len(together.labels),
+        "episodes": len(rows[0]),
         "candidates": sum(map(len, groups.values())),
         "device": _device_name(device),
     }
-    Store(settings.results, piece.experiment, piece.dataset).add(piece, pd.concat(rows, ignore_index=True), about)
+    store.add(piece, pd.concat(rows, ignore_index=True), about)
 
 
 def _rows(
@@ -217,22 +232,40 @@ def _fitted(target: Target, source: Dataset, settings: Settings) -> Target:
     return replace(target, classes=(classes - 2 * MOST_WAYS + 4, MOST_WAYS, MOST_WAYS - 4))
 
 
-def _draw(dataset: str, cells: tuple[Cell, ...], split: int, settings: Settings) -> list[tuple[str, Cell, Batch]]:
-    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells."""
-    target = TARGETS[dataset]
-    source, tested = _dataset(target.source, settings), _dataset(dataset, settings)
+def _draw(
+    piece: Piece, cells: Sequence[Cell], settings: Settings, one: encoders.Wanted | None, device: str
+) -> list[tuple[str, Cell, Batch]]:
+    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
+
+    With an encoder, items are its embeddings.
+    """
+    target, split = TARGETS[piece.dataset], piece.split
+    source = _dataset(target.source, settings)
     _, validate, test = split_classes(_fitted(target, source, settings), len(source.pool.names), split)
     n = settings.protocol.episodes or target.episodes
-    first = cells[0]
-    if first.crowd == REAL:
-        tests = [("test", cell, draw_episodes(tested, None, cell, n, split, "test")) for cell in cells]
-        annotators = target.annotators[1]
-    else:
-        tests = [("test", cell, draw_episodes(tested, test, cell, n, split, "test")) for cell in cells]
-        annotators = first.n_annotators
+    first, real = cells[0], cells[0].crowd == REAL
+    classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
+    source = _view(target.source, one, tuple(validate + test), settings, device)
+    tested = _view(piece.dataset, one, None, settings, device) if real else source
+    tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
     pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
-    validation = draw_episodes(source, validate, pretend, n, split, "validation")
+    validation = draw_episodes(source, validate, pretend, n, split, "validation", target.labels_per_item)
     return [("validation", pretend, validation), *tests]
+
+
+@lru_cache(maxsize=32)
+def _view(
+    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, settings: Settings, device: str
+) -> Dataset:
+    """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
+    dataset = _dataset(name, settings)
+    if one is None:
+        return dataset
+    wanted = list(range(len(dataset.pool.names)) if classes is None else classes)
+    some = embedded(dataset.pool.take(wanted).to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
+    examples = some.new_zeros(*dataset.pool.examples.shape[:2], some.shape[-1])
+    examples[wanted] = some
+    return replace(dataset, pool=replace(dataset.pool, examples=examples))
 
 
 def _together(batches: Sequence[Batch]) -> Batch:
@@ -247,9 +280,11 @@ def _together(batches: Sequence[Batch]) -> Batch:
 
 
 def _network(
-    one: encoders.Wanted | None, dataset: Dataset, settings: Settings, device: str
+    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, settings: Settings, device: str
 ) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
     """What brings stored items into the network's form, and the network, if one is needed."""
+    if on_embeddings:
+        return Tensor.float, nn.Identity()
     if one is None:
         plain = build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
         return input_of(plain, torch.device(device)), None
@@ -262,7 +297,28 @@ def _to(x: Tensor | None, device: str) -> Any:
 
 
 def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+
+
+def _size(dataset: str, settings: Settings) -> dict[str, Any]:
+    """What all rows of a store must share."""
+    protocol, target = settings.protocol, TARGETS[dataset]
+    return {
+        "toy": protocol.toy,
+        "episodes": protocol.episodes or target.episodes,
+        "iterations": protocol.iterations or target.iterations,
+    }
+
+
+def _check_size(store: Store, size: dict[str, Any]) -> None:
+    """Rows of a trial must not pass for the real ones."""
+    for found in store.runs()[-1:]:
+        for name, value in size.items():
+            if found.get(name, value) != value:
+                raise CrowdshotError(
+                    f"{store.folder} has rows with {name} = {found[name]}, found {value} now; expected the same, or "
+                    "another folder (--results)."
+                )
 
 
 def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
@@ -272,6 +328,8 @@ def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "scikit-learn": sklearn.__version__,
+        "splits": list(settings.protocol.splits),  # the seeds
         "devices": [_device_name(device) for device in dict.fromkeys(devices)],
     }
 

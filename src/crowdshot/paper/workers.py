@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import torch
@@ -21,21 +26,24 @@ def devices(text: str) -> list[str]:
     found: list[str] = []
     for word in text.split(","):
         name, star, times = word.strip().partition("*")
-        if star and not times.isdigit():
+        if star and (not times.isdecimal() or int(times) == 0):
             raise CrowdshotError(f"--device: found {text!r}, expected devices like cuda, cuda:0,cuda:1 or cpu*4.")
         found += [str(choose_device(name))] * (int(times) if star else 1)
     return found
 
 
 def run_all(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str], tick: Tick) -> None:
-    """``work(*job, device)`` for every job; one device works here, several in a process each."""
-    if len(devices) == 1:
+    """``work(*job, device)`` for every job; one device works here, several in a process each.
+
+    When a job fails, those that have begun are finished and the rest is left.
+    """
+    if len(devices) == 1 or not jobs:
         for done, job in enumerate(jobs, start=1):
             work(*job, devices[0])
             tick(done, len(jobs))
         return
     context = multiprocessing.get_context("spawn")
-    free = context.Manager().Queue()
+    free = context.SimpleQueue()
     for device in devices:
         free.put(device)
     with ProcessPoolExecutor(len(devices), context, initializer=_take_device, initargs=(free,)) as pool:
@@ -44,6 +52,11 @@ def run_all(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str],
             for done, finished in enumerate(as_completed(waiting), start=1):
                 finished.result()
                 tick(done, len(jobs))
+        except BrokenProcessPool:
+            raise CrowdshotError(
+                f"one of the {len(devices)} processes was killed, perhaps for want of memory; what is finished is "
+                "kept: start again, with fewer devices."
+            ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -56,6 +69,16 @@ def _take_device(free: Any) -> None:
     global _device
     _device = free.get()
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all of us: end without a word
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Else a killed run leaves processes that wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work_here(work: Work, job: tuple[Any, ...]) -> None:
@@ -63,22 +86,39 @@ def _work_here(work: Work, job: tuple[Any, ...]) -> None:
 
 
 def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str], tick: Tick) -> None:
-    """The same over a Ray cluster that is there, or a local one; ``devices`` says what one worker has."""
+    """The same over a Ray cluster that is there, or a local one with a worker for each of ``devices``.
+
+    What one worker has is the first device. Paths in jobs must mean the same on every machine.
+    """
     try:
         import ray
     except ImportError:
         raise CrowdshotError("--ray needs Ray, expected it installed: pip install 'crowdshot[ray]'.") from None
     if not ray.is_initialized():
-        ray.init(num_cpus=len(devices), include_dashboard=False, log_to_driver=False)
+        _join_cluster(ray, len(devices))
     device = devices[0]
-    remote = ray.remote(num_cpus=1, num_gpus=1 if device.startswith("cuda") else 0, max_calls=0)(_work_there)
+    remote = ray.remote(num_cpus=1, num_gpus=1 if device.startswith("cuda") else 0)(_work_there)
     waiting = [remote.remote(work, job, device) for job in jobs]
     done = 0
     while waiting:
         ready, waiting = ray.wait(waiting)
-        ray.get(ready)
+        try:
+            ray.get(ready)
+        except ray.exceptions.RayError as error:
+            for job in waiting:
+                ray.cancel(job)
+            lost = CrowdshotError(f"Ray lost a worker ({next(iter(str(error).splitlines()), '')}); start again.")
+            raise getattr(error, "cause", lost) from None
         done += len(ready)
         tick(done, len(jobs))
+
+
+def _join_cluster(ray: Any, workers: int) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        ray.init(address="auto", **quiet)
+    except ConnectionError:
+        ray.init(num_cpus=workers, include_dashboard=False, **quiet)
 
 
 def _work_there(work: Work, job: tuple[Any, ...], device: str) -> None:

@@ -1,0 +1,107 @@
+"""What the classifier can be expected to get right on new items, as far as labelled ones can tell.
+
+All labels of a tenth of the items are hidden, the rest is learned from, and what is then said of the hidden ones from
+their image or features alone is compared with the consensus; ten times over, so that each item is hidden once. That is
+agreement with the consensus, not with the truth, which nobody told. Two things bend it. It learns from a tenth less
+than the real classifier, which makes it too low where classes have only a few items; and a consensus of one or two
+labels an item leans on the same image, which can make it a little too high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+from torch import Tensor
+
+from crowdshot.classifier import INTERVAL, CrowdClassifier
+from crowdshot.ids import Positions
+from crowdshot.learners import Mixture
+from crowdshot.methods.adapted import find
+
+PARTS = 10
+FEWEST = 10  # labelled items, below which a share means nothing
+MOST_NUMBERS = 500_000  # items × features that another method than the mixture is made to learn ten times
+
+
+class Share(NamedTuple):
+    """So many of so many, and the interval in which the true share lies (Jeffreys', as for annotators)."""
+
+    hits: int
+    of: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        return self.hits / self.of
+
+    @classmethod
+    def of_all(cls, right: NDArray[np.bool_]) -> Share | None:
+        hits, n = int(right.sum()), len(right)
+        if n == 0:
+            return None
+        low, high = betaincinv(hits + 0.5, n - hits + 0.5, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+        return cls(hits, n, float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Check:
+    """``rows`` (n,): the labelled items; their consensus (n,), and probabilities (n, K) made without their labels."""
+
+    rows: Positions
+    consensus: Positions
+    probabilities: NDArray[np.float64]
+
+    @property
+    def said(self) -> Positions:
+        best: Positions = self.probabilities.argmax(1)
+        return best
+
+    def when_sure(self, confidence: float = 0.0) -> Share | None:
+        """How often it is right when it is at least so sure; None if it never is."""
+        sure = self.probabilities.max(1) >= confidence
+        return Share.of_all((self.said == self.consensus)[sure])
+
+
+def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
+    """Why there can be no estimate, as the rest of a sentence; "" if there can."""
+    n_labelled = len(np.unique(clf.annotations_.item))
+    if n_labelled < FEWEST:
+        return f"{n_labelled} labelled items are too few to hide some of them"
+    if isinstance(clf.learner(), Mixture):
+        return ""
+    if find(clf.method).needs is not None or embeddings.numel() > MOST_NUMBERS:
+        return f"{clf.method} would take too long to learn {PARTS} times"
+    return ""
+
+
+def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
+    """Embeddings (N, D), those that ``clf`` was fitted with; its settings are kept, the chosen scale among them."""
+    ann = clf.annotations_
+    belief = clf.fit_.responsibilities.double().cpu().numpy()
+    rows = np.unique(ann.item)
+    consensus = belief[rows].argmax(1)
+    part = np.full(ann.n_items, -1)
+    part[rows] = _parts(consensus, np.random.default_rng(clf.random_state))
+    learner = replace(clf.learner(), given=clf.settings_)  # type: ignore[type-var]
+    probabilities = np.zeros_like(belief)
+    for number in range(part.max() + 1):
+        kept = part[ann.item] != number
+        rest = replace(ann, item=ann.item[kept], annotator=ann.annotator[kept], label=ann.label[kept])
+        fit = learner.learn(embeddings, rest, clf.encoder_).fit
+        hidden = np.flatnonzero(part == number)
+        probabilities[hidden] = fit.responsibilities.double().cpu().numpy()[hidden]  # of items that have no label
+    return Check(rows, consensus, probabilities[rows])
+
+
+def _parts(consensus: Positions, random: np.random.Generator) -> Positions:
+    """(n,) -> the part, 0 to 9, that each item is in; every class is spread evenly over all parts."""
+    lots = random.permutation(len(consensus))
+    order = np.lexsort((lots, consensus))
+    part = np.empty(len(consensus), dtype=np.int64)
+    part[order] = np.arange(len(consensus)) % PARTS
+    return part

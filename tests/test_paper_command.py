@@ -1,0 +1,188 @@
+"""``crowdshot paper``: every experiment end to end at toy size, and what is refused in one sentence."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from crowdshot.cli import app
+from crowdshot.methods import METHODS
+from crowdshot.paper import runner
+from crowdshot.paper.experiments import EXPERIMENTS
+from crowdshot.paper.protocol import QUICK
+from crowdshot.paper.store import COLUMNS, Store, _alone, read_rows
+
+OWN = [experiment for experiment in EXPERIMENTS.values() if experiment.methods]
+
+
+def call(*arguments):
+    """In this process."""
+    return CliRunner().invoke(app, ["paper", *map(str, arguments)])
+
+
+def refused(*arguments):
+    done = call(*arguments)
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    (sentence,) = done.stderr.splitlines()
+    return sentence
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory):
+    """Where ``run all --quick`` wrote, once for all processes that share the suite: the others wait for the first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quick"
+    folder.mkdir(exist_ok=True)
+    with _alone(folder):
+        if not (folder / "output.json").exists():
+            (folder / "output.json").write_text(json.dumps(run_everything(folder)))
+    return folder
+
+
+def run_everything(folder):
+    code = "from crowdshot.cli import main; main()"
+    words = ["paper", "run", "all", "--quick", "--device", "cpu", "--results", "results", "--work", "work"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return {
+        "code": done.returncode,
+        "seconds": time.monotonic() - began,
+        "stdout": done.stdout,
+        "stderr": done.stderr,
+    }
+
+
+def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
+    told = json.loads((quick / "output.json").read_text())
+    assert told["code"] == 0, told["stderr"]
+    settings = runner.Settings(quick / "results", quick / "work" / "toy", None, QUICK)
+    pieces = 0
+    for experiment in OWN:
+        for dataset in experiment.datasets:
+            rows = read_rows(settings.results, experiment.name, dataset)
+            assert list(rows.columns) == COLUMNS
+            cells = QUICK.cells(experiment, dataset)
+            done = Store(settings.results, experiment.name, dataset).done()
+            assert {(piece.method, piece.n_support, piece.n_annotators) for piece in done} == {
+                (method, *cell.size) for method in experiment.methods for cell in cells
+            }
+            pieces += len(done)
+            for piece in done:
+                of_piece = rows[
+                    (rows["method"] == piece.method)
+                    & (rows["n_support"] == piece.n_support)
+                    & (rows["n_annotators"] == piece.n_annotators)
+                ]
+                crowds = [cell.crowd for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
+                candidates = len(runner._needed(piece, settings))
+                assert len(of_piece) == candidates * (1 + len(crowds)) * QUICK.episodes
+                assert of_piece["candidate"].nunique() == candidates
+                assert set(of_piece.loc[of_piece["role"] == "test", "mixture"]) == set(crowds)
+            assert rows["accuracy"].between(0, 1).all()
+            assert rows["ece"].between(0, 1).all()
+    assert told["stdout"] == f"{pieces} pieces run; results has all that was asked for.\n"
+    assert {method for experiment in OWN for method in experiment.methods} == set(METHODS), "no method was forgotten"
+    assert told["seconds"] < 300
+
+
+def test_the_store_tells_how_rows_came_about(quick):
+    store = Store(quick / "results", "main", "omniglot")
+    (told,) = store.runs()
+    assert told["command"] == "crowdshot paper run all --quick --device cpu --results results --work work"
+    assert not list(store.pending.iterdir()), "all is in rows.parquet"
+    times = store.times()
+    assert (times["what"] == "test").sum() == len(store.done())
+    assert (times["what"] == "meta-training").any()
+    assert (times["seconds"] >= 0).all()
+
+
+def test_nothing_is_left_to_do(quick):
+    before = (quick / "results" / "main" / "omniglot" / "rows.parquet").stat().st_mtime_ns
+    done = call("run", "all", "--quick", "--results", quick / "results", "--work", quick / "work", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("0 pieces run; ")
+    assert (quick / "results" / "main" / "omniglot" / "rows.parquet").stat().st_mtime_ns == before
+
+
+def test_a_toy_never_passes_for_the_real_thing(quick):
+    sentence = refused("run", "main", "--results", quick / "results", "--dataset", "omniglot", "--device", "cpu")
+    assert "has rows with toy = True, found False now" in sentence
+
+
+def test_tables_of_everything(quick, tmp_path):
+    done = call("tables", "--results", quick / "results", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    for name in ("cost", *(experiment.name for experiment in OWN)):
+        assert f"{name}: " in done.stdout
+        assert list((tmp_path / name).glob("*.tex"))
+        assert list((tmp_path / name).glob("*.csv"))
+        assert (tmp_path / name / "tables.md").stat().st_size > 500
+
+
+@pytest.mark.parametrize("name", ["spammers", "em-steps", "embedding", "confusion"])
+def test_experiments_that_are_figures(quick, tmp_path, name):
+    """They have no rows of their own."""
+    places = ("--results", quick / "results", "--work", quick / "work", "--out", tmp_path)
+    done = call("figures", name, "--quick", *places)
+    assert done.exit_code == 0, done.output
+    assert {file.suffix for file in tmp_path.rglob("*.*")} >= {".png", ".svg"}
+
+
+def test_a_part_of_an_experiment(tmp_path):
+    places = ("--results", tmp_path / "results", "--work", tmp_path / "work", "--device", "cpu")
+    some = ("--quick", "--dataset", "omniglot", "--methods", "LRMV, PrMV", "--splits", "1:2", "--episodes", "3")
+    done = call("run", "main", *some, *places)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("8 pieces run; ")
+    rows = read_rows(tmp_path / "results", "main", "omniglot")
+    assert set(rows["method"]) == {"LRMV", "PrMV"}
+    assert set(rows["split"]) == {1, 2}
+    assert set(rows["episode"]) == {0, 1, 2}
+    per_split = rows.groupby("split")["accuracy"].apply(list)
+    assert per_split[1] != per_split[2]
+    assert len(per_split[1]) == len(per_split[2])
+
+
+def test_experiments_are_listed():
+    done = call("list")
+    assert done.exit_code == 0
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["mian"], "experiment 'mian' is not known, expected main, spammers,"),
+        (["main", "--dataset", "mnist"], "--dataset: found 'mnist', expected some of omniglot, tiny-imagenet-100."),
+        (["labelme", "--methods", "LNL"], "--methods: found 'LNL', expected some of CL, CNAL, LRDS,"),
+        (["main", "--splits", "one"], "--splits: found 'one', expected a number or a range"),
+        (["main", "--splits", "3:1"], "splits: found [], expected some from 0 upwards."),
+        (["main", "--device", "cpu*0"], "--device: found 'cpu*0', expected devices like"),
+        (["main", "--device", "tpu"], "device: found 'tpu'; expected auto, cpu or cuda"),
+    ],
+)
+def test_unknown_names_are_one_sentence(tmp_path, words, sentence):
+    found = refused("run", *words, "--quick", "--results", tmp_path / "results", "--work", tmp_path / "work")
+    assert found.startswith(f"crowdshot: {sentence}")
+    assert not (tmp_path / "results").exists()
+
+
+def test_absent_data_is_one_sentence(tmp_path):
+    places = ("--data", tmp_path / "nowhere", "--results", tmp_path / "results", "--work", tmp_path / "work")
+    for method in ("LRMV", "PrMV"):
+        words = ("main", "--dataset", "omniglot", "--methods", method, "--device", "cpu")
+        found = refused("run", *words, *places)
+        assert "omniglot" in found
+        assert str(tmp_path / "nowhere") in found
+    assert read_rows(tmp_path / "results", "main", "omniglot").empty

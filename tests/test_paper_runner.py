@@ -1,0 +1,577 @@
+"""Running experiments: what is measured, on which episodes, what is trained once, what is never run twice."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from crowdshot.encoders import build_encoder, load_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.methods.base import embed
+from crowdshot.paper import encoders, runner, workers
+from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
+from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN
+from crowdshot.paper.protocol import PAPER, QUICK, Protocol
+from crowdshot.paper.store import Piece, Store, read_rows
+from crowdshot.paper.toys import toy_dataset
+
+PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
+
+
+def settings_in(folder, **protocol):
+    return runner.Settings(folder / "results", folder / "work", None, replace(QUICK, **protocol))
+
+
+def counting(done):
+    """Like `workers.run_all` in this process; keeps what was done."""
+
+    def run_all(work, jobs, devices, tick):
+        for job in jobs:
+            work(*job, devices[0])
+            done.append((work.__name__, job[0]))
+
+    return run_all
+
+
+def run(settings, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
+    return runner.run(runner.chosen(names), datasets, methods, settings, ["cpu"], run_all)
+
+
+# ---- what is measured -----------------------------------------------------------------------------------------------
+
+
+def test_calibration_error_by_hand():
+    """Bin 9 holds 0.95 twice, right once: |1 - 1.9| = 0.9. Bins 5 and 6: 1 - 0.55 and 1 - 0.65. (0.9 + 0.8) / 4."""
+    probabilities = torch.tensor([[[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.35, 0.65]]])
+    truth = torch.tensor([[0, 0, 0, 1]])
+    torch.testing.assert_close(runner.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
+    two = runner.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
+    torch.testing.assert_close(two, torch.tensor([1.7, 0.9 + 0.55 + 0.65]) / 4, msg="each episode apart")
+
+
+def test_calibration_error_at_its_ends():
+    sure = torch.eye(3)[None]
+    truth = torch.arange(3)[None]
+    assert runner.calibration_error(sure, truth).item() == 0
+    assert runner.calibration_error(sure, (truth + 1) % 3).item() == 1
+    guesses = torch.full((1, 4, 4), 0.25)
+    assert runner.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
+
+
+@pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
+def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
+    """Also where the validation's pretend annotators are fewer than the real ones."""
+    settings = settings_in(tmp_path)
+    piece = Piece("labelme", "labelme", 0, 8, 0, "Ours") if dataset == "labelme" else PIECE
+    cells = runner._cells(piece, settings)
+    batches = runner._draw(piece, cells, settings, None, "cpu")
+    assert [(role, cell.crowd) for role, cell, _ in batches] == [
+        ("validation", SOURCE_CROWD),
+        *(("test", crowd) for crowd in ([REAL] if dataset == "labelme" else [TARGET_CROWDS[0], TARGET_CROWDS[-1]])),
+    ]
+    data = toy_dataset(dataset)
+    torch.manual_seed(0)
+    network = build_encoder("conv4", {"channels": data.input.channels, "width": 4}, data.input)
+    prepare = runner.input_of(network, torch.device("cpu"))
+    everything = runner._together([batch for _, _, batch in batches])
+    for name in ("Ours", "PrDS", "LRDS", "CL"):
+        method = METHODS[name]
+        candidates = settings.protocol.candidates(method)[-1:]
+
+        def predict(batch, method=method, candidates=candidates):
+            episodes = CrowdEpisodes.of(batch, cells[0].ways, prepare)
+            return method.predict_candidates(episodes, network.module, candidates, seed=0)[0]
+
+        alone = torch.cat([predict(batch) for _, _, batch in batches])
+        torch.testing.assert_close(predict(everything), alone, atol=1e-4, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_rows_have_accuracy_and_calibration_of_each_episode(tmp_path, monkeypatch):
+    """A method that always says class 2 with 0.7 is right on a quarter of the queries: ece 0.45."""
+    probabilities = torch.tensor([0.1, 0.1, 0.7, 0.1])
+
+    def say_two(episodes, encoder, candidates, seed):
+        return [probabilities.expand(*episodes.query.shape[:2], 4) for _ in candidates]
+
+    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=say_two))
+    assert run(settings_in(tmp_path, episodes=3), methods=["LRMV"]) == 2
+    rows = read_rows(tmp_path / "results", "main", "omniglot")
+    sizes, candidates, groups = 2, 2, 3
+    assert len(rows) == sizes * candidates * groups * 3
+    assert set(rows["accuracy"]) == {0.25}
+    assert rows["ece"].tolist() == pytest.approx([0.45] * len(rows))
+    assert set(rows["candidate"]) == {"C=0.0001", "C=0.001"}
+    assert set(rows.loc[rows["role"] == "validation", "mixture"]) == {SOURCE_CROWD}
+    assert set(rows.loc[rows["role"] == "test", "mixture"]) == {TARGET_CROWDS[0], TARGET_CROWDS[-1]}
+    assert {(int(n), int(r)) for n, r in zip(rows["n_support"], rows["n_annotators"], strict=True)} == {(4, 3), (20, 7)}
+    assert set(rows["episode"]) == {0, 1, 2}
+    times = Store(tmp_path / "results", "main", "omniglot").times()
+    assert times["what"].tolist() == ["test", "test"]
+    assert times["episodes"].tolist() == [9, 9]
+    assert times["candidates"].tolist() == [2, 2]
+    assert times["device"].tolist() == ["CPU", "CPU"]
+
+
+@pytest.mark.parametrize("experiment", ["main", "labelme"])
+def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment):
+    """Those that see items through an encoder alone get its embeddings of the others' items."""
+    seen = {}
+
+    def recorder(name):
+        def record(episodes, encoder, candidates, seed):
+            seen.setdefault(name, []).append((episodes, encoder))
+            K = episodes.n_classes
+            return [torch.full((*episodes.query.shape[:2], K), 1 / K) for _ in candidates]
+
+        return record
+
+    for name in ("LRMV", "RFMV", "MCL", "PrMV"):
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], run=recorder(name)))
+    settings = settings_in(tmp_path)
+    run(settings, experiment, ["omniglot", "labelme"], ["LRMV", "RFMV", "MCL", "PrMV"])
+    n_sizes = 1 if experiment == "labelme" else 2
+    assert {name: len(found) for name, found in seen.items()} == dict.fromkeys(("LRMV", "RFMV", "MCL", "PrMV"), n_sizes)
+    for plain, forest, tuned, proto in zip(*(seen[name] for name in ("LRMV", "RFMV", "MCL", "PrMV")), strict=True):
+        for episodes, _ in (forest, tuned):
+            assert all(torch.equal(a, b) for a, b in zip(plain[0][:3], episodes[:3], strict=True))
+        assert torch.equal(plain[0].labels, proto[0].labels)
+        for items, embeddings in ((plain[0].support, proto[0].support), (plain[0].query, proto[0].query)):
+            torch.testing.assert_close(embed(proto[1], embeddings), embed(tuned[1], items), atol=1e-4, rtol=1e-4)
+
+
+def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
+    calls = []
+    draw = runner.draw_episodes
+
+    def recorded(dataset, classes, cell, n, split, role, labels_per_item=None):
+        calls.append((role, dataset.name, classes, cell, labels_per_item))
+        return draw(dataset, classes, cell, n, split, role, labels_per_item)
+
+    monkeypatch.setattr(runner, "draw_episodes", recorded)
+    settings = settings_in(tmp_path)
+    runner._draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), settings, None, "cpu")
+    toy = replace(TARGETS["omniglot"], classes=(10, 10, 6))
+    _, validate, test = split_classes(toy, 26, 3)
+    assert sorted(calls, key=repr) == sorted(
+        [
+            ("test", "omniglot", test, Cell(12, 5, "H1"), None),
+            ("test", "omniglot", test, Cell(12, 5, "F1"), None),
+            ("validation", "omniglot", validate, Cell(12, 5, SOURCE_CROWD), None),
+        ],
+        key=repr,
+    )
+    calls.clear()
+    scarce = Piece("class-imbalance", "labelme", 3, 28, 0, "Ours")
+    runner._draw(scarce, (Cell(28, 0, REAL, 8, 3),), settings, None, "cpu")
+    assert ("test", "labelme", None, Cell(28, 0, REAL, 8, 3), None) in calls
+    sparse = ("validation", "tiny-imagenet-100", validate, Cell(28, 20, SOURCE_CROWD, 8, 3), (2, 3))
+    assert sparse in calls, "as sparse as in meta-training, and with as few items of some classes"
+
+
+def test_candidates():
+    assert len(PAPER.candidates(METHODS["Ours"])) == 18
+    assert len(PAPER.candidates(METHODS["MaDS"])) == 18
+    for name, method in METHODS.items():
+        quick = QUICK.candidates(method)
+        assert quick, name
+        assert all(candidate in method.candidates for candidate in quick)
+    assert QUICK.candidates(METHODS["CL"]) == [{"iterations": 10}]
+    assert {(one["steps"], one["b"]) for one in QUICK.candidates(METHODS["Ours"])} == {
+        (j, b) for j in (1, 2) for b in (1.0, 10.0, 100.0)
+    }
+
+
+def test_a_toy_has_few_cells_of_every_experiment():
+    for experiment in EXPERIMENTS.values():
+        for dataset in experiment.datasets:
+            for name in experiment.methods:
+                piece = Piece(experiment.name, dataset, 0, *QUICK.cells(experiment, dataset)[0].size, name)
+                assert runner._needed(piece, settings_in(Path())), "a candidate of each method"
+            cells, quick = experiment.cells(dataset), QUICK.cells(experiment, dataset)
+            assert 1 <= len(quick) <= 4
+            assert set(quick) <= set(cells)
+            assert max(cell.shots for cell in quick) <= 10
+            assert PAPER.cells(experiment, dataset) == cells
+    assert len({cell.size for cell in QUICK.cells(EXPERIMENTS["large-support"], "tiny-imagenet-100")}) == 2
+
+
+def test_no_split_is_refused():
+    for splits in ((), (-1, 0)):
+        with pytest.raises(CrowdshotError, match=re.escape(f"splits: found {list(splits)}, expected")):
+            Protocol(splits=splits)
+
+
+# ---- what is left to do ---------------------------------------------------------------------------------------------
+
+
+def test_a_finished_piece_is_never_run_again(tmp_path):
+    settings, done = settings_in(tmp_path), []
+    assert run(settings, methods=["LRMV"], run_all=counting(done)) == 2
+    assert run(settings, methods=["LRMV", "PrMV"], run_all=counting(done)) == 2
+    tested = [job for name, job in done if name == "test_one"]
+    assert [(piece.method, piece.n_support) for piece in tested] == [
+        ("LRMV", 4),
+        ("LRMV", 20),
+        ("PrMV", 4),
+        ("PrMV", 20),
+    ]
+    n = len(done)
+    before = read_rows(tmp_path / "results", "main", "omniglot")
+    assert run(settings, methods=["LRMV", "PrMV"], run_all=counting(done)) == 0
+    assert len(done) == n > 4, "four pieces, and what was trained for them"
+    pd.testing.assert_frame_equal(read_rows(tmp_path / "results", "main", "omniglot"), before)
+
+
+def test_splits_may_come_one_after_the_other(tmp_path):
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    for splits in ((1,), (0, 1)):
+        run(settings_in(parts, splits=splits), methods=["PrMV"])
+    run(settings_in(whole, splits=(0, 1)), methods=["PrMV"])
+    rows = [read_rows(folder / "results", "main", "omniglot") for folder in (parts, whole)]
+    assert set(rows[0]["split"]) == {0, 1}
+    pd.testing.assert_frame_equal(*rows)
+
+
+def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    settings = settings_in(tmp_path)
+    pieces = runner._pieces(EXPERIMENTS["main"], "omniglot", ["LRMV"], settings)
+    for piece in pieces:
+        runner.test_one(piece, settings, "cpu")
+    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=None))
+    for piece in pieces:
+        runner.test_one(piece, settings, "cpu")
+
+
+def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
+    settings, calls = settings_in(tmp_path), []
+    usual = METHODS["LRMV"].run
+
+    def fails_once(episodes, *rest):
+        calls.append(episodes.support.shape[1])
+        if len(calls) == 2:
+            raise RuntimeError("the power went off")
+        return usual(episodes, *rest)
+
+    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=fails_once))
+    with pytest.raises(RuntimeError, match="the power went off"):
+        run(settings, methods=["LRMV"])
+    assert len(Store(settings.results, "main", "omniglot").done()) == 1
+    assert run(settings, methods=["LRMV"]) == 1
+    assert calls == [4, 20, 20]
+
+
+def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
+    run(settings_in(tmp_path), methods=["LRMV"])
+    for change, found in (
+        ({"episodes": 5}, "episodes = 2, found 5 now"),
+        ({"iterations": 3}, "iterations = 2, found 3 now"),
+        ({"toy": False}, "toy = True, found False now"),
+    ):
+        with pytest.raises(
+            CrowdshotError, match=f"omniglot has rows with {found}; expected the same, or another folder"
+        ):
+            run(settings_in(tmp_path, **change), methods=["LRMV"])
+    run(settings_in(tmp_path, splits=(1,)), methods=["LRMV"])
+
+
+def test_a_run_says_how_rows_came_about(tmp_path):
+    run(replace(settings_in(tmp_path, splits=(2,)), command="crowdshot paper run main"), methods=["LRMV"])
+    (told,) = Store(tmp_path / "results", "main", "omniglot").runs()
+    assert told["command"] == "crowdshot paper run main"
+    assert told["splits"] == [2]
+    assert told["torch"] == torch.__version__
+    assert {"crowdshot", "python", "scikit-learn", "commit", "devices", "episodes", "iterations", "toy"} <= set(told)
+
+
+def test_names_that_are_not_known():
+    assert [one.name for one in runner.chosen("main, cost,main")] == ["main", "cost"]
+    assert len(runner.chosen("all")) == len(EXPERIMENTS)
+    with pytest.raises(CrowdshotError, match=r"experiment 'mian' is not known, expected main, spammers, .* or all\."):
+        runner.chosen("main,mian")
+
+
+def test_absent_data_is_one_sentence(tmp_path):
+    settings = runner.Settings(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
+    with pytest.raises(CrowdshotError, match=r"omniglot.*nowhere") as caught:
+        run(settings, methods=["LRMV"])
+    assert "\n" not in str(caught.value)
+    assert read_rows(tmp_path / "results", "main", "omniglot").empty
+
+
+def test_real_crowds_run(tmp_path):
+    """One method with an encoder and one without; classes with one item, too."""
+    settings = settings_in(tmp_path)
+    assert run(settings, "labelme", None, ["PrDS", "LRDS"]) == 2
+    assert run(settings, "class-imbalance", None, ["PrDS"]) == 1
+    rows = read_rows(settings.results, "labelme", "labelme")
+    assert set(rows["n_annotators"]) == {0}
+    assert set(rows.loc[rows["role"] == "test", "mixture"]) == {REAL}
+    assert set(rows.loc[rows["role"] == "validation", "mixture"]) == {SOURCE_CROWD}
+    assert set(read_rows(settings.results, "class-imbalance", "labelme")["n_support"]) == {28}
+    times = Store(settings.results, "labelme", "labelme").times()
+    trained = times[times["what"] == "meta-training"]
+    assert trained["dataset"].tolist() == ["tiny-imagenet-100"], "where the encoder learned"
+
+
+# ---- encoders -------------------------------------------------------------------------------------------------------
+
+
+def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cell=None, **candidate):
+    method = METHODS[method]
+    cell = cell or Cell(12, 5, SOURCE_CROWD)
+    return encoders.wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
+
+
+def test_methods_share_encoders_where_they_can():
+    assert want("LRMV") is None
+    assert want("PrMV") == want("PrDS", steps=5) == want("MCL") == want("w/o PA")
+    assert want("MaMV") == want("MaDS", steps=4)
+    different = [want(steps=j, b=b) for j in (1, 2) for b in (1.0, 10.0)]
+    different += [want("PrMV"), want("PrMV w/ PA"), want("LNL"), want("MaMV"), want("MaMV", step_size=1.0)]
+    different += [want(dataset="labelme"), want(dataset="cifar10h"), want(iterations=10)]
+    different += [want(trained_for="cell")]
+    assert len({one.name for one in different}) == len(set(different)) == len(different)
+    assert want("PrMV").iterations == 30_000
+    assert want("MaMV").iterations == 10_000
+    assert want("MaMV", iterations=10).iterations == 10
+
+
+def test_what_an_encoder_is_trained_for():
+    def of(*arguments, **options):
+        one = want(*arguments, **options)
+        return one.shots, one.annotators
+
+    assert of(trained_for="cell") == ((3, 3), (5, 5))
+    assert of("PrMV", trained_for="cell") == ((3, 3), (3, 3)), "those who tell the truth are as good as three of them"
+    assert of(trained_for="one") == ((1, 5), (3, 7))
+    assert of(dataset="labelme", cell=Cell(28, 0, REAL, 8, 3)) == ((1, 5), (20, 20))
+    sparse = want(dataset="labelme", cell=Cell(24, 0, REAL, 8))
+    assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (2, 3))
+
+
+def test_stacks_hold_what_can_be_trained_side_by_side():
+    every = [
+        replace(one, split=split) for one in (want(), want("PrMV"), want("MaMV"), want("LNL")) for split in range(40)
+    ]
+    every += [want(dataset="labelme"), want(trained_for="cell")]
+    stacks = encoders.stacks([*every, *every])
+    assert sorted(one.name for stack in stacks for one in stack) == sorted(one.name for one in every), "each once"
+    assert sorted(map(len, stacks)) == [1, 1, 10, 30, 120]
+    for stack in stacks:
+        assert len({one.objective == "maml" for one in stack}) == 1
+        assert len({one.iterations for one in stack}) == 1
+    names = {encoders.stack_name(stack) for stack in [*stacks, stacks[0][:2], stacks[0][1:3]]}
+    assert len(names) == 7
+
+
+def train(folder, protocol, tick=lambda done, total: None, stack=None):
+    stack = stack or [want("PrMV", iterations=6), want(iterations=6)]
+    target = replace(TARGETS["omniglot"], classes=(10, 10, 6))
+    data = toy_dataset("omniglot")
+    made = encoders.train_stack(stack, data, target, protocol, folder, torch.device("cpu"), tick)
+    return stack, made
+
+
+def test_interrupted_training_goes_on_from_its_checkpoint(tmp_path):
+    protocol = replace(QUICK, validate_every=2)
+    steps = []
+
+    def interrupted(done, total):
+        steps.append(done)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "a", protocol, interrupted)
+    stack, made = train(tmp_path / "a", protocol, lambda done, total: steps.append(done))
+    assert steps == [1, 2, 3, 4, 5, 5, 6]
+    assert not list((tmp_path / "a" / "checkpoints").iterdir())
+    _, undisturbed = train(tmp_path / "b", protocol)
+    for one in stack:
+        a, b = (load_encoder(one.file(tmp_path / folder)) for folder in "ab")
+        assert a.card["scores"] == b.card["scores"]
+        for name, value in a.module.state_dict().items():
+            assert torch.equal(value, b.module.state_dict()[name])
+        assert made[one]["best"] == undisturbed[one]["best"]
+        assert made[one]["encoder"] == one.name
+        assert made[one]["candidates"] == 2
+
+
+def test_seconds_are_those_of_an_undisturbed_training(tmp_path, monkeypatch):
+    """A clock that moves a second with every step: six steps of two encoders, three seconds each."""
+    now = [0.0]
+    monkeypatch.setattr(encoders.time, "perf_counter", lambda: now[0])
+
+    def stops(at):
+        def tick(done, total):
+            now[0] += 1
+            if done == at:
+                raise KeyboardInterrupt
+
+        return tick
+
+    protocol = replace(QUICK, validate_every=2)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, protocol, stops(5))
+    _, made = train(tmp_path, protocol, stops(None))
+    assert [one["seconds"] for one in made.values()] == [3.0, 3.0]
+
+
+def test_another_selection_of_encoders_does_not_meet_the_checkpoint_of_the_first(tmp_path):
+    def interrupted(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    protocol = replace(QUICK, validate_every=2)
+    first = want("PrMV", iterations=6)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, protocol, interrupted, [first, want(iterations=6)])
+    train(tmp_path, protocol, stack=[first, want(iterations=6, steps=5)])
+
+
+def test_encoders_that_exist_are_not_trained_again(tmp_path, monkeypatch):
+    trained = []
+    usual = encoders.train
+
+    def counted(jobs, *rest, **options):
+        trained.append(len(jobs))
+        return usual(jobs, *rest, **options)
+
+    monkeypatch.setattr(encoders, "train", counted)
+    settings = settings_in(tmp_path)
+    run(settings, methods=["PrMV"])
+    n = len(trained)
+    assert n >= 1
+    run(settings, methods=["PrDS", "PrSV", "w/o PA"])
+    assert len(trained) == n
+    run(settings, "large-support,with-pseudo-annotation", methods=["PrMV", "PrMV w/ PA"])
+    assert len(trained) == 2 * n, "those with pretend annotators"
+    run(replace(settings, results=tmp_path / "again", protocol=replace(QUICK, iterations=1)), methods=["PrMV"])
+    assert len(trained) == 3 * n, "those of a shorter training are others"
+    times = Store(settings.results, "main", "omniglot").times()
+    assert len(times["encoder"].dropna()) == n
+    assert all(name.startswith("split0-prototypical-clean-4way-") for name in times["encoder"].dropna())
+
+
+# ---- several processes ----------------------------------------------------------------------------------------------
+
+PIECES = """
+import sys
+from pathlib import Path
+from crowdshot.errors import CrowdshotError
+from crowdshot.paper import runner, workers
+from crowdshot.paper.protocol import QUICK
+
+def fail(number, device):
+    if number == 1:
+        raise CrowdshotError("row 3 of labels.csv is bad.")
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    settings = runner.Settings(folder / "results", folder / "work", None, QUICK)
+    told = []
+    def tick(done, total):
+        told.append((done, total))
+    counted = lambda work, jobs, devices, _: workers.run_all_on_ray(work, jobs, devices, tick)
+    n = runner.run(runner.chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, ["cpu", "cpu"], counted)
+    print(n, told[-4:])
+    try:
+        workers.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
+    except CrowdshotError as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(settings_in(folder), methods=["PrMV", "LRMV"])
+    return folder
+
+
+def assert_like(undisturbed, folder):
+    """The same rows; probabilities may differ in a last bit where more threads compute them."""
+    expected, found = (read_rows(one / "results", "main", "omniglot") for one in (undisturbed, folder))
+    pd.testing.assert_frame_equal(found.drop(columns="ece"), expected.drop(columns="ece"))
+    pd.testing.assert_frame_equal(found[["ece"]], expected[["ece"]], atol=2e-4)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
+def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
+    script = tmp_path / "pieces.py"
+    script.write_text(PIECES)
+    home = {"HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        capture_output=True, text=True, timeout=240, env={**os.environ, **home},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "4 [(1, 4), (2, 4), (3, 4), (4, 4)]",
+        "row 3 of labels.csv is bad.",
+    ]
+    assert_like(undisturbed, tmp_path)
+
+
+# ---- killed ---------------------------------------------------------------------------------------------------------
+
+SLOW = """
+import json, sys, time
+from pathlib import Path
+from crowdshot.paper import runner, workers
+from crowdshot.paper.protocol import QUICK
+from crowdshot.paper.store import Store
+
+folder, devices, add = Path(sys.argv[1]), sys.argv[2].split(","), Store.add
+
+def slowly(self, piece, rows, seconds):
+    with (folder / "begun").open("a") as file:
+        file.write(json.dumps(piece) + chr(10))
+    time.sleep(0.3)
+    add(self, piece, rows, seconds)
+
+Store.add = slowly
+settings = runner.Settings(folder / "results", folder / "work", None, QUICK)
+
+if __name__ == "__main__":
+    runner.run(runner.chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, devices, workers.run_all)
+"""
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
+    if devices != "cpu":  # to save time; the other has trained its own by then
+        shutil.copytree(undisturbed / "work", tmp_path / "work")
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path), devices], stderr=subprocess.PIPE)
+    store = Store(tmp_path / "results", "main", "omniglot")
+    until = time.monotonic() + 120
+    while not any(store.pending.glob("*.parquet")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate(timeout=60)  # until its children, who have the same stderr, are gone too
+    finished = store.done()
+    assert 1 <= len(finished) < 4
+    done = []
+    assert run(settings_in(tmp_path), methods=["PrMV", "LRMV"], run_all=counting(done)) == 4 - len(finished)
+    assert {name for name, _ in done} == {"test_one"}, "the encoder was there"
+    assert not finished & {piece for _, piece in done}, "nothing is run twice"
+    begun = [Piece(*json.loads(line)) for line in (tmp_path / "begun").read_text().splitlines()]
+    assert finished <= set(begun)
+    assert_like(undisturbed, tmp_path)
+
+
+def test_main_compares_what_the_paper_compares():
+    assert all(method in METHODS for method in IN_MAIN)

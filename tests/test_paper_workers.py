@@ -1,0 +1,64 @@
+"""Work spread over processes: each job once, failures told in one sentence."""
+
+import os
+import re
+import sys
+import time
+
+import pytest
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.paper import workers
+
+
+def test_devices():
+    assert workers.devices("cpu*2,cpu") == ["cpu", "cpu", "cpu"]
+    assert workers.devices(" cpu , cpu*1") == ["cpu", "cpu"]
+    assert len(workers.devices("auto")) == 1
+    for text in ("cpu*", "cpu*x", "cpu*0", "cpu*²", "cpu*-1"):
+        with pytest.raises(CrowdshotError, match=re.escape(f"--device: found {text!r}, expected devices like cuda")):
+            workers.devices(text)
+    with pytest.raises(CrowdshotError, match="expected auto, cpu or cuda"):
+        workers.devices("cpu,tpu")
+
+
+def _note_who(folder, number, device):
+    """Each process waits until another one works too."""
+    (folder / f"{number}-{device}-{os.getpid()}").touch()
+    until = time.monotonic() + 60
+    while len({file.name.split("-")[2] for file in folder.iterdir()}) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def _fail(number, device):
+    if number == 1:
+        raise CrowdshotError("row 3 of labels.csv is bad.")
+
+
+def _die(number, device):
+    os._exit(9)
+
+
+def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
+    ticks = []
+    workers.run_all(_note_who, [(tmp_path, i) for i in range(5)], ["cpu", "cpu"], lambda *x: ticks.append(x))
+    names = [file.name.split("-") for file in tmp_path.iterdir()]
+    assert sorted(name[0] for name in names) == list("01234"), "each once"
+    assert len({name[2] for name in names}) == 2
+    assert str(os.getpid()) not in {name[2] for name in names}
+    assert ticks == [(i, 5) for i in range(1, 6)]
+    with pytest.raises(CrowdshotError, match=r"^row 3 of labels\.csv is bad\.$"):
+        workers.run_all(_fail, [(1,)], ["cpu", "cpu"], lambda *x: None)
+    with pytest.raises(CrowdshotError, match=r"^one of the 2 processes was killed, perhaps for want of memory"):
+        workers.run_all(_die, [(0,)], ["cpu", "cpu"], lambda *x: None)
+
+
+def test_no_work_needs_no_process(monkeypatch):
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
+    workers.run_all(_die, [], ["cpu", "cpu"], lambda *x: None)
+
+
+def test_ray_that_is_not_there_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CrowdshotError, match=re.escape("pip install 'crowdshot[ray]'")):
+        workers.run_all_on_ray(_fail, [], ["cpu"], lambda *x: None)
