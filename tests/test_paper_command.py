@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from crowdshot.cli import app
 from crowdshot.methods import METHODS
-from crowdshot.paper import runner
+from crowdshot.paper import work
 from crowdshot.paper.experiments import EXPERIMENTS
 from crowdshot.paper.protocol import QUICK
 from crowdshot.paper.store import COLUMNS, Store, _alone, read_rows
@@ -66,7 +66,7 @@ def run_everything(folder):
 def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
     told = json.loads((quick / "output.json").read_text())
     assert told["code"] == 0, told["stderr"]
-    settings = runner.Settings(quick / "results", quick / "work" / "toy", None, QUICK)
+    settings = work.Settings(quick / "results", quick / "work" / "toy", None, QUICK)
     pieces = 0
     for experiment in OWN:
         for dataset in experiment.datasets:
@@ -85,7 +85,7 @@ def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
                     & (rows["n_annotators"] == piece.n_annotators)
                 ]
                 crowds = [cell.crowd for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
-                candidates = len(runner._needed(piece, settings))
+                candidates = len(work.needed(piece, settings))
                 assert len(of_piece) == candidates * (1 + len(crowds)) * QUICK.episodes
                 assert of_piece["candidate"].nunique() == candidates
                 assert set(of_piece.loc[of_piece["role"] == "test", "mixture"]) == set(crowds)

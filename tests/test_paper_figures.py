@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crowdshot.encoders import build_encoder, save_encoder
 from crowdshot.methods import METHODS
-from crowdshot.paper import drawing, figures, illustrations, protocol, runner
+from crowdshot.paper import drawing, figures, illustrations, protocol, work
 from crowdshot.paper.cells import TARGETS, split_classes
 from crowdshot.paper.encoders import wanted
 from crowdshot.paper.experiments import EXPERIMENTS
@@ -21,7 +21,7 @@ from paper_rows import CELL, LAST, both, keep, some
 
 
 def settings(root):
-    return runner.Settings(root / "results", root / "work", None, protocol.QUICK)
+    return work.Settings(root / "results", root / "work", None, protocol.QUICK)
 
 
 def together(*parts):
@@ -175,7 +175,7 @@ def test_confusion_by_hand(encoded):
 def test_illustrations_show_classes_that_no_encoder_has_seen(encoded):
     drawn = illustrations._draw(encoded)
     dataset = toy_dataset("omniglot")
-    fitted = runner._fitted(TARGETS["omniglot"], dataset, encoded)
+    fitted = work.fitted(TARGETS["omniglot"], dataset, encoded)
     learned, validated, tested = split_classes(fitted, len(dataset.pool.names), illustrations.SPLIT)
     assert set(drawn.items.classes.flatten().tolist()) <= set(tested) - set(learned) - set(validated)
     right = (drawn.labels == drawn.items.support_truth[..., None]).double().mean((0, 1))

@@ -19,7 +19,7 @@ from crowdshot.encoders import build_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.methods.base import embed
-from crowdshot.paper import encoders, runner, workers
+from crowdshot.paper import encoders, runner, work, workers
 from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
 from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN
 from crowdshot.paper.protocol import PAPER, QUICK, Protocol
@@ -30,7 +30,7 @@ PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
 
 
 def settings_in(folder, **protocol):
-    return runner.Settings(folder / "results", folder / "work", None, replace(QUICK, **protocol))
+    return work.Settings(folder / "results", folder / "work", None, replace(QUICK, **protocol))
 
 
 def counting(done):
@@ -55,18 +55,18 @@ def test_calibration_error_by_hand():
     """Bin 9 holds 0.95 twice, right once: |1 - 1.9| = 0.9. Bins 5 and 6: 1 - 0.55 and 1 - 0.65. (0.9 + 0.8) / 4."""
     probabilities = torch.tensor([[[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.35, 0.65]]])
     truth = torch.tensor([[0, 0, 0, 1]])
-    torch.testing.assert_close(runner.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
-    two = runner.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
+    torch.testing.assert_close(work.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
+    two = work.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
     torch.testing.assert_close(two, torch.tensor([1.7, 0.9 + 0.55 + 0.65]) / 4, msg="each episode apart")
 
 
 def test_calibration_error_at_its_ends():
     sure = torch.eye(3)[None]
     truth = torch.arange(3)[None]
-    assert runner.calibration_error(sure, truth).item() == 0
-    assert runner.calibration_error(sure, (truth + 1) % 3).item() == 1
+    assert work.calibration_error(sure, truth).item() == 0
+    assert work.calibration_error(sure, (truth + 1) % 3).item() == 1
     guesses = torch.full((1, 4, 4), 0.25)
-    assert runner.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
+    assert work.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
 
 
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
@@ -74,8 +74,8 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     """Also where the validation's pretend annotators are fewer than the real ones."""
     settings = settings_in(tmp_path)
     piece = Piece("labelme", "labelme", 0, 8, 0, "Ours") if dataset == "labelme" else PIECE
-    cells = runner._cells(piece, settings)
-    batches = runner._draw(piece, cells, settings, None, "cpu")
+    cells = work.cells_of(piece, settings)
+    batches = work.draw(piece, cells, settings, None, "cpu")
     assert [(role, cell.crowd) for role, cell, _ in batches] == [
         ("validation", SOURCE_CROWD),
         *(("test", crowd) for crowd in ([REAL] if dataset == "labelme" else [TARGET_CROWDS[0], TARGET_CROWDS[-1]])),
@@ -83,8 +83,8 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     data = toy_dataset(dataset)
     torch.manual_seed(0)
     network = build_encoder("conv4", {"channels": data.input.channels, "width": 4}, data.input)
-    prepare = runner.input_of(network, torch.device("cpu"))
-    everything = runner._together([batch for _, _, batch in batches])
+    prepare = work.input_of(network, torch.device("cpu"))
+    everything = work.together([batch for _, _, batch in batches])
     for name in ("Ours", "PrDS", "LRDS", "CL"):
         method = METHODS[name]
         candidates = settings.protocol.candidates(method)[-1:]
@@ -152,15 +152,15 @@ def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment)
 
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
-    draw = runner.draw_episodes
+    draw = work.draw_episodes
 
     def recorded(dataset, classes, cell, n, split, role, labels_per_item=None):
         calls.append((role, dataset.name, classes, cell, labels_per_item))
         return draw(dataset, classes, cell, n, split, role, labels_per_item)
 
-    monkeypatch.setattr(runner, "draw_episodes", recorded)
+    monkeypatch.setattr(work, "draw_episodes", recorded)
     settings = settings_in(tmp_path)
-    runner._draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), settings, None, "cpu")
+    work.draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), settings, None, "cpu")
     toy = replace(TARGETS["omniglot"], classes=(10, 10, 6))
     _, validate, test = split_classes(toy, 26, 3)
     assert sorted(calls, key=repr) == sorted(
@@ -173,7 +173,7 @@ def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, mon
     )
     calls.clear()
     scarce = Piece("class-imbalance", "labelme", 3, 28, 0, "Ours")
-    runner._draw(scarce, (Cell(28, 0, REAL, 8, 3),), settings, None, "cpu")
+    work.draw(scarce, (Cell(28, 0, REAL, 8, 3),), settings, None, "cpu")
     assert ("test", "labelme", None, Cell(28, 0, REAL, 8, 3), None) in calls
     sparse = ("validation", "tiny-imagenet-100", validate, Cell(28, 20, SOURCE_CROWD, 8, 3), (2, 3))
     assert sparse in calls, "as sparse as in meta-training, and with as few items of some classes"
@@ -197,7 +197,7 @@ def test_a_toy_has_few_cells_of_every_experiment():
         for dataset in experiment.datasets:
             for name in experiment.methods:
                 piece = Piece(experiment.name, dataset, 0, *QUICK.cells(experiment, dataset)[0].size, name)
-                assert runner._needed(piece, settings_in(Path())), "a candidate of each method"
+                assert work.needed(piece, settings_in(Path())), "a candidate of each method"
             cells, quick = experiment.cells(dataset), QUICK.cells(experiment, dataset)
             assert 1 <= len(quick) <= 4
             assert set(quick) <= set(cells)
@@ -247,10 +247,10 @@ def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatc
     settings = settings_in(tmp_path)
     pieces = runner._pieces(EXPERIMENTS["main"], "omniglot", ["LRMV"], settings)
     for piece in pieces:
-        runner.test_one(piece, settings, "cpu")
+        work.test_one(piece, settings, "cpu")
     monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=None))
     for piece in pieces:
-        runner.test_one(piece, settings, "cpu")
+        work.test_one(piece, settings, "cpu")
 
 
 def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
@@ -302,7 +302,7 @@ def test_names_that_are_not_known():
 
 
 def test_absent_data_is_one_sentence(tmp_path):
-    settings = runner.Settings(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
+    settings = work.Settings(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
     with pytest.raises(CrowdshotError, match=r"omniglot.*nowhere") as caught:
         run(settings, methods=["LRMV"])
     assert "\n" not in str(caught.value)
@@ -470,7 +470,7 @@ PIECES = """
 import sys
 from pathlib import Path
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper import runner, workers
+from crowdshot.paper import runner, work, workers
 from crowdshot.paper.protocol import QUICK
 
 def fail(number, device):
@@ -479,7 +479,7 @@ def fail(number, device):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    settings = runner.Settings(folder / "results", folder / "work", None, QUICK)
+    settings = work.Settings(folder / "results", folder / "work", None, QUICK)
     told = []
     def tick(done, total):
         told.append((done, total))
@@ -529,7 +529,7 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
 SLOW = """
 import json, sys, time
 from pathlib import Path
-from crowdshot.paper import runner, workers
+from crowdshot.paper import runner, work, workers
 from crowdshot.paper.protocol import QUICK
 from crowdshot.paper.store import Store
 
@@ -542,7 +542,7 @@ def slowly(self, piece, rows, seconds):
     add(self, piece, rows, seconds)
 
 Store.add = slowly
-settings = runner.Settings(folder / "results", folder / "work", None, QUICK)
+settings = work.Settings(folder / "results", folder / "work", None, QUICK)
 
 if __name__ == "__main__":
     runner.run(runner.chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, devices, workers.run_all)

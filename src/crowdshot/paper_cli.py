@@ -50,6 +50,7 @@ def run(
     from dataclasses import replace
 
     from crowdshot.paper import protocol, runner, workers
+    from crowdshot.paper.work import Settings
     from crowdshot.recipes import as_range
 
     size = protocol.QUICK if quick else protocol.PAPER
@@ -58,7 +59,7 @@ def run(
         size = replace(size, splits=tuple(range(low, high + 1)))
     size = replace(size, episodes=episodes or size.episodes, iterations=iterations or size.iterations)
     work = work / "toy" if quick else work
-    settings = runner.Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
+    settings = Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
     experiments = runner.chosen(name)
     possible = (
@@ -102,11 +103,12 @@ def figures(
     quick: Annotated[bool, typer.Option("--quick", help="Those two from what `run --quick` made.")] = False,
 ) -> None:
     """The paper's figures from what was run, as PNG and SVG; the paper's own values are hollow."""
-    from crowdshot.paper import protocol, runner
+    from crowdshot.paper import protocol
     from crowdshot.paper.figures import make
+    from crowdshot.paper.work import Settings
 
     work, size = (work / "toy", protocol.QUICK) if quick else (work, protocol.PAPER)
-    for line in make(name, runner.Settings(results, work, None if quick else data, size), out):
+    for line in make(name, Settings(results, work, None if quick else data, size), out):
         typer.echo(line)
 
 
@@ -120,8 +122,13 @@ def listing() -> None:
 
 def _told(words: list[str]) -> str:
     """The command line, but for where things lie on this machine."""
-    places = {i + 1 for i, word in enumerate(words) if word in ("--data", "--results", "--work")}
-    return shlex.join(["crowdshot", *(Path(word).name if i in places else word for i, word in enumerate(words))])
+    told, is_place = ["crowdshot"], False
+    for word in words:
+        option, equals, value = word.partition("=")
+        here = option in ("--data", "--results", "--work")
+        told.append(Path(word).name if is_place else f"{option}={Path(value).name}" if here and equals else word)
+        is_place = here and not equals
+    return shlex.join(told)
 
 
 def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:

@@ -15,9 +15,10 @@ from crowdshot.paper.cells import CROWDS, TARGET_CROWDS
 from crowdshot.paper.drawing import COLOURS, INK, MARKS, SOFT, Course
 from crowdshot.paper.experiments import Experiment
 from crowdshot.paper.gathering import gather, how_to_run, is_there, label
-from crowdshot.paper.runner import Settings, chosen
+from crowdshot.paper.runner import chosen
 from crowdshot.paper.selection import CELL, Reader, in_order, reader, select, summarise, system
 from crowdshot.paper.tables import BY_DATASET, by_steps
+from crowdshot.paper.work import Settings
 
 IN_SPAMMERS = ("Ours", "PrSV", "PrDS", "w/o PA", "MCL", "MaDS", "CL", "LRDS")
 """Lines that can be told apart; the tables have all methods."""

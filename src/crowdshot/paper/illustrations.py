@@ -21,7 +21,7 @@ from crowdshot.atomic import replacing
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
 from crowdshot.methods.base import Candidate, embed
-from crowdshot.paper import runner
+from crowdshot.paper import work
 from crowdshot.paper.cells import QUERIES, TARGETS, split_classes
 from crowdshot.paper.encoders import Wanted, read_encoder
 from crowdshot.paper.experiments import EXPERIMENTS
@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
     confusion: Tensor  # (R, K, K), the truth
 
 
-def make(experiment: str, settings: runner.Settings, read: Reader) -> pd.DataFrame:
+def make(experiment: str, settings: work.Settings, read: Reader) -> pd.DataFrame:
     """The data of a figure: as stored, or made from encoders and kept."""
     file = stored(settings.results, experiment)
     if not file.exists():
@@ -61,7 +61,7 @@ def stored(results: Path, experiment: str) -> Path:
     return results / experiment / DATASET / f"{experiment}.csv"
 
 
-def embedding(settings: runner.Settings, read: Reader) -> pd.DataFrame:
+def embedding(settings: work.Settings, read: Reader) -> pd.DataFrame:
     """One episode in two dimensions: panel, x, y, label, role (query, support, prototype), accuracy."""
     encoders = {name: _found(name, settings, read) for name in ("Ours", "w/o PA")}
     drawn = _draw(settings)
@@ -75,7 +75,7 @@ def embedding(settings: runner.Settings, read: Reader) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def confusion(settings: runner.Settings, read: Reader) -> pd.DataFrame:
+def confusion(settings: work.Settings, read: Reader) -> pd.DataFrame:
     """True and estimated matrices: what, annotator, kind, accuracy, true, observed, probability.
 
     "Truth through the prior" is what the paper's Dirichlet prior leaves of it on average, if three items of each class
@@ -106,10 +106,10 @@ def confusion(settings: runner.Settings, read: Reader) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _draw(settings: runner.Settings) -> Drawn:
+def _draw(settings: work.Settings) -> Drawn:
     """Always the same episodes, of classes that no encoder of the split has seen."""
-    dataset = runner._dataset(DATASET, settings)
-    pool, target = dataset.pool, runner._fitted(TARGETS[DATASET], dataset, settings)
+    dataset = work.read_dataset(DATASET, settings)
+    pool, target = dataset.pool, work.fitted(TARGETS[DATASET], dataset, settings)
     allowed = torch.zeros(EPISODES, len(pool.names), dtype=torch.bool)
     allowed[:, split_classes(target, len(pool.names), SPLIT)[2]] = True
     generator = torch.Generator().manual_seed(SPLIT)
@@ -119,11 +119,11 @@ def _draw(settings: runner.Settings) -> Drawn:
     return Drawn(items, simulate.draw_labels(items.support_truth, matrices, generator=generator), matrices)
 
 
-def _found(name: str, settings: runner.Settings, read: Reader) -> tuple[Candidate, Wanted]:
+def _found(name: str, settings: work.Settings, read: Reader) -> tuple[Candidate, Wanted]:
     """The candidate that validation chose for this size (the default where that was not run), and its encoder."""
     sizes = [cell.size for cell in settings.protocol.cells(EXPERIMENTS["main"], DATASET)]
     size = SIZE if SIZE in sizes else sizes[-1]
-    needed = runner._needed(Piece("main", DATASET, SPLIT, *size, name), settings)
+    needed = work.needed(Piece("main", DATASET, SPLIT, *size, name), settings)
     rows = read("main", DATASET)
     here = rows[(rows["n_support"] == size[0]) & (rows["n_annotators"] == size[1])]
     chosen = list(choose(here[here["method"] == name], "validation")["candidate"])

@@ -1,53 +1,25 @@
-"""Runs an experiment: finds what is missing, meta-trains what that needs, tests, stores. Safe to interrupt anywhere."""
+"""Runs experiments: finds what is missing, meta-trains what that needs, tests, stores. Safe to interrupt anywhere."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
-import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import sklearn
 import torch
-from torch import Tensor, nn
 
 import crowdshot
-from crowdshot.annotated import Batch
-from crowdshot.datasets import Dataset, load_dataset
-from crowdshot.encoders import build_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.evaluation import embedded
-from crowdshot.methods import METHODS, CrowdEpisodes
-from crowdshot.methods.base import Candidate
+from crowdshot.methods import METHODS
 from crowdshot.paper import encoders
-from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, Cell, Target, draw_episodes, split_classes
+from crowdshot.paper.cells import TARGETS
 from crowdshot.paper.experiments import EXPERIMENTS, Experiment
-from crowdshot.paper.protocol import Protocol
 from crowdshot.paper.store import Piece, Store
-from crowdshot.paper.toys import toy_dataset
+from crowdshot.paper.work import Settings, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
-from crowdshot.trainer import input_of
-
-BINS = 10  # of the calibration error
-MOST_WAYS = max(target.ways for target in TARGETS.values())
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What every piece of a run needs to know; plain data, so that it can be sent to another process."""
-
-    results: Path
-    work: Path  # encoders and checkpoints
-    root: Path | None  # where the datasets are
-    protocol: Protocol
-    command: str = ""
 
 
 def chosen(names: str) -> list[Experiment]:
@@ -80,13 +52,13 @@ def run(
         if datasets is None or dataset in datasets
         for piece in _pieces(experiment, dataset, methods, settings)
     ]
-    needed = {one: piece for piece in reversed(pieces) for _, one in _needed(piece, settings) if one is not None}
-    stacks = encoders.stacks(one for one in needed if not one.file(settings.work).exists())
+    wanted = {one: piece for piece in reversed(pieces) for _, one in needed(piece, settings) if one is not None}
+    stacks = encoders.stacks(one for one in wanted if not one.file(settings.work).exists())
     stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in pieces)]
     for store in stores:
         store.note_run({**_about(settings, devices), **_size(store.dataset, settings)})
     with progress("meta-training") as tick:
-        run_all(train_one, [(stack, [needed[one] for one in stack], settings) for stack in stacks], devices, tick)
+        run_all(train_one, [(stack, [wanted[one] for one in stack], settings) for stack in stacks], devices, tick)
     with progress("testing") as tick:
         run_all(test_one, [(piece, settings) for piece in _in_order(pieces)], devices, tick)
     for store in stores:
@@ -119,187 +91,6 @@ def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
     )
 
 
-def _cells(piece: Piece, settings: Settings) -> list[Cell]:
-    """A piece's cells, which differ in their crowds."""
-    cells = settings.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
-    return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
-
-
-def _needed(piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
-    """Each candidate, and the encoder it needs."""
-    method, target, protocol = METHODS[piece.method], TARGETS[piece.dataset], settings.protocol
-    cell, experiment = _cells(piece, settings)[0], EXPERIMENTS[piece.experiment]
-    return [
-        (
-            candidate,
-            encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, protocol.iterations),
-        )
-        for candidate in experiment.candidates(protocol.candidates(method))
-    ]
-
-
-# ---- pieces of work, each called in some process on some device -----------------------------------------------------
-
-
-def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], settings: Settings, device: str) -> None:
-    """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
-    source = _dataset(stack[0].source, settings)
-    target = _fitted(TARGETS[stack[0].source], source, settings)
-    with progress(f"meta-training {len(stack)} encoders") as tick:
-        made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
-    known = {"dataset": source.name, "device": _device_name(device)}
-    notes = defaultdict(list)
-    for one, piece in zip(stack, pieces, strict=True):
-        notes[piece.experiment, piece.dataset].append({**made[one], **known, "split": one.split})
-    for place, rows in notes.items():
-        Store(settings.results, *place).note_training(encoders.stack_name(stack), rows)
-
-
-def test_one(piece: Piece, settings: Settings, device: str) -> None:
-    """One piece: all candidates of a method on all episodes, validation and test, of all crowds at once."""
-    store = Store(settings.results, piece.experiment, piece.dataset)
-    if store.has(piece):  # another run was faster
-        return
-    method, cells = METHODS[piece.method], _cells(piece, settings)
-    groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
-    for candidate, one in _needed(piece, settings):
-        groups[one].append(candidate)
-    rows, began = [], time.perf_counter()
-    for one, candidates in groups.items():
-        batches = _draw(piece, cells, settings, one if method.on_embeddings else None, device)  # always the same
-        together = Batch(*(_to(x, device) for x in _together([batch for _, _, batch in batches])))
-        prepare, network = _network(one, method.on_embeddings, _dataset(piece.dataset, settings), settings, device)
-        episodes = CrowdEpisodes.of(together, cells[0].ways, prepare)
-        found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
-        rows += [
-            _rows(batches, candidate, probabilities.to(device), together.query_truth)
-            for candidate, probabilities in zip(candidates, found, strict=True)
-        ]
-    about = {
-        "what": "test",
-        "seconds": round(time.perf_counter() - began, 4),
-        "episodes": len(rows[0]),
-        "candidates": sum(map(len, groups.values())),
-        "device": _device_name(device),
-    }
-    store.add(piece, pd.concat(rows, ignore_index=True), about)
-
-
-def _rows(
-    batches: Sequence[tuple[str, Cell, Batch]], candidate: Candidate, probabilities: Tensor, truth: Tensor
-) -> pd.DataFrame:
-    """Accuracy and calibration error of each episode."""
-    right = (probabilities.argmax(-1) == truth).float().mean(-1).cpu().numpy()
-    error = calibration_error(probabilities, truth).cpu().numpy()
-    counts = [len(batch.labels) for _, _, batch in batches]
-    name = ", ".join(f"{key}={value:g}" for key, value in candidate.items())
-    return pd.DataFrame(
-        {
-            "mixture": np.repeat([cell.crowd for _, cell, _ in batches], counts),
-            "candidate": name,
-            "role": np.repeat([role for role, _, _ in batches], counts),
-            "episode": np.concatenate([np.arange(count) for count in counts]),
-            "accuracy": right,
-            "ece": error,
-        }
-    )
-
-
-def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
-    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
-    confidence, label = probabilities.max(-1)
-    bins = (confidence * BINS).long().clamp(0, BINS - 1)
-    gap = (label == truth).to(confidence.dtype) - confidence
-    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
-    return total.abs().sum(-1) / gap.shape[-1]
-
-
-# ---- what pieces share ----------------------------------------------------------------------------------------------
-
-
-@cache
-def _dataset(name: str, settings: Settings) -> Dataset:
-    if settings.protocol.toy:
-        return toy_dataset(name)
-    return load_dataset(name, settings.root or Path("data"))
-
-
-def _fitted(target: Target, source: Dataset, settings: Settings) -> Target:
-    """A toy has fewer classes to split."""
-    if not settings.protocol.toy:
-        return target
-    classes = len(source.pool.names)
-    return replace(target, classes=(classes - 2 * MOST_WAYS + 4, MOST_WAYS, MOST_WAYS - 4))
-
-
-def _draw(
-    piece: Piece, cells: Sequence[Cell], settings: Settings, one: encoders.Wanted | None, device: str
-) -> list[tuple[str, Cell, Batch]]:
-    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
-
-    With an encoder, items are its embeddings.
-    """
-    target, split = TARGETS[piece.dataset], piece.split
-    source = _dataset(target.source, settings)
-    _, validate, test = split_classes(_fitted(target, source, settings), len(source.pool.names), split)
-    n = settings.protocol.episodes or target.episodes
-    first, real = cells[0], cells[0].crowd == REAL
-    classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
-    source = _view(target.source, one, tuple(validate + test), settings, device)
-    tested = _view(piece.dataset, one, None, settings, device) if real else source
-    tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
-    pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
-    validation = draw_episodes(source, validate, pretend, n, split, "validation", target.labels_per_item)
-    return [("validation", pretend, validation), *tests]
-
-
-@lru_cache(maxsize=32)
-def _view(
-    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, settings: Settings, device: str
-) -> Dataset:
-    """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
-    dataset = _dataset(name, settings)
-    if one is None:
-        return dataset
-    wanted = list(range(len(dataset.pool.names)) if classes is None else classes)
-    some = embedded(dataset.pool.take(wanted).to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
-    examples = some.new_zeros(*dataset.pool.examples.shape[:2], some.shape[-1])
-    examples[wanted] = some
-    return replace(dataset, pool=replace(dataset.pool, examples=examples))
-
-
-def _together(batches: Sequence[Batch]) -> Batch:
-    """As one batch; annotators that an episode does not have said nothing."""
-    most = max(batch.labels.shape[-1] for batch in batches)
-    padded = [
-        batch._replace(labels=nn.functional.pad(batch.labels, (0, most - batch.labels.shape[-1]), value=-1))
-        for batch in batches
-    ]
-    parts = (torch.cat(x) if x[0] is not None else None for x in zip(*padded, strict=True))
-    return Batch(*parts)  # type: ignore[arg-type]
-
-
-def _network(
-    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, settings: Settings, device: str
-) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
-    """What brings stored items into the network's form, and the network, if one is needed."""
-    if on_embeddings:
-        return Tensor.float, nn.Identity()
-    if one is None:
-        plain = build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
-        return input_of(plain, torch.device(device)), None
-    encoder = encoders.read_encoder(one, settings.work)
-    return input_of(encoder, torch.device(device)), encoder.module.to(device).eval()
-
-
-def _to(x: Tensor | None, device: str) -> Any:
-    return None if x is None else x.to(device)
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
-
-
 def _size(dataset: str, settings: Settings) -> dict[str, Any]:
     """What all rows of a store must share."""
     protocol, target = settings.protocol, TARGETS[dataset]
@@ -330,7 +121,7 @@ def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
         "torch": torch.__version__,
         "scikit-learn": sklearn.__version__,
         "splits": list(settings.protocol.splits),  # the seeds
-        "devices": [_device_name(device) for device in dict.fromkeys(devices)],
+        "devices": [device_name(device) for device in dict.fromkeys(devices)],
     }
 
 
