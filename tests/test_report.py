@@ -492,7 +492,7 @@ def test_from_which_probability_on_the_classifier_can_be_trusted():
     clf = CrowdClassifier("identity").fit(random, said)
     found, page, _ = report_on(Basis(clf, clf.embed(random)))
     assert found.trusted is None
-    assert "the check below does not show that it is right nine times in ten at any probability" in page.text
+    assert "the check below cannot prove that it is right nine times in ten, however sure it is" in page.text
 
 
 def test_large_crowds_are_cut_and_said_to_be():
