@@ -117,6 +117,22 @@ def test_what_label_tools_add_to_a_name(name, expected):
     assert match_files(np.array([name], dtype=object), [PurePath(p) for p in files]).tolist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/data/upload/1/b240bd95-%C3%A9t%C3%A9_picture_0.png", 0),  # as a real server has named it
+        ("/data/upload/1/b240bd95-my_cat.png", 2),  # a file of that very name comes first
+        ("/data/upload/1/b240bd95-a_b.png", -1),  # two files come to this name
+        ("/data/upload/1/b240bd95-my_dog.png", -1),
+    ],
+)
+def test_what_label_studio_changes_in_the_name_of_an_upload(name, expected):
+    files = [
+        PurePath("p", file) for file in ("été, picture (0).png", "my cat.png", "my_cat.png", "a b.png", "a_(b).png")
+    ]
+    assert match_files(np.array([name], dtype=object), files).tolist() == [expected]
+
+
 def test_two_uploads_of_one_file_are_told():
     items = Items(
         "images", "photos", np.array(["cat.jpg", "dog.jpg"], dtype=object), [Path("cat.jpg"), Path("dog.jpg")]

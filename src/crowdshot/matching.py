@@ -68,8 +68,8 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
 
     Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
     the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
-    same without what else they add, see `_plainer`. The first that is some file's decides, and if several files share
-    it, it means none of them.
+    same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`.
+    The first that is some file's decides, and if several files share it, it means none of them.
     """
     by_path: dict[str, int] = {}
     for index, file in enumerate(files):
@@ -77,11 +77,13 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
         for start in range(len(parts)):
             _claim(by_path, "/".join(parts[start:]), index)
         _claim(by_path, f"stem:{file.stem}", index)
+        _claim(by_path, f"upload:{_uploaded(file.name)}", index)
     for index, file in enumerate(files):
         by_path[file.as_posix()] = index
     found = np.full(len(ids), -1, dtype=np.int64)
     for position, name in enumerate(ids):
-        keys = (key for path in _plainer(str(name)) for key in _keys(path))
+        paths = list(_plainer(str(name)))
+        keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
         found[position] = next((by_path[key] for key in keys if key in by_path), -1)
     return found
 
@@ -100,6 +102,11 @@ def _plainer(name: str) -> Iterator[PurePosixPath]:
     address = PurePosixPath(unquote(re.sub(r"^.*\?d=|[?#].*$", "", name)).replace("\\", "/"))
     yield address
     yield address.with_name(re.sub(r"^[0-9a-f]{8}-(?=.)", "", address.name)) if address.name else address
+
+
+def _uploaded(name: str) -> str:
+    """What Label Studio makes of an uploaded file's name: ``my cat (1).jpg`` becomes ``my_cat_1.jpg``."""
+    return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))
 
 
 def _claim(table: dict[str, int], key: str, index: int) -> None:

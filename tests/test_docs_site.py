@@ -1,0 +1,80 @@
+"""The documentation as a site: it builds without a warning, hangs together, and asks no network for anything."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+pytest.importorskip("material", reason="mkdocs-material is not installed (make docs, or pip install -e '.[docs]')")
+
+ROOT = Path(__file__).parent.parent
+USED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=\"?([^\" >]+)")
+POINTED_AT = re.compile(r"<a\b[^>]*?\bhref=\"?([^\" >]+)")
+
+
+def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("built") / "site"
+    done = build(ROOT, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def targets(pattern: re.Pattern[str], site: Path) -> set[tuple[Path, str]]:
+    """(page, what it names); 404.html is left out, whose links start at a server's root."""
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    return {(page, name) for page in pages for name in pattern.findall(page.read_text())}
+
+
+def test_every_page_is_there(site: Path) -> None:
+    expected = {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")}
+    assert {"index.html", "compare.html", "labels.html"} <= expected
+    assert expected | {"CONTRIBUTING.html", "404.html"} == {page.name for page in site.glob("*.html")}
+
+
+def test_what_a_page_shows_comes_with_the_site(site: Path) -> None:
+    used = targets(USED, site)
+    shown = {name for page, name in used if page.name == "reproduction.html"}
+    assert "results/main/main.png" in shown  # from outside docs/
+    for page, name in used:
+        assert (page.parent / unquote(name.split("?")[0])).is_file(), (page, name)
+
+
+def test_links_lead_somewhere(site: Path) -> None:
+    here = {(page, name) for page, name in targets(POINTED_AT, site) if not re.match(r"https?:|#|mailto:", name)}
+    names = {name for page, name in here if page.name == "reproduction.html"}
+    assert {"results/main/tables.html", "results/index.html"} <= names
+    for page, name in here:
+        assert (page.parent / unquote(name.partition("#")[0])).is_file(), (page, name)
+
+
+def test_style_sheets_fetch_nothing(site: Path) -> None:
+    sheets = list(site.rglob("*.css"))
+    assert sheets
+    for sheet in sheets:
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text()), sheet
+
+
+def test_broken_links_stop_the_build(tmp_path: Path) -> None:
+    for name in ("docs", "results"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.parquet", "*.jsonl"))
+    for name in ("mkdocs.yml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    broken = ["nowhere.md", "../results/nowhere.md", "../results/main", "labels.md#nowhere"]
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.writelines(f"\n[broken]({link})\n" for link in broken)
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    told = [line for line in done.stderr.splitlines() if line.startswith("WARNING -")]
+    assert len(told) == len(broken)
+    for link in broken:
+        assert any(f"'{link}'" in line for line in told), told
