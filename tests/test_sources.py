@@ -15,8 +15,8 @@ from crowdshot.encoders import build_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.features import read_features
 from crowdshot.images import ImageInput, read_images
+from crowdshot.network_input import input_of
 from crowdshot.sources import open_source
-from crowdshot.trainer import input_of
 
 RNG = np.random.default_rng(0)
 

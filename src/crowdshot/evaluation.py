@@ -13,8 +13,8 @@ from crowdshot import mixture, priors, simulate
 from crowdshot.annotated import draw
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
+from crowdshot.network_input import input_of
 from crowdshot.recipes import Recipe
-from crowdshot.trainer import input_of
 
 SHOTS, ANNOTATORS, WAYS, QUERIES = (1, 3, 5), (3, 5, 7), 4, 10  # the paper's nine cells
 

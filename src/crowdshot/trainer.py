@@ -7,7 +7,7 @@ and replayed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,8 +20,8 @@ from crowdshot.distributed import World
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
-from crowdshot.images import ImageInput
 from crowdshot.methods import lnl
+from crowdshot.network_input import input_of
 from crowdshot.randomness import Uniforms
 from crowdshot.recipes import Recipe, check_stackable
 from crowdshot.stacking import stack
@@ -358,20 +358,3 @@ def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
         return log_p
     beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
     return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
-
-
-def input_of(encoder: Encoder, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """What brings pool entries (G, n, ...) into the form a network takes.
-
-    Bytes ([C,] H, W) become standardised floats (C, H, W); feature vectors stay as they are.
-    """
-    spec = encoder.input
-    if not isinstance(spec, ImageInput):
-        return Tensor.float
-    mean, std = (torch.tensor(x, device=device)[:, None, None] for x in (spec.mean, spec.std))
-
-    def standardise(stored: Tensor) -> Tensor:
-        pixels = stored[:, :, None] if stored.ndim == 4 else stored
-        return (pixels.float() / 255 - mean) / std
-
-    return standardise

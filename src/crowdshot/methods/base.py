@@ -35,7 +35,7 @@ class CrowdEpisodes(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, n_classes: int, prepare: Callable[[Tensor], Tensor] = Tensor.float) -> CrowdEpisodes:
-        """From drawn episodes; ``prepare`` brings stored items into the network's form (`trainer.input_of`)."""
+        """From drawn episodes; ``prepare`` brings stored items into the network's form (`network_input.input_of`)."""
         return cls(prepare(batch.support), batch.labels, prepare(batch.query), n_classes)
 
     def part(self, which: slice) -> CrowdEpisodes:

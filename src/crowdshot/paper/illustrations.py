@@ -21,13 +21,13 @@ from crowdshot.atomic import replacing
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
 from crowdshot.methods.base import Candidate, embed
+from crowdshot.network_input import input_of
 from crowdshot.paper import work
 from crowdshot.paper.cells import QUERIES, TARGETS, split_classes
 from crowdshot.paper.encoders import Wanted, read_encoder
 from crowdshot.paper.experiments import EXPERIMENTS
 from crowdshot.paper.selection import Reader, candidate_name, choose
 from crowdshot.paper.store import Piece
-from crowdshot.trainer import input_of
 
 DATASET, SPLIT = "omniglot", 0
 WAYS, SHOTS = 4, 3

@@ -21,6 +21,7 @@ from crowdshot.encoders import build_encoder
 from crowdshot.evaluation import embedded
 from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.methods.base import Candidate
+from crowdshot.network_input import input_of
 from crowdshot.paper import encoders
 from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, Cell, Target, draw_episodes, split_classes
 from crowdshot.paper.experiments import EXPERIMENTS
@@ -29,7 +30,6 @@ from crowdshot.paper.selection import candidate_name
 from crowdshot.paper.store import Piece, Store
 from crowdshot.paper.toys import toy_dataset
 from crowdshot.progress import progress
-from crowdshot.trainer import input_of
 
 BINS = 10  # of the calibration error
 MOST_WAYS = max(target.ways for target in TARGETS.values())
