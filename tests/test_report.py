@@ -23,7 +23,7 @@ from crowdshot.report import Run, command, describe, facts, render, write_report
 from crowdshot.report.basis import Basis
 from crowdshot.report.classes import choose_examples
 from crowdshot.report.estimate import Check, Share, _parts, leave_out, why_not
-from crowdshot.report.items import doubt, in_detail, need_a_person
+from crowdshot.report.items import in_detail, need_a_person
 from crowdshot.report.people import agree, people
 from crowdshot.report.pictures import sheet, thumbnails
 from crowdshot.report.places import AGREED, DISPUTED, UNLABELLED, draw_map, place
@@ -61,17 +61,6 @@ def coin(right: float, K: int):
 
 
 # ---- items ------------------------------------------------------------------------------------------------------
-
-
-def test_doubt_is_the_entropy_in_bits():
-    belief = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]])
-    np.testing.assert_allclose(doubt(belief), [2, 1, 0, 1.5], atol=1e-12)
-
-
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda p: sum(p) > 1e-3))
-def test_doubt_is_what_scipy_calls_entropy(weights):
-    p = np.array(weights) / sum(weights)
-    assert doubt(p[None])[0] == pytest.approx(stats.entropy(p, base=2), abs=1e-9)
 
 
 def test_who_needs_a_person_and_in_which_order():

@@ -4,24 +4,20 @@ Exit codes: 0 fine, 1 a failure nobody expected, 2 bad input or usage, 130 inter
 to stderr. What is heavy is imported inside the commands, so that --help answers at once.
 """
 
-import functools
 import json
-import os
-import re
 import sys
-import warnings
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import Annotated
 
 import typer
 
 from crowdshot import __version__, paper_cli, train_cli
-from crowdshot.errors import CrowdshotError
+from crowdshot.console import show, told
 from crowdshot.options import (
     AsJson,
     ColumnNames,
+    EncoderName,
     Features,
     File,
     Folder,
@@ -32,14 +28,10 @@ from crowdshot.options import (
     Seed,
     SkipBad,
     as_columns,
+    as_costs,
     as_settings,
     as_shares,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-P = ParamSpec("P")
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
@@ -49,6 +41,7 @@ Examples:
   crowdshot adapt labels.csv --features embeddings.npz --out results
   crowdshot predict results/model.safetensors --images new-photos --out predictions.csv
   crowdshot aggregate labels.csv --out consensus.csv
+  crowdshot next labels.csv --images photos --budget 50 --out questions.csv
   crowdshot train classes.zip --out encoder.safetensors
 """
 
@@ -69,65 +62,6 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a name must not stop the work
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="crowdshot")
-
-
-def _told(command: Callable[P, None]) -> Callable[P, None]:
-    """Errors and warnings as sentences on stderr, with the exit codes above."""
-
-    @functools.wraps(command)
-    def told(*args: P.args, **kwargs: P.kwargs) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
-            warnings.showwarning = lambda message, *_, **__: _note(str(message))
-            try:
-                command(*args, **kwargs)
-                sys.stdout.flush()
-            except CrowdshotError as error:
-                typer.echo(f"crowdshot: {_in_options(str(error))}", err=True)
-                raise SystemExit(2) from None
-            except KeyboardInterrupt:
-                typer.echo("crowdshot: interrupted.", err=True)
-                raise SystemExit(130) from None
-            except BrokenPipeError:  # whoever reads has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise SystemExit(0) from None
-            except Exception as error:
-                if os.environ.get("CROWDSHOT_DEBUG"):
-                    raise
-                first_line = next(iter(str(error).splitlines()), "")
-                typer.echo(
-                    f"crowdshot: this is a bug in crowdshot ({type(error).__name__}: {first_line}); "
-                    "set CROWDSHOT_DEBUG=1 to see where.",
-                    err=True,
-                )
-                raise SystemExit(1) from None
-
-    return told
-
-
-def _note(sentence: str) -> None:
-    typer.echo(f"crowdshot: note: {' '.join(sentence.split())}", err=True)
-
-
-def _in_options(sentence: str) -> str:
-    """The library's advice for Python callers, as options."""
-    return re.sub(r"columns=\{'(\w+)': …\}", r"--columns \1=NAME", sentence)
-
-
-def _print(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = None, rows: str = "rows") -> None:
-    """The report in words or JSON; a table that went to no file comes along, or alone as CSV."""
-    from crowdshot import results, summary
-
-    for line in summary.left_out(report["left_out"]):
-        _note(f"left out: {line}")
-    to_show = table if not report["files"] else None
-    if as_json:
-        typer.echo(json.dumps(report if to_show is None else {**report, rows: results.records(to_show)}))
-    elif to_show is not None:
-        results.write_csv(to_show, sys.stdout)
-    else:
-        typer.echo(summary.tell(report))
 
 
 def _show_version(wanted: bool) -> None:
@@ -155,15 +89,13 @@ Examples:
   crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
 """
 )
-@_told
+@told
 def adapt(
     labels: Labels,
     out: Folder,
     images: Images = None,
     features: Features = None,
-    encoder: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="See `crowdshot encoders`; or a file of your own.")
-    ] = None,
+    encoder: EncoderName = None,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
     ] = "Ours",
@@ -185,7 +117,7 @@ def adapt(
     from crowdshot import jobs
 
     chosen = (encoder, as_columns(columns), format_name, skip_bad, overwrite, method, as_settings(settings))
-    _print(jobs.adapt(labels, images, features, out, *chosen), as_json)
+    show(jobs.adapt(labels, images, features, out, *chosen), as_json)
 
 
 @app.command(
@@ -195,7 +127,7 @@ Examples:
   crowdshot predict results/model.safetensors --features new.csv --out predictions.csv
 """
 )
-@_told
+@told
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
     images: Images = None,
@@ -208,7 +140,7 @@ def predict(
     from crowdshot import jobs
 
     report, table = jobs.predict(model, images, features, out, skip_bad)
-    _print(report, as_json, table, "predictions")
+    show(report, as_json, table, "predictions")
 
 
 class Method(StrEnum):
@@ -225,7 +157,7 @@ Examples:
   crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv
 """
 )
-@_told
+@told
 def aggregate(
     labels: Labels,
     method: Annotated[
@@ -248,7 +180,55 @@ def aggregate(
     from crowdshot import jobs
 
     report, table = jobs.aggregate(labels, method.value, steps, gold, out, as_columns(columns), format_name)
-    _print(report, as_json, table, "consensus")
+    show(report, as_json, table, "consensus")
+
+
+@app.command(
+    "next",
+    epilog="""\b
+Examples:
+  crowdshot next labels.csv --budget 50
+  crowdshot next labels.csv --images photos --budget 50 --most 10 --out questions.csv
+  crowdshot next labels.csv --budget 100 --cost expert=5,student=1 --out questions.csv
+  crowdshot next export.json --images photos --out questions.json
+""",
+)
+@told
+def ask_next(
+    labels: Labels,
+    budget: Annotated[float, typer.Option(metavar="N", help="What may be spent: labels, or what they cost.")] = 20,
+    images: Images = None,
+    features: Features = None,
+    encoder: EncoderName = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=COST,…|FILE",
+            help="What a label of each annotator costs, or a table with annotator and cost; who is not named costs 1.",
+        ),
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Questions for one annotator at most.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The list to write: CSV or, where the name ends in .json, tasks for Label Studio."
+        ),
+    ] = None,
+    columns: ColumnNames = None,
+    format_name: FormatName = None,
+    skip_bad: SkipBad = False,
+    as_json: AsJson = False,
+) -> None:
+    """Which items to ask about again, and whom: the list of questions that should help most.
+
+    A question's gain is how much doubt about the item the annotator's answer should take away. With images or features
+    the classifier's doubt counts, and items that nobody labelled may be asked; else labels alone.
+    """
+    from crowdshot import next_job
+
+    given = (images, features, encoder, as_costs(cost), most, out, as_columns(columns), format_name, skip_bad)
+    report, table = next_job.ask(labels, budget, *given)
+    show(report, as_json, table, "questions")
 
 
 @app.command(
@@ -258,7 +238,7 @@ Examples:
   crowdshot aggregate pretend/labels.csv
 """
 )
-@_told
+@told
 def simulate(
     out: Folder,
     items: Annotated[int, typer.Option(min=1)] = 40,
@@ -279,7 +259,7 @@ def simulate(
     from crowdshot.simulate import KINDS
 
     shares = as_shares("--mixture", mixture, KINDS)
-    _print(jobs.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
+    show(jobs.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
 
 
 @app.command(
@@ -289,7 +269,7 @@ Examples:
   crowdshot train features.npz --hidden none --embedding 192 --out head.safetensors
 """
 )
-@_told
+@told
 def embed(
     images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of class/image files.")],
     encoder: Annotated[str, typer.Option(metavar="NAME|FILE", help="What makes features of the images.")],
@@ -305,16 +285,16 @@ def embed(
     typer.echo(json.dumps(report) if as_json else told)
 
 
-app.command("train", epilog=train_cli.EXAMPLES)(_told(train_cli.train))
-paper_cli.app.command("run", epilog=paper_cli.EXAMPLES)(_told(paper_cli.run))
-paper_cli.app.command("tables")(_told(paper_cli.tables))
-paper_cli.app.command("figures")(_told(paper_cli.figures))
-paper_cli.app.command("list")(_told(paper_cli.listing))
+app.command("train", epilog=train_cli.EXAMPLES)(told(train_cli.train))
+paper_cli.app.command("run", epilog=paper_cli.EXAMPLES)(told(paper_cli.run))
+paper_cli.app.command("tables")(told(paper_cli.tables))
+paper_cli.app.command("figures")(told(paper_cli.figures))
+paper_cli.app.command("list")(told(paper_cli.listing))
 app.add_typer(paper_cli.app, name="paper")
 
 
 @app.command()
-@_told
+@told
 def encoders(as_json: AsJson = False) -> None:
     """The encoders that come with crowdshot."""
     from crowdshot import catalogue
@@ -330,7 +310,7 @@ Examples:
   crowdshot methods MCL
 """
 )
-@_told
+@told
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, to read its page.")] = None,
     as_json: AsJson = False,
@@ -343,7 +323,7 @@ def methods(
 
 
 @app.command()
-@_told
+@told
 def demo(out: Annotated[Path, typer.Option(metavar="DIR")] = Path("demo"), seed: Seed = 0) -> None:
     """Real handwritten digits, seven pretend annotators, and what crowdshot makes of them."""
     from crowdshot.demo import run

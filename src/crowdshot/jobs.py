@@ -22,9 +22,10 @@ from crowdshot.classifier import CrowdClassifier
 from crowdshot.devices import choose_device
 from crowdshot.encoders import load_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.fitting import fit
 from crowdshot.formats import read_labels
 from crowdshot.images import list_images
-from crowdshot.inputs import check_kind, check_width, find_readable, match, open_items
+from crowdshot.inputs import check_kind, check_width, find_readable, open_items
 from crowdshot.learners import OURS
 from crowdshot.progress import progress
 from crowdshot.results import (
@@ -43,6 +44,7 @@ from crowdshot.results import (
 
 Report = dict[str, Any]
 
+STEPS = 100  # of EM at most, where labels are all there is
 AT_ONCE = 20_000_000  # cells of simulated labels
 
 
@@ -63,31 +65,8 @@ def adapt(
     from crowdshot.report import Run, command, describe, write_report
 
     check_folder(out, overwrite)
-    items = open_items(images, features)
-    clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
-    network = clf.choose_encoder(items.X)
-    check_kind(network, items, f"encoder {encoder}")
-    clf.set_params(encoder=network)
-    read = read_labels(labels, columns, format_name)
-    named = ", ".join(map(str, labels))
-    check_columns(read.annotations.columns, named)
-    annotations, unmatched = match(read.annotations, items, skip_bad)
-    with progress("checking images") as tick:
-        kept, unreadable = find_readable(items, skip_bad, tick)
-    if unreadable:
-        items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
-    if annotations.n_labels == 0:
-        raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
-
-    with progress("embedding") as tick:
-        embeddings = clf.embed(items.X, progress=tick)
-    with progress("fitting"):
-        clf.fit_embeddings(embeddings, annotations, items=annotations.items)
-    left_out: dict[str, int | list[str]] = {
-        **read.left_out,
-        f"labelled items without {'an image' if images else 'features'}": unmatched,
-        "unreadable images": [image.name for image in unreadable],
-    }
+    fitted = fit(labels, images, features, encoder, columns, format_name, skip_bad, method, settings)
+    clf, items, read = fitted.clf, fitted.items, fitted.labels
     options: Report = {"images": images, "features": features, "out": out, "encoder": encoder, "columns": columns}
     options |= {"format": format_name, "method": method, "settings": settings, "skip-bad": skip_bad, "overwrite": True}
     run = Run(
@@ -96,11 +75,11 @@ def adapt(
         paths=items.X if isinstance(items.X, list) else [],
         how=describe(clf, encoder),
         command=command(labels, options),
-        left_out=summary.left_out(left_out),
+        left_out=summary.left_out(fitted.left_out),
         gold=read.gold,
     )
     with progress("writing the results and a report"):
-        report = partial(write_report, clf=clf, embeddings=embeddings, run=run)
+        report = partial(write_report, clf=clf, embeddings=fitted.embeddings, run=run)
         files = write_results(clf, out, overwrite, read, report)
 
     consensus = clf.consensus_
@@ -108,16 +87,16 @@ def adapt(
     settled = consensus["confidence"] >= SETTLED
     return {
         **_method(clf),
-        **_counts(annotations),
+        **_counts(clf.annotations_),
         "items": int(labelled.sum()),
         "settled": int((settled & labelled).sum()),
         "settled_at": SETTLED,
         "predicted": int((~labelled).sum()),
         "predicted_settled": int((settled & ~labelled).sum()),
-        "annotator_column": annotations.columns.annotator,
+        "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
-        **gold.compare(read.gold, consensus, annotations.columns),
-        "left_out": left_out,
+        **gold.compare(read.gold, consensus, clf.annotations_.columns),
+        "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }
 
@@ -172,7 +151,7 @@ METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus
 def aggregate(
     labels: Sequence[Path],
     method: str = "one-coin",
-    steps: int = 100,
+    steps: int = STEPS,
     gold_file: Path | None = None,
     out: Path | None = None,
     columns: Mapping[str, str] | None = None,

@@ -1,5 +1,6 @@
 """What the options of several commands are called and mean, and how the text given to them is read."""
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,9 @@ Features = Annotated[
         help="Feature vectors instead: CSV or Parquet whose first column is the item's id, or .npz with ids and"
         " features.",
     ),
+]
+EncoderName = Annotated[
+    str | None, typer.Option("--encoder", metavar="NAME|FILE", help="See `crowdshot encoders`; or a file of your own.")
 ]
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
 File = Annotated[
@@ -76,6 +80,23 @@ def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
         raise CrowdshotError(
             f"{option} is {text!r}, expected kinds and numbers, like hammer=0.8,spammer=0.2."
         ) from None
+
+
+def as_costs(text: str | None) -> dict[str, float] | Path | None:
+    """ "ann=2,bob=0.5" -> numbers; else, or where there is such a file, its path."""
+    if text is None:
+        return None
+    if "=" not in text or Path(text).is_file():
+        return Path(text)
+    try:
+        costs = {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(","))}
+    except ValueError:
+        costs = {}
+    if not costs or not all(name and 0 < value < math.inf for name, value in costs.items()):
+        raise CrowdshotError(
+            f"--cost is {text!r}, expected a file, or annotators and numbers above 0, like ann=2,bob=0.5."
+        )
+    return costs
 
 
 def as_settings(text: str | None) -> dict[str, bool | int | float]:

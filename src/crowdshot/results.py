@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +22,7 @@ from crowdshot.formats import WRITERS, Labels
 from crowdshot.ids import as_index
 
 SETTLED = 0.9  # an item is settled when its label is at least this probable
-OWN_NAMES = {  # columns of ours that stand beside the input's own, in a table each
+OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
     "item": {"confidence", "n_labels", "agreement"},
     "label": {"confidence", "n_labels", "agreement"},
     "annotator": {"n_labels", "accuracy", "low", "high", "most_confused", "true", "observed", "probability"},
@@ -34,10 +34,10 @@ Writers = Mapping[str, Callable[[Path], None]]
 # ---- tables -----------------------------------------------------------------------------------------------------
 
 
-def check_columns(columns: Columns, source: str) -> None:
+def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[str]] = OWN_NAMES) -> None:
     """Results use the input's names, so these must not be ours."""
     for role, name in zip(Columns._fields, columns, strict=True):
-        if name in OWN_NAMES[role]:
+        if name in own[role]:
             raise CrowdshotError(
                 f"{source}: the column for the {role} is called {name!r}, which the results call something else:"
                 " rename it."

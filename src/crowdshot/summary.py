@@ -27,6 +27,8 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(f"{report['method']}: {report['method_summary']}")
     if "settled" in report:
         parts.append(_settled(report))
+    if "n_questions" in report:
+        parts.append(_questions(report))
     if report.get("gold"):
         parts.append(_gold(report))
     if "annotator_table" in report:
@@ -60,6 +62,20 @@ def _settled(report: dict[str, Any]) -> str:
             f"{report['predicted']:,} items that nobody labelled got a label from the classifier,"
             f" {report['predicted_settled']:,} of them with probability {sure} or more"
         )
+    return "\n".join(lines)
+
+
+def _questions(report: dict[str, Any]) -> str:
+    """How many, of whom, for what, and why no more where the budget would allow it."""
+    if not report["n_questions"]:
+        return "no question is worth asking: no answer is expected to change anything"
+    asked, doubt, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
+    for_people = (
+        f"for {report['asked_annotators']:,} of the annotators" if report["asked_annotators"] > 1 else "for one"
+    )
+    lines = [f"{asked:,} questions about {report['asked_items']:,} items, {for_people}"]
+    lines[0] += f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
+    lines.append(f"doubt, summed over all items: {doubt:.2f} now, {doubt - gain:.2f} expected after these answers")
     return "\n".join(lines)
 
 

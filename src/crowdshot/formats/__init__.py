@@ -14,9 +14,19 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
 from crowdshot.formats.labels import Format, LabelFile, Labels, Project, join, own_names
 from crowdshot.formats.questions import refuse_measurements
-from crowdshot.formats.write import WRITERS, to_label_studio
+from crowdshot.formats.write import WRITERS, to_label_studio, write_questions
 
-__all__ = ["FORMATS", "WRITERS", "Format", "LabelFile", "Labels", "Project", "read_labels", "to_label_studio"]
+__all__ = [
+    "FORMATS",
+    "WRITERS",
+    "Format",
+    "LabelFile",
+    "Labels",
+    "Project",
+    "read_labels",
+    "to_label_studio",
+    "write_questions",
+]
 
 FORMATS: dict[str, Format] = {
     "cvat": cvat.FORMAT,

@@ -27,6 +27,7 @@ from crowdshot.ids import listing
 TASK = {"annotations", "data"}
 ROW = {"annotator", "annotation_id", "lead_time"}
 ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
+UNLABELLED = "tasks nobody labelled"
 NUMBER = re.compile("[0-9]{1,18}")
 REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these is about a part of the item
 
@@ -76,7 +77,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
             else:
                 left_out["annotations of unknown users" if label else "annotations without a choice"] += 1
     left_out["cancelled annotations"] = sum(task.cancelled for task in tasks)
-    left_out["tasks nobody labelled"] = sum(not task.answers and not task.cancelled for task in tasks)
+    left_out[UNLABELLED] = sum(not task.answers and not task.cancelled for task in tasks)
     return gather(
         file.name,
         entries,

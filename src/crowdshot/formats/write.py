@@ -85,14 +85,37 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
     return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
 
 
+def write_questions(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
+    """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
+
+    Each is the item's own data and two fields more, ``next_annotator`` and ``next_gain``, to filter and to sort by.
+    There are no predictions in it: who sees an answer tends to agree with it.
+    """
+    columns = labels.annotations.columns
+    items = list(dict.fromkeys(table[columns.item].tolist()))
+    key = (labels.project or Project()).data_key
+    data_of = {item: {key: str(item)} for item in items}  # unless the export knows better
+    for row, _, data in reversed(_tasks(items, labels.project)):  # of several tasks of an item, the first
+        data_of[items[row]] = data
+    asked = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
+    tasks = [
+        {"data": {**data_of[item], "next_annotator": str(annotator), "next_gain": float(f"{gain:.6g}")}}
+        for item, annotator, gain in asked
+    ]
+    _write_json(path, tasks)
+
+
+def _write_json(path: FilePath, tasks: list[dict[str, Any]]) -> None:
+    _write_text(path, json.dumps(tasks, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
 def _write_text(path: FilePath, text: str) -> None:
     with replacing(Path(path)) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: Labels, by_id: bool = False) -> None:
-    tasks = to_label_studio(table, labels, by_id=by_id)
-    _write_text(path, json.dumps(tasks, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    _write_json(path, to_label_studio(table, labels, by_id=by_id))
 
 
 def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None:

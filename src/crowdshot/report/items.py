@@ -1,8 +1,8 @@
 """Items that need a person: those that people labelled first and, of each kind, the most helpful first.
 
-How much an answer would help is the item's doubt: the entropy of its belief, -sum p log2 p, which is what a sure answer
-takes away, in bits. Three kinds are shown: labelled items that are not settled, unlabelled ones of which the classifier
-is not sure, and items that are settled, but not on what most said of them.
+How much an answer would help is the item's `doubt`, which is what a sure answer takes away (`crowdshot next` goes
+further and weighs who would answer). Three kinds are shown: labelled items that are not settled, unlabelled ones of
+which the classifier is not sure, and items that are settled, but not on what most said of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crowdshot.asking import doubt
 from crowdshot.report.basis import Basis, Floats
 from crowdshot.report.estimate import Check
 from crowdshot.report.words import clean
@@ -45,13 +46,6 @@ class Item(NamedTuple):
     picture: str
 
 
-def doubt(belief: Floats) -> Floats:
-    """(N, K) -> (N,) bits."""
-    logs = np.log2(belief, out=np.zeros_like(belief), where=belief > 0)
-    bits: Floats = np.abs((belief * logs).sum(1))
-    return bits
-
-
 def need_a_person(basis: Basis) -> tuple[dict[int, str], dict[str, int]]:
     """{item: kind} in the order of the page, and how many there are of each kind."""
     overruled = basis.votes_for(basis.label) < basis.votes.max(1)
@@ -60,16 +54,16 @@ def need_a_person(basis: Basis) -> tuple[dict[int, str], dict[str, int]]:
         "overruled": basis.labelled & basis.settled & overruled,
         "unlabelled": ~basis.labelled & ~basis.settled,
     }
-    bits = doubt(basis.belief)
+    doubts = doubt(basis.belief)
     chosen: dict[int, str] = {}
     for kind, mask in kinds.items():
         rows = np.flatnonzero(mask)
-        chosen |= {int(i): kind for i in rows[np.argsort(-bits[rows], kind="stable")][:MOST]}
+        chosen |= {int(i): kind for i in rows[np.argsort(-doubts[rows], kind="stable")][:MOST]}
     return chosen, {kind: int(mask.sum()) for kind, mask in kinds.items()}
 
 
 def in_detail(basis: Basis, wanted: Mapping[int, str], check: Check | None, pictures: Mapping[int, str]) -> list[Item]:
-    ann, bits = basis.annotations, doubt(basis.belief)
+    ann, doubts = basis.annotations, doubt(basis.belief)
     said: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
     for row in np.flatnonzero(np.isin(ann.item, list(wanted))):
         answers = said[int(ann.item[row])].setdefault(int(ann.label[row]), [])
@@ -79,7 +73,7 @@ def in_detail(basis: Basis, wanted: Mapping[int, str], check: Check | None, pict
         Item(
             name=basis.names[i],
             kind=kind,
-            doubt=float(bits[i]),
+            doubt=float(doubts[i]),
             guesses=_guesses(basis.belief[i]),
             votes=[
                 Vote(label, names[:VOTERS], len(names[VOTERS:]))

@@ -1,0 +1,72 @@
+"""From files of labels and items to a fitted classifier: what `adapt` and `next` begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from crowdshot.classifier import CrowdClassifier
+from crowdshot.errors import CrowdshotError
+from crowdshot.formats import Labels, read_labels
+from crowdshot.inputs import Items, check_kind, find_readable, match, open_items
+from crowdshot.learners import OURS
+from crowdshot.progress import progress
+from crowdshot.results import check_columns
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier with what it was fitted with: the labels as read, the items, their embeddings (N, D).
+
+    ``left_out``: what was not used, by reason: how many, or which.
+    """
+
+    clf: CrowdClassifier
+    labels: Labels
+    items: Items
+    embeddings: Tensor
+    left_out: dict[str, int | list[str]]
+
+
+def fit(
+    labels: Sequence[Path],
+    images: Path | None,
+    features: Path | None,
+    encoder: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format_name: str | None = None,
+    skip_bad: bool = False,
+    method: str = OURS,
+    settings: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Whatever is wrong with the files is told before the work that it would spoil."""
+    items = open_items(images, features)
+    clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
+    network = clf.choose_encoder(items.X)
+    check_kind(network, items, f"encoder {encoder}")
+    clf.set_params(encoder=network)
+    read = read_labels(labels, columns, format_name)
+    named = ", ".join(map(str, labels))
+    check_columns(read.annotations.columns, named)
+    annotations, unmatched = match(read.annotations, items, skip_bad)
+    with progress("checking images") as tick:
+        kept, unreadable = find_readable(items, skip_bad, tick)
+    if unreadable:
+        items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
+    if annotations.n_labels == 0:
+        raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
+
+    with progress("embedding") as tick:
+        embeddings = clf.embed(items.X, progress=tick)
+    with progress("fitting"):
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items)
+    left_out: dict[str, int | list[str]] = {
+        **read.left_out,
+        f"labelled items without {'an image' if images else 'features'}": unmatched,
+        "unreadable images": [image.name for image in unreadable],
+    }
+    return Fitted(clf, read, items, embeddings, left_out)

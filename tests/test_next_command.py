@@ -1,0 +1,247 @@
+"""`crowdshot next` as a stranger uses it: the list, what it is good for, and what is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot import asking, cli, next_job, progress
+from crowdshot.formats import read_labels
+
+LABELS = """image,worker,answer
+1.png,ann,cat
+1.png,bob,cat
+2.png,ann,dog
+2.png,bob,cat
+3.png,ann,dog
+3.png,bob,dog
+3.png,cyd,dog
+4.png,cyd,cat
+"""
+COLUMNS = ["image", "worker", "gain", "answer", "confidence", "n_labels"]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Run `crowdshot next` in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(progress, "PATIENCE", 60)  # a busy machine is not what stderr is tested for
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.app(["next", *map(str, arguments)], prog_name="crowdshot")
+        except SystemExit as stop:
+            code = stop.code
+        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+
+    return run
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.csv"
+    path.write_text(LABELS)
+    return path
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    """Cats on the left, dogs on the right, and 5.png, which nobody labelled, between them."""
+    path = tmp_path / "features.csv"
+    path.write_text("id,x,y\n1.png,-1,0\n2.png,1,0.1\n3.png,1,0\n4.png,-1,0.1\n5.png,0,0.05\n")
+    return path
+
+
+def export(tmp_path: Path) -> Path:
+    """Label Studio's, with a task that nobody labelled."""
+
+    def annotation(user: int, label: str) -> dict:
+        result = {"from_name": "animal", "to_name": "photo", "type": "choices", "value": {"choices": [label]}}
+        return {"completed_by": user, "was_cancelled": False, "result": [result]}
+
+    said = {1: [(7, "cat"), (8, "cat"), (9, "cat")], 2: [(7, "dog"), (8, "cat")], 3: [(9, "dog"), (7, "dog")], 4: []}
+    tasks = [
+        {"id": i, "data": {"photo": f"/up/{i}.png", "city": "Łódź"}, "annotations": [annotation(*a) for a in answers]}
+        for i, answers in said.items()
+    ]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(tasks))
+    return path
+
+
+# ---- the list ---------------------------------------------------------------------------------------------------
+
+
+def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
+    command = [sys.executable, "-m", "crowdshot", "next", str(labels), "--budget", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    assert rows[0] == COLUMNS
+    assert rows[1][:2] == ["2.png", "cyd"]  # the only one who has not said what it is
+    assert rows[1][5] == "2"
+    assert len(rows) == 4
+    before = {tuple(line.split(",")[:2]) for line in LABELS.splitlines()}
+    assert not before & {tuple(row[:2]) for row in rows[1:]}
+
+
+def test_the_table_is_what_the_library_says(labels: Path) -> None:
+    report, table = next_job.ask([labels], 4)
+    ann = read_labels([labels]).annotations
+    belief = next_job.METHODS["one-coin"](ann, 100, None).probabilities
+    found = asking.choose(belief, asking.expected_confusion(ann, belief), (ann.item, ann.annotator), 4)
+    assert table["image"].tolist() == [ann.items[q.item] for q in found]
+    assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
+    assert table["gain"].tolist() == [q.gain for q in found]
+    assert table["confidence"].tolist() == [belief[q.item].max() for q in found]
+    assert table["answer"].tolist() == [ann.classes[belief[q.item].argmax()] for q in found]
+    assert report["n_questions"] == report["cost"] == 4
+    assert report["doubt"] == pytest.approx(sum(1 - np.square(belief).sum(1)))
+    assert report["gain"] == pytest.approx(table["gain"].sum())
+
+
+def test_to_a_file_in_words_and_as_json(labels: Path, tmp_path: Path, call) -> None:
+    done = call(labels, "--budget", 2, "--out", tmp_path / "questions.csv")
+    assert (done.code, done.err) == (0, "")
+    assert "4 items, 3 annotators, 8 labels, 2 classes: cat, dog\n2 questions about " in done.out
+    assert "doubt, summed over all items: " in done.out
+    table = pd.read_csv(tmp_path / "questions.csv")
+    assert list(table) == COLUMNS
+    report = json.loads(call(labels, "--budget", 2, "--json").out)
+    assert report["files"] == []
+    assert [row["image"] for row in report["questions"]] == table["image"].tolist()
+
+
+def test_cost_in_the_command_or_in_a_file(labels: Path, tmp_path: Path, call) -> None:
+    dear = pd.read_csv(_written(call(labels, "--budget", 2, "--cost", "cyd=3"), tmp_path))
+    assert "cyd" not in dear["worker"].tolist()
+    assert dear["cost"].tolist() == [1.0, 1.0]
+    prices = tmp_path / "prices.csv"
+    prices.write_text("cost,worker\n3,cyd\n0.5,bob\n9,zoe\n")
+    done = call(labels, "--budget", 2, "--cost", prices)
+    assert done.err == "crowdshot: note: left out: 1 costs of people who gave no label\n"
+    table = pd.read_csv(_written(done, tmp_path))
+    assert set(table["worker"]) <= {"ann", "bob"}
+    assert table["cost"].sum() <= 2
+    assert table.loc[table["worker"] == "bob", "cost"].eq(0.5).all()
+
+
+def _written(done: Said, folder: Path) -> Path:
+    assert done.code == 0, done.err
+    (folder / "said.csv").write_text(done.out)
+    return folder / "said.csv"
+
+
+def test_nobody_gets_more_than_the_most(labels: Path) -> None:
+    _, table = next_job.ask([labels], 9, most=1)
+    assert sorted(table["worker"]) == ["ann", "bob", "cyd"]
+    assert len(next_job.ask([labels], 9)[1]) == 4  # all that were not asked yet
+
+
+def test_features_make_unlabelled_items_askable(labels: Path, features: Path) -> None:
+    report, table = next_job.ask([labels], 3, features=features)
+    assert (report["items"], report["labels"]) == (5, 8)
+    assert table["image"][0] == "5.png"  # nobody labelled it, and it lies between the two
+    assert table["n_labels"][0] == 0
+    assert table["confidence"][0] == pytest.approx(0.5, abs=0.1)
+
+
+# ---- Label Studio -----------------------------------------------------------------------------------------------
+
+
+def test_tasks_for_label_studio(tmp_path: Path, call) -> None:
+    out = tmp_path / "questions.json"
+    done = call(export(tmp_path), "--budget", 4, "--out", out)
+    assert (done.code, done.err) == (0, "")
+    tasks = json.loads(out.read_text("utf-8"))
+    assert tasks[0]["data"]["photo"] == "/up/4.png"  # nobody labelled it: it is as open as can be
+    for task in tasks:
+        assert list(task) == ["data"]  # no id, which an import would make anew; no prediction, which would lead people
+        assert list(task["data"]) == ["photo", "city", "next_annotator", "next_gain"]
+        assert task["data"]["city"] == "Łódź"
+        assert task["data"]["next_annotator"] in {"7", "8", "9"}
+    assert [task["data"]["next_gain"] for task in tasks] == sorted(
+        (task["data"]["next_gain"] for task in tasks), reverse=True
+    )
+
+
+def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> None:
+    next_job.ask([labels], 1, out=tmp_path / "questions.json")
+    (task,) = json.loads((tmp_path / "questions.json").read_text())
+    assert task["data"]["image"] == "2.png"
+    assert task["data"]["next_annotator"] == "cyd"
+
+
+def test_what_label_studio_exports_of_them_can_be_read_again(tmp_path: Path) -> None:
+    """The two fields more are data; labels and items are found as before."""
+    next_job.ask([export(tmp_path)], 2, out=tmp_path / "questions.json")
+    tasks = json.loads((tmp_path / "questions.json").read_text())
+    result = [{"from_name": "animal", "to_name": "photo", "type": "choices", "value": {"choices": ["cat"]}}]
+    for number, task in enumerate(tasks):
+        task |= {"id": number, "annotations": [{"completed_by": 9, "result": result}]}
+    (tmp_path / "answers.json").write_text(json.dumps(tasks))
+    both = read_labels([tmp_path / "export.json", tmp_path / "answers.json"]).annotations
+    assert both.n_labels == 9
+    assert both.columns.item == "photo"
+
+
+# ---- bad input --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp_path: Path, call) -> None:
+    (tmp_path / "one.csv").write_text("image,worker,answer\n1,ann,cat\n2,bob,cat\n")
+    (tmp_path / "clash.csv").write_text("gain,worker,answer\n1,ann,cat\n2,bob,dog\n")
+    (tmp_path / "bad-cost.csv").write_text("worker,cost\nann,1\nbob,-2\n")
+    (tmp_path / "words.csv").write_text("worker,cost\nann,much\n")
+    (tmp_path / "thin.jsonl").write_text('{"worker": "ann"}\n')
+    (tmp_path / "names.csv").write_text("cost,remark\n1,good\n")
+    before = sorted(tmp_path.iterdir())
+    for arguments, message in [
+        ((labels, "--budget", "0"), "budget is 0, expected a number above 0."),
+        ((labels, "--budget", "nan"), "budget is nan, expected a number above 0."),
+        ((labels, "--cost", "zoe=1"), "--cost names 'zoe', who gave no label, expected some of 'ann', 'bob', 'cyd'."),
+        ((labels, "--cost", "ann=free"), "--cost is 'ann=free', expected a file, or annotators and numbers above 0"),
+        ((labels, "--cost", "ann=0"), "--cost is 'ann=0', expected a file, or annotators and numbers above 0"),
+        ((labels, "--cost", "no.csv"), "no.csv does not exist, expected a file."),
+        ((labels, "--cost", tmp_path / "bad-cost.csv"), "bad-cost.csv, row 3, column 'cost' is -2, expected a number"),
+        ((labels, "--cost", tmp_path / "words.csv"), "words.csv, row 2, column 'cost' is 'much', expected a number."),
+        ((labels, "--cost", tmp_path / "thin.jsonl"), "thin.jsonl has 1 column, expected the annotator and the cost"),
+        ((labels, "--cost", tmp_path / "names.csv"), "names.csv has 'cost' first and no annotator, expected the anno"),
+        ((labels, "--images", tmp_path, "--features", features), "expected either --images or --features, got both."),
+        ((labels, "--encoder", "glyphs"), "--encoder is for items, expected --images or --features with it."),
+        ((tmp_path / "one.csv",), "all are 'cat', expected two classes or more"),
+        ((tmp_path / "clash.csv", "--columns", "item=gain"), "is called 'gain', which the results call something else"),
+        ((tmp_path / "no.csv",), "no.csv does not exist, expected a file."),
+    ]:
+        done = call(*arguments, "--out", tmp_path / "questions.csv")
+        assert (done.code, done.out) == (2, ""), arguments
+        assert done.err.startswith("crowdshot: ")
+        assert message in done.err
+        assert done.err.count("\n") == 1
+    done = call(labels, "--out", labels)
+    assert done.code == 2
+    assert "is what is read, expected another file to write to." in done.err
+    assert sorted(tmp_path.iterdir()) == before
+    assert labels.read_text() == LABELS
+
+
+def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
+    """Everybody has said all that they can."""
+    path = tmp_path / "full.csv"
+    path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n2,bob,dog\n")
+    done = call(path, "--out", tmp_path / "questions.csv")
+    assert done.code == 0
+    assert "no question is worth asking" in done.out
+    assert (tmp_path / "questions.csv").read_text() == "item,annotator,gain,label,confidence,n_labels\n"
