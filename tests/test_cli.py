@@ -674,7 +674,8 @@ def test_methods_lists_what_adapt_takes(call) -> None:
         " (10 50 100 200)\n" in said.out
     )
     found = {one["name"]: one for one in json.loads(call("methods", "--json").out)}
-    assert found["MCL"]["encoders"] == ["glyphs-protonet", "photo-protonet"]
+    assert found["MCL"]["encoders"] == ["glyphs-protonet", "photo-lite0-protonet", "photo-protonet"]
+    assert all("photo-lite0" in str(one["encoders"]) for one in found.values() if one["needs"])
     assert found["MCL"]["default"] == {"iterations": 300, "frozen": False}
     assert found["MCL"]["candidates"] == {"iterations": [10, 100, 300]}
     assert found["LRDS"]["needs"] is None
@@ -690,7 +691,12 @@ def test_encoders_lists_what_can_be_named(call) -> None:
     assert said.code == 0
     names = [line.partition(":")[0] for line in said.out.splitlines()]
     assert names[0] == "identity"
-    assert list(json.loads(call("encoders", "--json").out)) == names
+    lines = json.loads(call("encoders", "--json").out)
+    assert list(lines) == names
+    assert lines["photo-lite0"].endswith("; the default for colour images (needs the extra lite0)")
+    assert lines["photo-lite0-maml-pa"].endswith(
+        ", MAML's, to compare with, which met pretend annotators (needs the extra lite0)"
+    )
 
 
 # ---- the shell --------------------------------------------------------------------------------------------------

@@ -1,12 +1,15 @@
 """Scores for cards: on a pool whose classes are far apart, and on one that knows nothing."""
 
+import pytest
 import torch
 
-from crowdshot import priors
+from crowdshot import mixture, priors
 from crowdshot.encoders import build_encoder
 from crowdshot.episodes import ClassPool
-from crowdshot.evaluation import accuracy_table, embedded, paper_scores
+from crowdshot.evaluation import accuracy_table, by_mixture, embedded, paper_scores, unseen_scores
+from crowdshot.features import FeatureInput
 from crowdshot.images import ImageInput
+from crowdshot.methods import lnl, maml, votes
 
 PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
 
@@ -18,13 +21,36 @@ def pool_of(centres):
 
 
 def test_far_classes_are_told_apart_and_equal_ones_are_not():
-    far = accuracy_table(pool_of(20 * torch.eye(8)), PAPER, episodes=20)
-    same = accuracy_table(pool_of(torch.zeros(8, 8)), PAPER, episodes=50)
+    far = accuracy_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
+    same = accuracy_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=50)
     assert set(far) == {f"{s} shots, {r} annotators" for s in (1, 3, 5) for r in (3, 5, 7)} | {"average"}
     assert far["5 shots, 7 annotators"] > 0.97
     assert far["1 shots, 3 annotators"] < far["5 shots, 7 annotators"]
     assert 0.2 < same["average"] < 0.3
-    assert far == accuracy_table(pool_of(20 * torch.eye(8)), PAPER, episodes=20)
+    assert far == accuracy_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
+
+
+@pytest.mark.parametrize("objective", ["mixture", "lnl", "maml"])
+def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objective):
+    pool = pool_of(2 * torch.eye(8))
+    torch.manual_seed(0)
+    encoder = build_encoder("mlp", {"n_features": 8, "hidden": [], "n_out": 6}, FeatureInput(8))
+    encoder.card |= {"recipe": {"objective": objective, "step_size": 0.5}, "priors": PAPER}
+    network = encoder.module
+
+    def by_hand(batch, ways):
+        support, query = network(batch.support), network(batch.query)
+        if objective == "mixture":
+            return mixture.fit(support, batch.labels, ways, steps=2, tau=1.0, b=100.0, c=1.0).log_proba(query)
+        if objective == "lnl":
+            return lnl.log_proba(support, batch.labels, query, ways)
+        copies = maml.pure_stack([network] * len(support))
+        vote, sizes = votes.majority_vote(batch.labels, ways), torch.full((len(support),), 0.5)
+        return maml.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
+
+    found = unseen_scores(encoder, pool)
+    assert found == pytest.approx(accuracy_table(pool, by_hand), abs=1e-4)
+    assert found["average"] > 0.4
 
 
 def test_embedding_a_pool_is_embedding_its_images():
@@ -44,7 +70,7 @@ def test_embedding_a_pool_is_embedding_its_images():
 
 def test_the_papers_figures_stand_in_the_same_cells():
     (table,) = paper_scores("omniglot").values()
-    assert set(table) == set(accuracy_table(pool_of(torch.zeros(8, 8)), PAPER, episodes=1))
+    assert set(table) == set(accuracy_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=1))
     assert table["3 shots, 5 annotators"] == 0.938  # Table 1, N = 12, R = 5
     assert table["average"] == 0.8919
     assert paper_scores("mine") == {}

@@ -11,7 +11,8 @@ from crowdshot.encoders import MLP, build_encoder, default_encoder, load_encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
 from crowdshot.features import FeatureInput
-from crowdshot.train_job import START, on_backbone, start_principal
+from crowdshot.methods import METHODS, CrowdEpisodes, adapted
+from crowdshot.train_job import on_backbone, start_principal
 
 needs_backbone = pytest.mark.skipif(not lite0.is_installed(), reason="the extra lite0 is not installed")
 
@@ -51,6 +52,20 @@ def test_a_trained_layer_becomes_an_encoder_of_images_and_only_the_layer_is_save
 
 
 @needs_backbone
+def test_a_layer_finds_its_input_as_in_training(photos, tmp_path):
+    """(features - mean) / std, which go into the file beside the layer."""
+    mean, std = np.linspace(-1, 1, 1280), np.linspace(0.5, 2, 1280)
+    fed = FeatureInput(1280, tuple(mean), tuple(std))
+    layer = build_encoder("mlp", {"n_features": 1280, "hidden": [], "n_out": 5}, fed)
+    features = load_encoder("lite0").embed(photos)
+    save_encoder(on_backbone(layer), tmp_path / "head.safetensors")
+    again = load_encoder(tmp_path / "head.safetensors")
+    torch.testing.assert_close(again.embed(photos), layer.embed(features), atol=1e-4, rtol=1e-4)
+    expected = (features.numpy() - mean) / std
+    np.testing.assert_allclose(CrowdClassifier(again, method="MCL").embed(photos), expected, atol=1e-4, rtol=1e-4)
+
+
+@needs_backbone
 def test_colour_photos_get_it_by_default(photos):
     assert default_encoder(photos) == "photo-lite0"
     clf = CrowdClassifier().fit(
@@ -74,6 +89,60 @@ def test_default_encoders(tmp_path, monkeypatch):
             assert default_encoder(form) == name, form
 
 
+# ---- compared methods teach the head --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_features(monkeypatch):
+    """A backbone that says how bright an image's red, green and blue are, in 1,280 mixtures of them."""
+    mixtures = torch.randn(3, lite0.N_FEATURES, generator=torch.Generator().manual_seed(0))
+
+    def features(x):
+        return x.mean((2, 3)) @ mixtures.to(x.device)
+
+    monkeypatch.setattr(lite0, "features", features)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 60, (10, 12, 12, 3)) + np.eye(3)[np.arange(10) % 2][:, None, None] * 150
+    return images.astype(np.uint8), np.arange(10)[:, None].repeat(3, 1) % 2
+
+
+@pytest.mark.parametrize("name", ["MCL", "MCNAL", "MLF", "MaMV", "MaDS w/ PA", "LNL", "PrDS"])
+def test_the_head_is_a_linear_network_behind_the_features(name, few_features, tmp_path, monkeypatch):
+    """As the method itself does with an MLP without hidden layers, whatever the number of queries at a time."""
+    images, labels = few_features
+    encoder, fed = load_encoder("photo-lite0-protonet"), load_encoder("lite0")
+    settings = {"iterations": 40} if name in ("MCL", "MCNAL", "MLF") else {}
+    clf = CrowdClassifier(encoder, method=name, settings=settings).fit(images, labels)
+    module = encoder.module
+    x = (fed.embed(images) - module.body.mean) / module.body.std
+    torch.testing.assert_close(clf.fit_.support, x, atol=1e-5, rtol=1e-5)
+    network = MLP(1280, (), module.head.out_features)
+    network.layers[0].load_state_dict(module.head.state_dict())
+    episode = CrowdEpisodes(x[None], torch.tensor(labels)[None], x[None], 2)
+    direct = METHODS[name].predict(episode, network, **clf.settings_)[0]
+    np.testing.assert_allclose(clf.predict_proba(images), direct, atol=1e-5)
+    assert clf.predict(images).tolist() == labels[:, 0].tolist()
+
+    clf.save(tmp_path / "model.safetensors")
+    again = CrowdClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
+    monkeypatch.setattr(adapted, "AT_ONCE", 3 * 1280)
+    np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
+
+
+def test_teaching_moves_the_head_in_a_copy(few_features):
+    """What comes out is not what a fixed head gives, and the encoder that was given stays as it was."""
+    images, labels = few_features
+    encoder = load_encoder("photo-lite0-protonet")
+    before = encoder.module.head.weight.clone()
+    clf = CrowdClassifier(encoder, method="MCL", settings={"iterations": 20}).fit(images, labels)
+    taught = clf.predict_proba(images)
+    fixed = CrowdClassifier(encoder, method="MCL", settings={"iterations": 20, "frozen": True}).fit(images, labels)
+    assert np.abs(fixed.predict_proba(images) - taught).max() > 1e-3
+    assert torch.equal(encoder.module.head.weight, before)
+    np.testing.assert_array_equal(clf.predict_proba(images), taught)
+
+
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(lite0, "is_installed", lambda: False)
     lite0.backbone.cache_clear()
@@ -85,12 +154,12 @@ def test_a_linear_layer_starts_as_principal_components():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(3, 50, 4, generator=g) * torch.tensor([5.0, 0.1, 2.0, 0.1]) + 7
     module = MLP(4, (), 2)
-    start_principal(module, ClassPool(x, torch.full((3,), 50), ("a", "b", "c")))
+    start_principal(module, ClassPool(x, torch.full((3,), 50), ("a", "b", "c")), 9.0)
     out = module(x.flatten(0, 1)).detach()
     torch.testing.assert_close(out.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
-    assert float(out.square().sum(-1).mean()) == pytest.approx(START, rel=1e-4)
+    assert float(out.square().sum(-1).mean()) == pytest.approx(9, rel=1e-4)
     weights = module.layers[0].weight.detach().abs()
     assert weights[0].argmax() == 0  # the widest direction first
     assert weights[1].argmax() == 2
     with pytest.raises(CrowdshotError, match="embedding: found 5, expected at most the 4 features"):
-        start_principal(MLP(4, (), 5), ClassPool(x, torch.full((3,), 50), ("a", "b", "c")))
+        start_principal(MLP(4, (), 5), ClassPool(x, torch.full((3,), 50), ("a", "b", "c")), 9.0)

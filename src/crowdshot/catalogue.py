@@ -12,7 +12,7 @@ from crowdshot.methods.adapted import find, shipped_names, training_command
 
 DEFAULT_FOR = {
     "glyphs": "; the default for grey images",
-    "photo-lite0": "; the default for colour images (needs the extra lite0)",
+    "photo-lite0": "; the default for colour images",
     "photo": "; the default for colour images where the extra lite0 is missing",
 }
 RIVALS = {
@@ -31,8 +31,12 @@ def encoders() -> dict[str, str]:
     for name in shipped_encoders():
         _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
         fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
-        what = RIVALS.get(card.get("recipe", {}).get("objective"), DEFAULT_FOR.get(name, ""))
-        lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}"
+        recipe = card.get("recipe", {})
+        what = RIVALS.get(recipe.get("objective"), "")
+        if what and recipe.get("pseudo_annotation"):
+            what += ", which met pretend annotators"
+        extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
+        lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}{DEFAULT_FOR.get(name, '')}{extra}"
     return lines
 
 

@@ -23,23 +23,39 @@ AT_ONCE = 32  # images; more do not fit in a processor's cache
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 
 
-class Lite0(nn.Module):
-    """(n, 3, 224, 224) -> (n, n_out). Its state is the head's; the backbone is read where it is first needed."""
+class Lite0Features(nn.Module):
+    """(n, 3, 224, 224) -> (n, 1280): the backbone alone, for `CrowdClassifier` to weigh against the annotators.
 
-    def __init__(self, n_out: int = 128) -> None:
+    ``standardised`` ones are (features - mean) / std, with numbers that are part of the state.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, standardised: bool = False) -> None:
         super().__init__()
+        self.register_buffer("mean", torch.zeros(N_FEATURES), persistent=standardised)
+        self.register_buffer("std", torch.ones(N_FEATURES), persistent=standardised)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (features(x) - self.mean) / self.std
+
+
+class Lite0(nn.Module):
+    """(n, 3, 224, 224) -> (n, n_out): features, and a linear head, which alone can be taught.
+
+    Its state is the head's, and what the head's input was standardised by; the backbone is read where it is first
+    needed. A head to be taught further should find its input as its training did, hence not folded into its weights.
+    """
+
+    def __init__(self, n_out: int = 128, standardised: bool = False) -> None:
+        super().__init__()
+        self.body = Lite0Features(standardised)
         self.head = nn.Linear(N_FEATURES, n_out)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(features(x))
+        out: Tensor = self.head(self.body(x))
         return out
-
-
-class Lite0Features(nn.Module):
-    """(n, 3, 224, 224) -> (n, 1280): the backbone alone, for `CrowdClassifier` to weigh against the annotators."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return features(x)
 
 
 @torch.no_grad()

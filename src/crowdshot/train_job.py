@@ -24,7 +24,6 @@ from crowdshot.distributed import join_world
 from crowdshot.encoders import MLP, Encoder, build_encoder, save_encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
-from crowdshot.evaluation import accuracy_table, embedded
 from crowdshot.features import FeatureInput
 from crowdshot.formats import read_labels
 from crowdshot.images import ImageInput
@@ -36,7 +35,12 @@ from crowdshot.training_log import TrainingLog
 
 Report = dict[str, Any]
 
-START = 16.0  # mean squared norm of the embeddings that a linear layer starts with
+START = {"mixture": 16.0, "prototypical": 16.0, "lnl": 1.0, "maml": 256.0}
+"""Mean squared norm of the embeddings that a linear layer starts with: the best of 1, 4, 16, 64, … on validation.
+
+Prototypes do not mind. Where embeddings are long, LNL, whose weights go by exp(-distance), hears one item of a class;
+where they are short, MAML's few steps lead nowhere.
+"""
 SMALLEST = 16  # pixels a side: Conv4 halves them four times
 
 
@@ -108,7 +112,7 @@ def train_encoder(
     for each in (*candidates, *rivals):
         encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
         if isinstance(encoder.module, MLP) and not hidden:
-            start_principal(encoder.module, data.pool.take(learned_from))
+            start_principal(encoder.module, data.pool.take(learned_from), START[each.objective])
         encoder.card |= _card(data, learned_from, validated_on, tested_on, precision, command)
         jobs.append(Job(encoder, learned_from, validated_on, each))
     pool = data.pool.to(place)
@@ -166,7 +170,7 @@ def _best(trained: Sequence[Encoder]) -> Encoder:
 def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool, source: str) -> None:
     """Accuracy on classes that training never touched; the same episodes and labels for all. The paper's beside it."""
     for encoder in trained:
-        encoder.card["scores"]["test"] = accuracy_table(embedded(pool, encoder), encoder.card["priors"])
+        encoder.card["scores"]["test"] = evaluation.unseen_scores(encoder, pool)
     for encoder in trained[1:]:
         trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
     trained[0].card["scores"] |= evaluation.paper_scores(source)
@@ -207,8 +211,8 @@ def fresh_encoder(
 
 
 @torch.no_grad()
-def start_principal(module: MLP, pool: ClassPool) -> None:
-    """Start a single linear layer as the features' principal components, brought to a mean squared norm of `START`.
+def start_principal(module: MLP, pool: ClassPool, norm: float) -> None:
+    """Start a single linear layer as the features' principal components, brought to that mean squared norm.
 
     From random weights, training on few classes forgets more of what a good network knows than it learns.
     """
@@ -222,7 +226,7 @@ def start_principal(module: MLP, pool: ClassPool) -> None:
         raise CrowdshotError(
             f"embedding: found {layer.out_features}, expected at most the {layer.in_features} features of the source"
         )
-    components = components * (START / ((features - mean) @ components.mT).square().sum(-1).mean()).sqrt()
+    components = components * (norm / ((features - mean) @ components.mT).square().sum(-1).mean()).sqrt()
     layer.weight.copy_(components)
     layer.bias.copy_(-components @ mean)
 
@@ -230,15 +234,14 @@ def start_principal(module: MLP, pool: ClassPool) -> None:
 def on_backbone(encoder: Encoder) -> Encoder:
     """A linear layer that was trained on EfficientNet-Lite0's features, as an encoder of images."""
     assert isinstance(encoder.module, MLP)
-    n_out = encoder.module.layers[0].out_features
+    layer, fed = encoder.module.layers[0].state_dict(), encoder.input
     images = ImageInput((lite0.SIDE, lite0.SIDE), 3, mean=lite0.MEAN, std=lite0.STD)
-    head = build_encoder("lite0", {"n_out": n_out}, images, encoder.card)
-    weight, bias = (x.detach() for x in encoder.module.layers[0].parameters())
-    fed = encoder.input
-    if isinstance(fed, FeatureInput) and fed.mean:  # w·(x - mean) / std + b, as a layer for x itself
-        weight = weight / torch.tensor(fed.std)
-        bias = bias - weight @ torch.tensor(fed.mean)
-    head.module.load_state_dict({"head.weight": weight, "head.bias": bias})
+    state = {f"head.{name}": value for name, value in layer.items()}
+    if isinstance(fed, FeatureInput) and fed.mean:
+        state |= {"body.mean": torch.tensor(fed.mean), "body.std": torch.tensor(fed.std)}
+    arguments = {"n_out": len(layer["bias"]), "standardised": "body.mean" in state}
+    head = build_encoder("lite0", arguments, images, encoder.card)
+    head.module.load_state_dict(state)
     return head
 
 

