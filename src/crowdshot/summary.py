@@ -66,15 +66,13 @@ def _settled(report: dict[str, Any]) -> str:
 
 
 def _questions(report: dict[str, Any]) -> str:
-    """How many, of whom, for what, and why no more where the budget would allow it."""
+    """How many, for whom, and what is expected of them."""
     if not report["n_questions"]:
         return "no question is worth asking: no answer is expected to change anything"
     asked, doubt, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
-    for_people = (
-        f"for {report['asked_annotators']:,} of the annotators" if report["asked_annotators"] > 1 else "for one"
-    )
-    lines = [f"{asked:,} questions about {report['asked_items']:,} items, {for_people}"]
-    lines[0] += f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
+    people = "one annotator" if report["asked_annotators"] == 1 else f"{report['asked_annotators']:,} annotators"
+    cost = f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
+    lines = [f"{asked:,} questions about {report['asked_items']:,} items, for {people}{cost}"]
     lines.append(f"doubt, summed over all items: {doubt:.2f} now, {doubt - gain:.2f} expected after these answers")
     return "\n".join(lines)
 

@@ -66,18 +66,20 @@ def panels(n: int, width: float, height: float, **kinds: Any) -> tuple[Figure, l
     return figure, axes
 
 
-def draw_lines(ax: Axes, courses: Sequence[Course], ticks: Mapping[float, str]) -> None:
+def draw_lines(
+    ax: Axes, courses: Sequence[Course], ticks: Mapping[float, str], styles: Mapping[str, dict[str, Any]] = STYLES
+) -> None:
     """Each with its name beside its last point; the paper's hollow and dashed."""
     for course in courses:
-        style = {**OTHER, **STYLES.get(course.name, {})}
+        style = {**OTHER, **styles.get(course.name, {})}
         if course.of_paper:
             style |= {"ls": (0, (4, 3)), "lw": 1.0, "mfc": "white"}
         ax.errorbar(course.x, course.y, yerr=course.error, ms=5, capsize=0, elinewidth=1, **style)
     ax.set_xticks(list(ticks), list(ticks.values()))
-    _name_ends(ax, courses)
+    _name_ends(ax, courses, styles)
 
 
-def _name_ends(ax: Axes, courses: Sequence[Course]) -> None:
+def _name_ends(ax: Axes, courses: Sequence[Course], styles: Mapping[str, dict[str, Any]]) -> None:
     """Names right of the lines' ends, moved apart where they would meet."""
     low, high = ax.get_ylim()
     gap = 0.055 * (high - low)
@@ -87,11 +89,11 @@ def _name_ends(ax: Axes, courses: Sequence[Course]) -> None:
     right = max(course.x[-1] for course in courses)
     left = min(course.x[0] for course in courses)
     for course, y in zip(ordered, placed, strict=True):
-        colour = STYLES.get(course.name, OTHER)["color"]
+        style = {**OTHER, **styles.get(course.name, {})}
         name = f"{course.name}, paper" if course.of_paper else course.name.replace("PrSV", "PrSV†")
-        weight = "bold" if course.name == "Ours" and not course.of_paper else "normal"
+        weight = "bold" if style["lw"] > 2 and not course.of_paper else "normal"  # ours
         at = course.x[-1] + 0.035 * max(right - left, 0.1)
-        ax.annotate(name, (at, y), fontsize=8, color=colour, weight=weight, va="center", annotation_clip=False)
+        ax.annotate(name, (at, y), fontsize=8, color=style["color"], weight=weight, va="center", annotation_clip=False)
     ax.set_ylim(min(low, *placed), max(high, *placed))
 
 

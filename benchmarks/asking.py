@@ -1,0 +1,290 @@
+"""Labels bought one by one: how fast does the truth come out, by whom and what one asks?
+
+    python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/next.md too
+    python benchmarks/asking.py --figures [--out results/asking]              # only draws, from what was measured
+
+DATA holds omniglot/images_evaluation.zip and labelme/LabelMe.zip. Each problem starts with a few labels; the others are
+held back and can be bought, some at a time, and after each purchase all is learned again from what there is (by EM,
+method Ours, with the encoders omniglot and photo-lite0).
+
+    Omniglot   10 characters that no encoder was trained on, 5 drawings of each, 7 pretend annotators
+    LabelMe    1,000 photographs with the 2,547 labels that 59 people really gave; a label that nobody gave
+               cannot be bought
+
+"first labels" starts with one label for every item, "few first labels" with one label for some items only (20 of 100
+drawings, 50 of 500 photographs). "labels alone" learns without looking at the items. Counted is the share of items
+whose consensus is right and, where items are looked at, of other items that the classifier has right. Ways to choose:
+
+    expected gain       what `crowdshot next` does
+    random              any label that can be bought
+    least agreement     the item whose labels agree least (the leading label's share; of equal ones the item with the
+                        fewest labels, of these any), of any annotator
+    fewest, then least  the same, but one more label that disagrees is imagined: items with few labels come earlier
+    entropy, likeliest  expected gain with another doubt: see `crowdshot.asking`
+"""
+
+import argparse
+import io
+import math
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from labelme import read
+from PIL import Image
+
+from crowdshot import asking, simulate
+from crowdshot.annotations import Annotations
+from crowdshot.classifier import CrowdClassifier
+from crowdshot.datasets import omniglot
+from crowdshot.encoders import load_encoder
+from crowdshot.evaluation import embedded
+from crowdshot.jobs import METHODS, STEPS
+from crowdshot.paper.drawing import INK, SOFT, Course, draw_lines, panels, save
+
+OURS = "expected gain"
+FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.asking`
+RIVALS = {"random": None, "least agreement": 0, "fewest, then least": 1}  # labels that are imagined to disagree
+STYLES = {
+    OURS: {"color": INK, "lw": 2.2, "marker": ""},
+    "random": {"color": SOFT, "lw": 1.2, "marker": "", "ls": ":"},
+    "least agreement": {"color": "#0b6fb0", "lw": 1.2, "marker": "", "ls": "--"},
+    "fewest, then least": {"color": "#c4570a", "lw": 1.2, "marker": "", "ls": "-."},
+}
+
+
+class Problem(NamedTuple):
+    """``answers`` (N, R): all there are; ``first`` (N, R): which of them are there from the start."""
+
+    answers: np.ndarray
+    first: np.ndarray
+    truth: np.ndarray
+    items: torch.Tensor
+    unseen: torch.Tensor
+    unseen_truth: np.ndarray
+
+
+class Setting(NamedTuple):
+    name: str
+    data: str
+    batch: int
+    rounds: int
+    look: bool = True  # at the items
+    labelled: int | None = None  # items that have a label at first; else all
+    size: int | None = None  # items, or drawings of each character
+
+
+SETTINGS = (
+    Setting("first labels", "omniglot", 10, 15),
+    Setting("first labels, labels alone", "omniglot", 10, 15, look=False),
+    Setting("few first labels", "omniglot", 10, 15, labelled=20, size=10),
+    Setting("first labels", "labelme", 50, 30),
+    Setting("first labels, labels alone", "labelme", 50, 30, look=False),
+    Setting("few first labels", "labelme", 20, 20, labelled=50, size=500),
+)
+
+# ---- problems ---------------------------------------------------------------------------------------------------
+
+
+def prepare(data: Path, kept: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Embeddings and answers, made once."""
+    makers = {"omniglot": prepare_omniglot, "labelme": prepare_labelme}
+    kept.mkdir(parents=True, exist_ok=True)
+    for name, make in makers.items():
+        if not (kept / f"{name}.npz").exists():
+            np.savez(kept / f"{name}.npz", **make(data))
+    return {name: dict(np.load(kept / f"{name}.npz")) for name in makers}
+
+
+def prepare_omniglot(data: Path) -> dict[str, np.ndarray]:
+    pool = omniglot.read([data / "omniglot" / "images_evaluation.zip"])
+    return {"items": embedded(pool, load_encoder("omniglot")).examples.numpy()}
+
+
+def prepare_labelme(data: Path) -> dict[str, np.ndarray]:
+    path = data / "labelme" / "LabelMe.zip"
+    images, truth, answers = read(path)
+    with zipfile.ZipFile(path) as archive:
+        numbers, names = (
+            archive.read(f"LabelMe/{name}.txt").decode().split() for name in ("labels_valid", "labels_valid_names")
+        )
+        number_of = dict(zip(names, map(int, numbers), strict=True))
+        others = [name for name in archive.namelist() if "/valid/" in name and name.endswith(".jpg")]
+        unseen = [Image.open(io.BytesIO(archive.read(name))).convert("RGB") for name in others]
+    clf = CrowdClassifier("photo-lite0", method="Ours")
+    return {
+        "items": clf.embed(images).numpy(),
+        "unseen": clf.embed(unseen).numpy(),
+        "truth": truth,
+        "unseen_truth": np.array([number_of[name.split("/")[-2]] for name in others]),
+        "answers": answers[:, (answers >= 0).any(0)],
+    }
+
+
+def draw(setting: Setting, data: dict[str, np.ndarray], seed: int) -> Problem:
+    random = np.random.default_rng(seed)
+    if setting.data == "omniglot":
+        K, shots = 10, setting.size or 5
+        shuffled = np.stack([random.permutation(data["items"][k]) for k in random.permutation(len(data["items"]))[:K]])
+        items, unseen = (part.reshape(-1, part.shape[-1]) for part in (shuffled[:, :shots], shuffled[:, shots:]))
+        truth, unseen_truth = (np.arange(K).repeat(len(part) // K) for part in (items, unseen))
+        generator = torch.Generator().manual_seed(seed)
+        crowd = simulate.draw_annotators(7, K, simulate.PAPER_SOURCE, generator=generator)
+        answers = simulate.draw_labels(torch.from_numpy(truth), crowd.confusion, generator=generator).numpy()
+    else:
+        chosen = random.permutation(len(data["truth"]))[: setting.size]
+        items, truth, answers = data["items"][chosen], data["truth"][chosen], data["answers"][chosen]
+        unseen, unseen_truth = data["unseen"], data["unseen_truth"]
+    lots = np.where(answers >= 0, random.random(answers.shape), 2)
+    first = lots.argsort(1).argsort(1) == 0
+    first[random.permutation(len(first))[setting.labelled or len(first) :]] = False
+    return Problem(answers, first, truth, torch.from_numpy(items), torch.from_numpy(unseen), unseen_truth)
+
+
+# ---- choosing ---------------------------------------------------------------------------------------------------
+
+
+def entropy_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
+    def nats(x: np.ndarray) -> np.ndarray:
+        return x * np.log(x, out=np.zeros_like(x), where=x > 0)
+
+    A, K = cases.shape
+    said = nats(cases @ confusion.transpose(1, 0, 2).reshape(K, -1)).reshape(A, -1, K).sum(2)
+    return np.maximum(nats(cases.sum(1))[:, None] + cases @ nats(confusion).sum(2).T - said, 0)
+
+
+def likeliest_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
+    """A little of the usual gain decides where no answer can change the likeliest class."""
+    after = (cases[:, None, :, None] * confusion).max(2).sum(2)
+    return np.maximum(after - cases.max(1)[:, None], 0) + 1e-4 * asking.gains(cases, confusion)
+
+
+GAINS = {OURS: asking.gains, "entropy": entropy_gains, "likeliest": likeliest_gains}
+
+
+def buy(way: str, ann: Annotations, belief: np.ndarray, open_: np.ndarray, n: int, random: np.random.Generator):
+    """n pairs among those that are open (N, R)."""
+    chosen: list[tuple[int, int]] = []
+    if way in GAINS:
+        confusion = asking.expected_confusion(ann, belief)
+        found = asking.choose(belief, confusion, np.nonzero(~open_), n, by=GAINS[way])
+        chosen = [(question.item, question.annotator) for question in found]
+    elif way != "random":
+        votes = ann.vote_counts()
+        n_labels = votes.sum(1)
+        agreement = votes.max(1) / np.maximum(n_labels + RIVALS[way], 1)
+        order = np.lexsort((random.random(len(votes)), n_labels, np.where(n_labels > 0, agreement, 0)))
+        for item in order[open_[order].any(1)][:n]:
+            chosen.append((item, random.choice(np.flatnonzero(open_[item]))))
+    rest = open_.copy()
+    rest[tuple(np.array(chosen, dtype=int).reshape(-1, 2).T)] = False
+    more = random.permutation(np.argwhere(rest))[: n - len(chosen)]  # what a way leaves over is bought at random
+    return np.array([*chosen, *more], dtype=int).T
+
+
+def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, seed: int) -> list[tuple[float, float]]:
+    """The share of items, and of unseen items, that are right: at first and after each round."""
+    random = np.random.default_rng(seed)
+    labels = np.where(problem.first, problem.answers, -1)
+    K = int(problem.truth.max()) + 1
+    found = []
+    for _ in range(setting.rounds + 1):
+        ann = Annotations.from_matrix(labels, classes=range(K))
+        unseen = math.nan
+        if setting.look:
+            clf.fit_embeddings(problem.items, ann)
+            belief = clf.fit_.responsibilities.double().numpy()
+            said = clf.fit_.log_proba((problem.unseen - clf.shift_) * clf.factor_).argmax(1).numpy()
+            unseen = (said == problem.unseen_truth).mean()
+        else:
+            belief = METHODS["one-coin"](ann, STEPS, None).probabilities
+        found.append(((belief.argmax(1) == problem.truth).mean(), unseen))
+        item, annotator = buy(way, ann, belief, (labels < 0) & (problem.answers >= 0), setting.batch, random)
+        labels[item, annotator] = problem.answers[item, annotator]
+    return found
+
+
+# ---- measuring --------------------------------------------------------------------------------------------------
+
+
+def measure(setting: Setting, data: dict[str, np.ndarray], repeats: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A row for each way and number of labels bought; and how far ours is ahead over the whole course."""
+    clf = CrowdClassifier({"omniglot": "omniglot", "labelme": "photo-lite0"}[setting.data], method="Ours")
+    scores = {}  # way: (repeats, rounds + 1, 2)
+    for way in (*GAINS, *RIVALS):
+        runs = [
+            course(draw(setting, data, seed), setting, way, clf, seed)
+            for seed in range(FIRST_SEED, FIRST_SEED + repeats)
+        ]
+        scores[way] = np.array(runs)
+    error = 1 / repeats**0.5
+    rows = [
+        (setting.data, setting.name, way, i * setting.batch, repeats, *values.mean(0)[i], *(spread[i] * error))
+        for way, values in scores.items()
+        for spread in [values.std(0, ddof=1)]
+        for i in range(setting.rounds + 1)
+    ]
+    names = ["data", "start", "way", "bought", "repeats", "consensus", "unseen", "consensus_stderr", "unseen_stderr"]
+    courses = pd.DataFrame(rows, columns=names)
+    ahead = []
+    for way in scores:
+        difference = (scores[OURS] - scores[way])[:, 1:].mean(1)  # of each repeat, over all purchases
+        mean, spread = difference.mean(0), difference.std(0, ddof=1) * error
+        ahead.append((setting.data, setting.name, way, *scores[way][:, 1:].mean((0, 1)), *mean, *spread))
+    names = ["data", "start", "way", "consensus", "unseen", "ahead", "unseen_ahead", "stderr", "unseen_stderr"]
+    return courses, pd.DataFrame(ahead, columns=names)
+
+
+def figure(courses: pd.DataFrame, data: str, out: Path) -> None:
+    """Consensus and unseen items with the items in view, and the consensus of labels alone."""
+    shown = [
+        ("first labels", "consensus", "right: the consensus"),
+        ("first labels", "unseen", "right: other items, by the classifier"),
+        ("first labels, labels alone", "consensus", "right: the consensus of labels alone"),
+    ]
+    drawn, axes = panels(len(shown), 3.7, 2.9)
+    for ax, (start, column, title) in zip(axes, shown, strict=True):
+        rows = courses[(courses["data"] == data) & (courses["start"] == start)]
+        lines: list[Course] = []
+        for way in STYLES:
+            bought, right, error = (
+                rows.loc[rows["way"] == way, name].tolist() for name in ("bought", column, f"{column}_stderr")
+            )
+            if all(right != line.y for line in lines):  # with three labels an item, both least agreements are the same
+                lines.append(Course(way, bought, right, error))
+        last = int(rows["bought"].max())
+        draw_lines(ax, lines, {x: str(x) for x in range(0, last + 1, last // 3)}, STYLES)
+        ax.set_title(title, fontsize=9, loc="left")
+        ax.set_xlabel("labels bought", fontsize=8)
+    save(drawn, out, data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--repeats", type=int, default=40, help="of Omniglot; a quarter as many of LabelMe")
+    parser.add_argument("--out", type=Path, default=Path("results/asking"))
+    parser.add_argument("--keep", type=Path, default=Path("runs/asking"), help="where embeddings are kept")
+    parser.add_argument("--figures", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.figures:
+        prepared = prepare(options.data, options.keep)
+        tables: list[tuple[pd.DataFrame, pd.DataFrame]] = []
+        for setting in SETTINGS:
+            repeats = options.repeats if setting.data == "omniglot" else options.repeats // 4
+            tables.append(measure(setting, prepared[setting.data], repeats))
+            print(tables[-1][1].round(4).to_string(index=False), flush=True)
+        for name, parts in zip(("courses", "ahead"), zip(*tables, strict=True), strict=True):
+            pd.concat(parts).to_csv(options.out / f"{name}.csv", index=False, float_format="%.4f")
+    courses = pd.read_csv(options.out / "courses.csv")
+    for data in ("omniglot", "labelme"):
+        figure(courses, data, options.out)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
