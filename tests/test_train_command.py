@@ -154,16 +154,18 @@ def test_real_annotators(tmp_path):
     assert "consensus" in described["truth"]
 
 
-def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path):
-    """The source's features were standardised for training; the backbone's are not."""
+def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypatch):
+    """The source's features were standardised for training; the backbone's are not, before they reach the head."""
     rng = np.random.default_rng(0)
     features = rng.normal(3, 2, (60, 1280)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.arange(60) % 10)
     settings = {**SETTINGS, "iterations": 2}
     train_job.train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
     encoder = load_encoder(tmp_path / "head")
+    monkeypatch.setattr("crowdshot.lite0.features", lambda x: x)
     on_images = train_job.on_backbone(encoder)
-    assert_close(on_images.module.head(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
+    assert_close(on_images.module(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
+    assert_close(on_images.module.head.weight, encoder.module.layers[0].weight)  # as it was trained
 
 
 # --- what is refused before any work ---------------------------------------------------------------------------------
