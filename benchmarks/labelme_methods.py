@@ -19,7 +19,8 @@ from labelme import K, episodes, read
 from crowdshot import Annotations, CrowdClassifier, load_encoder
 from crowdshot.lite0 import Lite0
 
-METHODS = ["Ours", "PrSV", "PrDS", "PrMV", "LNL", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LRMV", "LRDS"]
+METHODS = ["Ours", "w/o PA", "PrSV", "PrDS", "PrDS w/ PA", "PrMV", "PrMV w/ PA", "LNL"]
+METHODS += ["MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LRMV", "LRDS"]
 SHOTS = (1, 3, 5)
 
 
