@@ -261,8 +261,8 @@ def test_parameters_and_seeds(corners):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "SVM"}, "method: found 'SVM', expected one of Ours, LRMV, LRDS,"),
-        ({"method": None}, "method: found None, expected one of Ours"),
+        ({"method": "SVM"}, "method: found 'SVM', expected auto, paper, Labelings, Ours, LRMV,"),
+        ({"method": None}, "method: found None, expected auto, paper, "),
         ({"method": "LRDS", "steps": 3}, "steps: found with method 'LRDS', expected with the mixture alone (ours, w/o"),
         ({"method": "PrSV", "covariance": "full"}, "covariance: found with method 'PrSV', expected with the mixture"),
         ({"method": "LRDS", "settings": {"D": 1}}, "settings: 'D' is not a setting of LRDS, expected some of steps, C"),
@@ -271,9 +271,16 @@ def test_parameters_and_seeds(corners):
         ({"method": "RFMV", "settings": {"trees": 2.5}}, "settings: trees of RFMV is 2.5, expected a whole number, 1"),
         ({"method": "MCL", "settings": {"frozen": 1}}, "settings: frozen of MCL is 1, expected true or false"),
         ({"method": "LRDS", "settings": "C=1"}, "settings: found 'C=1', expected a mapping"),
-        ({"settings": {"C": 1.0}}, "settings: 'C' is not a setting of Ours, expected some of steps, tau, b, c, scale"),
+        ({"settings": {"C": 1.0}}, "settings: 'C' is not a setting of Labelings, expected some of scale, tau, width"),
+        (
+            {"method": "ours", "settings": {"C": 1}},
+            "settings: 'C' is not a setting of Ours, expected some of steps, tau",
+        ),
         ({"settings": {"steps": 1.5}}, "steps: found 1.5, expected a whole number, 1 or more"),
-        ({"settings": {"tau": -1.0}}, "tau: found -1.0, expected a number, 0 or more"),
+        ({"settings": {"tau": -1.0}}, "settings: tau of Labelings is -1.0, expected a positive number"),
+        ({"settings": {"width": 1.5}}, "settings: width of Labelings is 1.5, expected a whole number"),
+        ({"method": "ours", "settings": {"tau": -1.0}}, "tau: found -1.0, expected a number, 0 or more"),
+        ({"method": "labelings", "tau": 1.0}, "tau: found with method 'Labelings', expected with the mixture alone"),
     ],
 )
 def test_bad_settings_get_one_clear_sentence(corners, arguments, message):

@@ -12,7 +12,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crowdshot import Annotations, CrowdClassifier, mixture, simulate
+from crowdshot import Annotations, CrowdClassifier, labelings, learners, mixture, scale, simulate
 from crowdshot.encoders import Encoder, build_encoder, save_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.images import ImageInput
@@ -253,3 +253,79 @@ def test_bad_input_gets_one_clear_sentence(settings, X, labels, message):
 def test_wrapping_keeps_what_is_given(small_encoder):
     assert isinstance(Encoder.wrap(torch.nn.Identity()), Encoder)
     assert small_encoder.n_features_out == 8
+
+
+# ---- the default --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawings():
+    """Thirty small images of three kinds, and what five people said of them."""
+    random = np.random.default_rng(0)
+    truth = np.repeat(np.arange(3), 10)
+    images = random.random((30, 28, 28)) * 0.2
+    for image, kind in zip(images, truth, strict=True):
+        image[8 * kind + 2 : 8 * kind + 8, 4:24] += 0.8
+    said = np.where(random.random((30, 5)) < 0.7, truth[:, None], random.integers(0, 3, (30, 5)))
+    return images, said, truth
+
+
+def test_few_images_are_learned_by_labelings_on_the_clean_encoder(drawings, tmp_path):
+    images, said, truth = drawings
+    clf = CrowdClassifier().fit(images, said)
+    assert isinstance(clf.fit_, labelings.Posterior)
+    assert clf.encoder_.card["recipe"]["objective"] == "prototypical"
+    assert clf.settings_ == {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
+    direct = labelings.fit(clf.embed(images), torch.tensor(said), 3)
+    np.testing.assert_allclose(clf.predict_proba(images), direct.log_proba(clf.embed(images)).exp(), atol=1e-6)
+    assert (clf.consensus_["label"] == truth).mean() > 0.9
+    clf.save(tmp_path / "model.safetensors")
+    again = CrowdClassifier.load(tmp_path / "model.safetensors")
+    assert isinstance(again.fit_, labelings.Posterior)
+    np.testing.assert_allclose(again.predict_proba(images), clf.predict_proba(images), atol=1e-6)
+    pd.testing.assert_frame_equal(again.consensus_, clf.consensus_)
+    pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
+    assert again.learner_again() == clf.learner_again()
+
+
+def test_items_without_labels_change_nothing_and_are_predicted(drawings):
+    images, said, _ = drawings
+    some = CrowdClassifier().fit(images[::2], said[::2])
+    padded = said.copy()
+    padded[1::2] = -1
+    everything = CrowdClassifier().fit(images, padded)
+    np.testing.assert_allclose(everything.predict_proba(images), some.predict_proba(images), atol=1e-5)
+    np.testing.assert_allclose(
+        everything.consensus_["confidence"][1::2], some.predict_proba(images[1::2]).max(1), atol=1e-5
+    )
+
+
+def test_when_the_default_is_the_mixture(drawings, clouds, monkeypatch):
+    images, said, _ = drawings
+    assert isinstance(
+        CrowdClassifier("identity").fit(clouds[0], clouds[1]).fit_, mixture.Fit
+    )  # features from elsewhere
+    given = CrowdClassifier(steps=4).fit(images, said)  # an argument that the mixture alone has
+    assert given.settings_["steps"] == 4
+    assert given.encoder_.card["recipe"]["objective"] == "mixture"
+    monkeypatch.setattr(learners, "FEW", 20)
+    many = CrowdClassifier().fit(images, said)
+    assert isinstance(many.fit_, mixture.Fit)
+    assert many.settings_["scale"] in scale.CANDIDATES  # the encoder knows nothing of the mixture's unit variance
+    assert isinstance(CrowdClassifier(method="labelings").fit(images, said).fit_, labelings.Posterior)
+
+
+def test_the_papers_method_is_to_be_had_exactly(drawings):
+    images, said, _ = drawings
+    clf = CrowdClassifier(method="paper").fit(images, said)
+    direct = mixture.fit(clf.embed(images), torch.tensor(said), 3, steps=2, tau=1.0, b=100.0, c=1.0)
+    np.testing.assert_allclose(clf.fit_.responsibilities, direct.responsibilities, atol=1e-6)
+    np.testing.assert_allclose(clf.confusion_, direct.confusion, atol=1e-6)
+    assert clf.learner_again().name == "Ours"
+
+
+def test_a_search_of_thousands_is_refused(clouds):
+    X, labels = np.zeros((2_001, 2)), np.zeros((2_001, 1), dtype=int)
+    labels[::2] = 1
+    with pytest.raises(CrowdshotError, match="labels: 2,001 labelled items are too many for Labelings, expected 2,000"):
+        CrowdClassifier("identity", method="labelings").fit(X, labels)

@@ -179,7 +179,7 @@ def test_says_what_it_is(method):
 
 def test_every_system_of_the_paper_is_there():
     alone = {"LRMV", "LRDS", "RFMV", "RFDS", "CL", "CNAL", "LF"}
-    meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA"}
+    meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA", "Labelings"}
     with_pretend = {f"{name} w/ PA" for name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL")}
     assert set(METHODS) == alone | meta | with_pretend
     assert {name for name, method in METHODS.items() if method.needs is None} == alone

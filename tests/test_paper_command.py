@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdshot.cli import app
-from crowdshot.methods import METHODS
 from crowdshot.paper import work
-from crowdshot.paper.experiments import EXPERIMENTS
+from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS
 from crowdshot.paper.protocol import QUICK
 from crowdshot.paper.store import COLUMNS, Store, _alone, read_rows
 
@@ -92,7 +91,7 @@ def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
             assert rows["accuracy"].between(0, 1).all()
             assert rows["ece"].between(0, 1).all()
     assert told["stdout"] == f"{pieces} pieces run; results has all that was asked for.\n"
-    assert {method for experiment in OWN for method in experiment.methods} == set(METHODS), "no method was forgotten"
+    assert {method for experiment in OWN for method in experiment.methods} == set(SYSTEMS), "no method was forgotten"
     assert told["seconds"] < 300
 
 

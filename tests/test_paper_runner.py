@@ -21,7 +21,7 @@ from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.methods.base import embed
 from crowdshot.paper import encoders, runner, work, workers
 from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
-from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN
+from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
 from crowdshot.paper.protocol import PAPER, QUICK, Protocol
 from crowdshot.paper.store import Piece, Store, read_rows
 from crowdshot.paper.toys import toy_dataset
@@ -104,7 +104,7 @@ def test_rows_have_accuracy_and_calibration_of_each_episode(tmp_path, monkeypatc
     def say_two(episodes, encoder, candidates, seed):
         return [probabilities.expand(*episodes.query.shape[:2], 4) for _ in candidates]
 
-    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=say_two))
+    monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=say_two))
     assert run(settings_in(tmp_path, episodes=3), methods=["LRMV"]) == 2
     rows = read_rows(tmp_path / "results", "main", "omniglot")
     sizes, candidates, groups = 2, 2, 3
@@ -137,7 +137,7 @@ def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment)
         return record
 
     for name in ("LRMV", "RFMV", "MCL", "PrMV"):
-        monkeypatch.setitem(METHODS, name, replace(METHODS[name], run=recorder(name)))
+        monkeypatch.setitem(SYSTEMS, name, replace(METHODS[name], run=recorder(name)))
     settings = settings_in(tmp_path)
     run(settings, experiment, ["omniglot", "labelme"], ["LRMV", "RFMV", "MCL", "PrMV"])
     n_sizes = 1 if experiment == "labelme" else 2
@@ -248,7 +248,7 @@ def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatc
     pieces = runner._pieces(EXPERIMENTS["main"], "omniglot", ["LRMV"], settings)
     for piece in pieces:
         work.test_one(piece, settings, "cpu")
-    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=None))
+    monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=None))
     for piece in pieces:
         work.test_one(piece, settings, "cpu")
 
@@ -263,7 +263,7 @@ def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
             raise RuntimeError("the power went off")
         return usual(episodes, *rest)
 
-    monkeypatch.setitem(METHODS, "LRMV", replace(METHODS["LRMV"], run=fails_once))
+    monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=fails_once))
     with pytest.raises(RuntimeError, match="the power went off"):
         run(settings, methods=["LRMV"])
     assert len(Store(settings.results, "main", "omniglot").done()) == 1

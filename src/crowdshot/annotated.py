@@ -23,6 +23,7 @@ class Batch(NamedTuple):
     query_truth: Tensor  # (B, Q), -1 where the class is not in use
     classes_in_use: Tensor | None  # (B,), None where all have K
     support_truth: Tensor  # (B, N), -1 where there is no item; for looking on, never for learning
+    confusion: Tensor | None = None  # (B, R, K, K), the annotators' own matrices; likewise
 
 
 def draw(
@@ -47,12 +48,12 @@ def draw(
 
     support, query = drawn.support, drawn.query
     if pool.crowd is None:
-        labels = _simulated(truth, in_use, recipe, clean, source)
+        labels, confusion = _simulated(truth, in_use, recipe, clean, source)
     else:
-        labels = _recorded(pool.crowd, drawn, truth, in_use, clean)
+        labels, confusion = _recorded(pool.crowd, drawn, truth, in_use, clean), _counted(pool.crowd, drawn)
     if recipe.augment != "none" and augmented:
         support, query = (augment(items, recipe.augment, source) for items in (support, query))
-    return Batch(support, labels, query, query_truth, in_use, truth)
+    return Batch(support, labels, query, query_truth, in_use, truth, confusion)
 
 
 def _recorded(crowd: Tensor, drawn: Episodes, truth: Tensor, in_use: Tensor | None, clean: Tensor) -> Tensor:
@@ -65,11 +66,25 @@ def _recorded(crowd: Tensor, drawn: Episodes, truth: Tensor, in_use: Tensor | No
     return torch.where(clean[:, None, None] & (labels >= 0), truth[..., None], labels)
 
 
-def _simulated(truth: Tensor, in_use: Tensor | None, recipe: Recipe, clean: Tensor, source: Source) -> Tensor:
-    """Truth (B, N) -> what annotators, drawn anew for every episode, say about it: (B, N, R)."""
+def _counted(crowd: Tensor, drawn: Episodes) -> Tensor:
+    """Each annotator's confusion matrix over the whole pool, among the episode's classes: (B, A, K, K).
+
+    A label more in every cell keeps what was never seen possible.
+    """
+    C = len(crowd)
+    said = (crowd[..., None] == torch.arange(C, device=crowd.device)).sum(1) + 1.0  # (C true, A, C observed)
+    rows, columns = drawn.classes[:, :, None], drawn.classes[:, None, :]  # (B, K, 1), (B, 1, K)
+    counts = said.transpose(0, 1)[:, rows, columns].transpose(0, 1)  # (B, A, K, K)
+    return counts / counts.sum(-1, keepdim=True)
+
+
+def _simulated(
+    truth: Tensor, in_use: Tensor | None, recipe: Recipe, clean: Tensor, source: Source
+) -> tuple[Tensor, Tensor]:
+    """Truth (B, N) -> what annotators, drawn anew for every episode, say about it, (B, N, R), and their matrices."""
     B, device, ways, annotators = len(truth), truth.device, recipe.ways[1], recipe.annotators[1]
     crowd = simulate.draw_annotators(annotators, ways, recipe.crowd, (B,), source, in_use)
     confusion = torch.where(clean[:, None, None, None], torch.eye(ways, device=device), crowd.confusion)
     per_item = None if recipe.labels_per_item is None else whole_numbers(recipe.labels_per_item, (B, 1), source)
     present = whole_numbers(recipe.annotators, (B,), source) if recipe.annotators[0] < annotators else None
-    return simulate.draw_labels(truth, confusion, per_item, source, present)
+    return simulate.draw_labels(truth, confusion, per_item, source, present), confusion

@@ -30,9 +30,10 @@ INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
 class CrowdClassifier(ClassifierMixin, BaseEstimator):
     """Learn a classifier from a few items that several unreliable annotators labelled.
 
-    Items are embedded by ``encoder``; in that space a Gaussian mixture with one confusion matrix per annotator is
-    fitted by MAP-EM (Kumagai et al., ICML 2025; the mathematics is in `crowdshot.mixture`). ``method`` names another
-    way, one of those that this one is compared with.
+    Items are embedded by ``encoder``. What annotators said is explained by a mixture of Gaussians in that space with a
+    confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the classifier is
+    an average over the most probable true labels of the labelled items (`crowdshot.labelings`). ``method="paper"``
+    fits the same model by MAP-EM, as the paper does (`crowdshot.mixture`); other names are methods to compare with.
 
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
@@ -48,17 +49,20 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
         "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for grey images, "photo-lite0"
-        for colour ones, or "photo" where the extra ``lite0`` is not installed; for other methods the shipped encoder
-        that was meta-trained as they need it, or the items as they are.
-    method : "ours", or a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them). Of methods other than
-        the mixture, what is said of labelled items and annotators is Dawid–Skene's.
+        for colour ones, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
+        meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
+        meta-training the items as they are ("lite0" for photographs).
+    method : "auto" is "labelings", or "ours" where more than 200 items are labelled, features come from elsewhere, or
+        an argument of the mixture is set. "paper" is "ours" with the paper's constants. Else a name in
+        `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of labelled items and
+        annotators is Dawid–Skene's.
     settings : the method's, as a mapping; what is left out is as `METHODS` has it.
     steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
         `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
         the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
         expects people to be better than chance, and chooses the scale by how well held-back labels are predicted.
     covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items. This and the five before it
-        are the mixture's ("ours" and "w/o PA") alone.
+        are the mixture's ("ours", "paper" and "w/o PA") alone.
     device : "auto" is a GPU where there is one.
     random_state : seeds the choice of held-back labels, and methods that draw lots.
 
@@ -70,14 +74,14 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
     confusion_ : (R, K, K) array [annotator, true, observed].
     settings_ : what the method was run with.
-    scale_ : the scale that the mixture used; None with other methods.
+    scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """
 
     def __init__(
         self,
         encoder: str | os.PathLike[str] | Encoder | nn.Module = "auto",
         *,
-        method: str = "ours",
+        method: str = "auto",
         settings: Mapping[str, Any] | None = None,
         steps: int | None = None,
         tau: float | None = None,
@@ -166,6 +170,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         if self.covariance == "identity":
             del given["covariance"]
         return learner_of(self.method, self.settings, given, self.random_state)
+
+    def learner_again(self) -> Learner:
+        """The one that was chosen, with the settings it found: what learns the same from the same."""
+        check_is_fitted(self, "fit_")
+        return learner_of(self.method, self.settings_, {}, self.random_state)
 
     # ---- predicting -----------------------------------------------------------------------------------------------
 

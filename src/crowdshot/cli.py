@@ -98,7 +98,7 @@ def adapt(
     encoder: EncoderName = None,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
-    ] = "Ours",
+    ] = "auto",
     settings: Annotated[
         str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
     ] = None,

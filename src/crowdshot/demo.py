@@ -1,6 +1,6 @@
 """`crowdshot demo`: real handwritten digits, seven pretend annotators, and what four ways make of their labels.
 
-The digits are scikit-learn's; the encoders never saw a digit (they were meta-trained on drawn characters, digits and
+The digits are scikit-learn's; the encoder never saw a digit (it was meta-trained on drawn characters, digits and
 look-alikes left out). Three images of each class are labelled, 500 others are classified. The table averages many such
 problems, each with other images and other annotators; the files show the first of them.
 """
@@ -22,7 +22,6 @@ from sklearn.linear_model import LogisticRegression
 from crowdshot import aggregate, mixture, plots, simulate
 from crowdshot.annotations import Annotations
 from crowdshot.classifier import CrowdClassifier
-from crowdshot.encoders import load_encoder
 from crowdshot.progress import progress
 from crowdshot.results import confusion_table, csv_writers, write_folder
 from crowdshot.summary import columns
@@ -48,18 +47,16 @@ def run(out: Path, seed: int = 0) -> str:
     """Do it all, write the files of the first problem to ``out``, and return what there is to say."""
     digits = load_digits()
     images, truth = digits.images / 16, digits.target.astype(np.int64)
-    ours = CrowdClassifier("glyphs", random_state=seed)
-    with progress("embedding 1,797 images twice") as tick:
+    ours = CrowdClassifier(random_state=seed)
+    with progress("embedding 1,797 images") as tick:
         embeddings = ours.embed(images, progress=tick)
-        rival = load_encoder("glyphs-protonet").embed(images, progress=tick)
     scores: dict[str, list[Scores]] = {}
     first: tuple[Problem, CrowdClassifier] | None = None
     with progress(f"solving {PROBLEMS} problems in four ways") as tick:
         for number in range(PROBLEMS):
             problem = draw_problem(truth, seed + number)
-            clf = CrowdClassifier("glyphs").set_params(random_state=seed)
-            clf.encoder_ = ours.encoder_
-            for name, score in solve(problem, digits.data, truth, embeddings, rival, clf).items():
+            clf = CrowdClassifier(ours.encoder_, random_state=seed)
+            for name, score in solve(problem, digits.data, truth, embeddings, clf).items():
                 scores.setdefault(name, []).append(score)
             first = first or (problem, clf)
             tick(number + 1, PROBLEMS)
@@ -86,7 +83,6 @@ def solve(
     pixels: NDArray[np.float64],
     truth: NDArray[np.int64],
     embeddings: torch.Tensor,
-    rival: torch.Tensor,
     clf: CrowdClassifier,
 ) -> dict[str, Scores]:
     """Each way's consensus on the labelled images and accuracy on the unseen ones."""
@@ -101,9 +97,9 @@ def solve(
         right = (regression.predict(pixels[query] / 16) == truth[query]).mean()
         scores[name] = (float((labels == truth[support]).mean()), float(right))
 
-    prototypes = mixture.fit(rival[support], ann.to_tensor(), CLASSES, steps=1, tau=0.0, b=1e6)
+    prototypes = mixture.fit(embeddings[support], ann.to_tensor(), CLASSES, steps=1, tau=0.0, b=1e6)
     vote = aggregate.majority_vote(ann).labels.astype(np.int64)
-    right = (prototypes.log_proba(rival[query]).argmax(-1).numpy() == truth[query]).mean()
+    right = (prototypes.log_proba(embeddings[query]).argmax(-1).numpy() == truth[query]).mean()
     scores["prototypical network, soft votes"] = (float((vote == truth[support]).mean()), float(right))
 
     clf.fit_embeddings(embeddings[support], ann, items=ann.items)

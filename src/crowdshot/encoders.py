@@ -26,6 +26,7 @@ from crowdshot.lite0 import MEAN, SIDE, STD, Lite0, Lite0Features, is_installed
 from crowdshot.pixels import describe
 
 WEIGHTS = Path(__file__).parent / "weights"
+PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
 
 # ---- architectures --------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from crowdshot.classifier import CrowdClassifier
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import Labels, read_labels
 from crowdshot.inputs import Items, check_kind, find_readable, match, open_items
-from crowdshot.learners import OURS
+from crowdshot.learners import AUTO
 from crowdshot.progress import progress
 from crowdshot.results import check_columns
 
@@ -40,7 +40,7 @@ def fit(
     columns: Mapping[str, str] | None = None,
     format_name: str | None = None,
     skip_bad: bool = False,
-    method: str = OURS,
+    method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
 ) -> Fitted:
     """Whatever is wrong with the files is told before the work that it would spoil."""

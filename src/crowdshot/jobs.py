@@ -26,7 +26,7 @@ from crowdshot.fitting import fit
 from crowdshot.formats import read_labels
 from crowdshot.images import list_images
 from crowdshot.inputs import check_kind, check_width, find_readable, open_items
-from crowdshot.learners import OURS
+from crowdshot.learners import AUTO
 from crowdshot.progress import progress
 from crowdshot.results import (
     SETTLED,
@@ -58,7 +58,7 @@ def adapt(
     format_name: str | None = None,
     skip_bad: bool = False,
     overwrite: bool = False,
-    method: str = OURS,
+    method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
 ) -> Report:
     """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder."""
@@ -257,7 +257,7 @@ def _method(clf: CrowdClassifier) -> Report:
     """Which one, and in a few words what it does."""
     from crowdshot.methods.adapted import find
 
-    method = find(clf.method)
+    method = find(clf.learner_again().name)
     return {"method": method.name, "method_summary": method.summary}
 
 

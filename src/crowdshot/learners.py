@@ -1,32 +1,36 @@
-"""From items and a crowd's labels to a classifier: by the mixture, or by a method that it is compared with.
+"""From items and a crowd's labels to a classifier: by our own ways, or by a method that they are compared with.
 
-`CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. The
-mixture lives here; every other way is `methods.adapted.Compared`, loaded only when it is asked for.
+`CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. Our
+own live here, the search for labelings and the mixture; every other way is `methods.adapted.Compared`, loaded only when
+it is asked for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from crowdshot import mixture, priors, scale
+from crowdshot import labelings, mixture, priors, scale
 from crowdshot.annotations import Annotations
-from crowdshot.encoders import Encoder, default_encoder, load_encoder
+from crowdshot.encoders import PROTOTYPICAL, Encoder, default_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
 
-OURS = "Ours"
+AUTO, LABELINGS, OURS, PAPER = "auto", "Labelings", "Ours", "paper"
+FEW = 200  # labelled items, beyond which EM does not get lost, and a search takes long
+MOST_SEARCHED = 2_000
 MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
 ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit`, to be set by a user
 
 
 class Fitted(Protocol):
-    """What is left of a problem once it is learned: `mixture.Fit` or `methods.adapted.Adapted`."""
+    """What is left of a problem once learned: a `labelings.Posterior`, `mixture.Fit` or `methods.adapted.Adapted`."""
 
     @property
     def responsibilities(self) -> Tensor:
@@ -54,6 +58,10 @@ class Learned(NamedTuple):
 
 
 class Learner(Protocol):
+    @property
+    def name(self) -> str:
+        """The method's, as in `methods.METHODS`."""
+
     def default_encoder(self, X: Any) -> Encoder:
         """The one to use for X where the user names none."""
 
@@ -68,15 +76,86 @@ class Learner(Protocol):
 
 
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
-    """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one."""
+    """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
+
+    "auto" is the search for labelings, and EM where labelled items are many, features come from elsewhere, or something
+    is set that EM alone has; "paper" is Ours with the paper's constants.
+    """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings: found {settings!r}, expected a mapping like {{'steps': 3}}")
-    settings = dict(settings or {})
-    if str(method).lower() == OURS.lower():
+    settings, name = dict(settings or {}), str(method).lower()
+    for_em = bool(given) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
+    if name == OURS.lower() or (name == AUTO and for_em):
         return Mixture(OURS, {**settings, **given}, seed)
+    if name == PAPER:
+        return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
+    if name == AUTO:
+        return Searched(settings, seed, few=FEW)
+    if name == LABELINGS.lower():
+        refuse(LABELINGS, given)
+        return Searched(settings, seed)
     from crowdshot.methods import adapted
 
     return adapted.learner_of(method, settings, given, seed)
+
+
+def refuse(method: str, given: Mapping[str, Any]) -> None:
+    """For methods that have none of `ARGUMENTS`."""
+    if given:
+        raise CrowdshotError(
+            f"{next(iter(given))}: found with method {method!r}, expected with the mixture alone (ours, w/o PA);"
+            f" settings= takes what {method} has of its own"
+        )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
+
+    ``given``: arguments of `labelings.fit`. Where ``few`` is a number, the mixture learns instead from more labelled
+    items than that, and from outside features: a search that looks at all labelings believes features that say nothing
+    of the classes, while EM stays near the vote.
+    """
+
+    given: Mapping[str, Any]
+    seed: int
+    few: int | None = None
+    name = LABELINGS
+
+    def __post_init__(self) -> None:
+        check_names(self.name, self.given, ("scale", "tau", "width"))
+        for name, value in self.given.items():
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+                raise CrowdshotError(f"settings: {name} of {self.name} is {value!r}, expected a positive number")
+        if not isinstance(self.given.get("width", 1), Integral):
+            raise CrowdshotError(f"settings: width of {self.name} is {self.given['width']!r}, expected a whole number")
+
+    def default_encoder(self, X: Any) -> Encoder:
+        base = default_encoder(X)
+        return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
+
+    def reader(self, encoder: Encoder) -> Encoder:
+        return encoder
+
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+        rows = np.unique(annotations.item)
+        if self.few is not None and (len(rows) > self.few or "recipe" not in encoder.card):
+            return Mixture(OURS, {}, self.seed).learn(x, annotations, encoder)
+        if len(rows) > MOST_SEARCHED:
+            raise CrowdshotError(
+                f"labels: {len(rows):,} labelled items are too many for {self.name}, expected {MOST_SEARCHED:,} or"
+                " less; method 'ours' takes any number"
+            )
+        labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
+        place = torch.from_numpy(rows).to(x.device)
+        settings = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH, **self.given}
+        fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
+        everywhere = fit.labelings.new_full((len(fit.labelings), len(x)), -1)
+        everywhere[:, place] = fit.labelings
+        return Learned(replace(fit, embeddings=x, labelings=everywhere), settings, *untouched(x))
+
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
+        return labelings.Posterior(**tensors)
 
 
 def shipped_for(X: Any) -> Encoder:
@@ -88,13 +167,15 @@ class Mixture:
     """MAP-EM on embeddings: Ours, and whatever differs from it in constants or encoder alone.
 
     ``given``: arguments of `mixture.fit`. What they leave open the encoder was trained with; for outside features it is
-    what `scale` recommends, and the weight of the features is chosen by how well held-back labels are predicted.
+    what `scale` recommends, and the weight of the features is chosen by how well held-back labels are predicted. So it
+    is for encoders of an objective that is not among ``at_home``.
     """
 
     name: str
     given: Mapping[str, Any]
     seed: int
     choose: Callable[[Any], Encoder] = shipped_for
+    at_home: tuple[str, ...] = ("mixture",)
 
     def __post_init__(self) -> None:
         check_names(self.name, self.given, ARGUMENTS)
@@ -112,7 +193,8 @@ class Mixture:
         return encoder
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
-        trained = encoder.card.get("priors")
+        objective = encoder.card.get("recipe", {}).get("objective", "mixture")
+        trained = encoder.card.get("priors") if objective in self.at_home else None
         settings: dict[str, Any] = {"steps": scale.STEPS, **scale.PRIORS, "scale": None, "covariance": "identity"}
         if trained:
             settings |= {"steps": trained.get("steps", 2), **priors.from_card(trained), "scale": 1.0}

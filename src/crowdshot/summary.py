@@ -8,6 +8,7 @@ from typing import Any
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
 LONGEST = 30  # characters of a name in a table
+OWN = ("Labelings", "Ours")  # methods that need no word, because one of them is the default
 WHAT = {
     "consensus.csv": "each item's label and how sure it is",
     "annotators.csv": "how often each annotator is right",
@@ -21,9 +22,9 @@ WHAT = {
 
 
 def tell(report: dict[str, Any]) -> str:
-    """Counts, the method if it is not ours, how much is settled, the annotators, the files: what the report has."""
+    """Counts, the method if it is not our own, how much is settled, the annotators, the files: what the report has."""
     parts = [_counts(report)]
-    if "method_summary" in report and report["method"] != "Ours":
+    if "method_summary" in report and report["method"] not in OWN:
         parts.append(f"{report['method']}: {report['method_summary']}")
     if "settled" in report:
         parts.append(_settled(report))

@@ -1,4 +1,4 @@
-"""The systems that the paper compares with, behind one contract (`base`), and the registry of them.
+"""The systems that the paper compares with, and this project's own, behind one contract; the registry of them.
 
     from crowdshot.methods import METHODS, CrowdEpisodes
     probabilities = METHODS["LRDS"].predict(CrowdEpisodes(support, labels, query, n_classes), C=0.1)
@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crowdshot.methods import conal, crowd_layer, forest, label_fusion, lnl, maml, ours, prototypes, regression
+from crowdshot.methods import (
+    conal,
+    crowd_layer,
+    forest,
+    label_fusion,
+    labelings,
+    lnl,
+    maml,
+    ours,
+    prototypes,
+    regression,
+)
 from crowdshot.methods.base import Candidate, CrowdEpisodes, Method, Needs, grid
 from crowdshot.methods.fine_tuning import ITERATIONS
 from crowdshot.methods.maml import STEP_SIZES
@@ -26,6 +37,15 @@ BASES = (5, 10, 20)
 MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0}
 
 _METHODS = [
+    Method(
+        "Labelings",
+        "an average over the most probable true labels of the labelled items, on meta-learned embeddings",
+        labelings.average,
+        grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
+        {"scale": 20.0, "tau": 0.5, "width": 32},
+        PROTOTYPICAL,
+        on_embeddings=True,
+    ),
     Method(
         "Ours",
         "a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings",

@@ -21,6 +21,7 @@ from crowdshot import mixture, scale
 from crowdshot.annotations import Annotations
 from crowdshot.encoders import (
     MLP,
+    PROTOTYPICAL,
     Conv4,
     Encoder,
     Identity,
@@ -31,7 +32,7 @@ from crowdshot.encoders import (
 )
 from crowdshot.errors import CrowdshotError
 from crowdshot.images import ImageInput
-from crowdshot.learners import Learned, Learner, Mixture, check_names, untouched
+from crowdshot.learners import Learned, Learner, Mixture, check_names, refuse, untouched
 from crowdshot.lite0 import Lite0
 from crowdshot.methods import METHODS, CrowdEpisodes, Method, Needs, ours, votes
 from crowdshot.methods.base import Candidate
@@ -47,8 +48,8 @@ STEPS = 2  # of Dawid-Skene, where the method has no number of its own
 BASES = ("glyphs", "photo-lite0", "photo")  # what `default_encoder` chooses from for images
 SHIPPED = {
     Needs("mixture", pseudo_annotation=True): "",
-    Needs("prototypical"): "-protonet",
-    Needs("prototypical", pseudo_annotation=True): "-protonet-pa",
+    Needs("prototypical"): PROTOTYPICAL,
+    Needs("prototypical", pseudo_annotation=True): PROTOTYPICAL + "-pa",
     Needs("lnl", pseudo_annotation=True): "-lnl",
     Needs("maml"): "-maml",
     Needs("maml", pseudo_annotation=True): "-maml-pa",
@@ -107,7 +108,7 @@ def find(name: str) -> Method:
     """By name, in capitals or not."""
     by_name = {known.lower(): method for known, method in METHODS.items()}
     if str(name).lower() not in by_name:
-        raise CrowdshotError(f"method: found {name!r}, expected one of {', '.join(METHODS)}")
+        raise CrowdshotError(f"method: found {name!r}, expected auto, paper, {', '.join(METHODS)}")
     return by_name[str(name).lower()]
 
 
@@ -115,12 +116,9 @@ def learner_of(name: str, settings: Candidate, given: Mapping[str, Any], seed: i
     """As `learners.learner_of`."""
     method = find(name)
     if method.run is ours.map_em:
-        return Mixture(method.name, {**method.default, **settings, **given}, seed, partial(shipped_encoder, method))
-    if given:
-        raise CrowdshotError(
-            f"{next(iter(given))}: found with method {method.name!r}, expected with the mixture alone (ours, w/o PA);"
-            f" settings= takes what {method.name} has of its own"
-        )
+        constants, encoder = {**method.default, **settings, **given}, partial(shipped_encoder, method)
+        return Mixture(method.name, constants, seed, encoder, at_home=("mixture", "prototypical"))
+    refuse(method.name, given)
     return Compared(method, checked(method, settings), seed)
 
 
@@ -152,6 +150,10 @@ class Compared:
     method: Method
     given: Candidate
     seed: int
+
+    @property
+    def name(self) -> str:
+        return self.method.name
 
     def default_encoder(self, X: Any) -> Encoder:
         return items_as_they_are(X) if self.method.needs is None else shipped_encoder(self.method, X)

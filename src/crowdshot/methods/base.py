@@ -32,14 +32,20 @@ class CrowdEpisodes(NamedTuple):
     labels: Tensor  # (B, N, R) int, -1 = missing
     query: Tensor  # (B, Q, *shape) float
     n_classes: int
+    truth: Tensor | None = None  # (B, N), and
+    confusion: Tensor | None = None  # (B, R, K, K): for `ceilings` alone, which know what no method does
 
     @classmethod
     def of(cls, batch: Batch, n_classes: int, prepare: Callable[[Tensor], Tensor] = Tensor.float) -> CrowdEpisodes:
         """From drawn episodes; ``prepare`` brings stored items into the network's form (`network_input.input_of`)."""
-        return cls(prepare(batch.support), batch.labels, prepare(batch.query), n_classes)
+        known = (batch.support_truth, batch.confusion)
+        return cls(prepare(batch.support), batch.labels, prepare(batch.query), n_classes, *known)
 
     def part(self, which: slice) -> CrowdEpisodes:
-        return CrowdEpisodes(self.support[which], self.labels[which], self.query[which], self.n_classes)
+        support, labels, query, n_classes, *known = self
+        return CrowdEpisodes(
+            support[which], labels[which], query[which], n_classes, *(None if x is None else x[which] for x in known)
+        )
 
     def parts(self, size: int) -> Iterator[CrowdEpisodes]:
         """At most ``size`` episodes at a time, in parts of (nearly) one size: libraries tune themselves to shapes."""
@@ -142,7 +148,7 @@ def embed(encoder: nn.Module, items: Tensor) -> Tensor:
 
 
 def _check(episodes: CrowdEpisodes) -> None:
-    support, labels, query, K = episodes
+    support, labels, query, K = episodes[:4]
     if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
         raise CrowdshotError(
             f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "

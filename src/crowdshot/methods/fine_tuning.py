@@ -119,7 +119,7 @@ def _fine_tune(
     seed: int,
     frozen: bool,
 ) -> list[Tensor]:
-    support, labels, query, K = episodes
+    support, labels, query, K = episodes[:4]
     if isinstance(encoder, nn.Sequential) and isinstance(encoder[0], nn.Flatten):
         support, query, encoder = support.flatten(2), query.flatten(2), encoder[1]
     device = support.device

@@ -102,7 +102,7 @@ def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candi
 
 
 def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) -> Tensor:
-    support, labels, query, K = episodes
+    support, labels, query, K = episodes[:4]
     targets = votes.believe(labels, K, candidate).to(support)
     networks = pure_stack([encoder] * len(labels)).to(support.device)
     weights = {name: value.detach() for name, value in networks.named_parameters()}

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 
 from crowdshot.methods import METHODS
 from crowdshot.methods.base import Candidate
+from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
 PHOTOS = ("tiny-imagenet-100", "labelme")
 EVERYWHERE = (*SIMULATED, "labelme")
-IN_MAIN = tuple(name for name in METHODS if name not in ("LF", "MLF", "LNL") and not name.endswith("w/ PA"))
+SYSTEMS = {**METHODS, **CEILINGS}
+ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
+IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
+BEYOND = ("Labelings", *CEILINGS)
 WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 
 
@@ -184,6 +188,23 @@ _EXPERIMENTS = [
         ("PrDS",),
         beside=("main",),
         settings={"hard": True},
+    ),
+    Experiment(
+        "beyond",
+        "Beyond the paper: labelings, and what perfect knowledge would give",
+        "Conclusion",
+        (*EVERYWHERE, "cifar10s"),
+        BEYOND,
+        beside=("main", "labelme", "cifar10h", "noisy-label-learning"),
+    ),
+    Experiment(
+        "beyond-other-annotators",
+        "The same with annotators of other kinds",
+        "Conclusion",
+        SIMULATED,
+        BEYOND,
+        crowds=OTHER_CROWDS,
+        beside=("other-annotators",),
     ),
 ]
 

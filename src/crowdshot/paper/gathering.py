@@ -24,6 +24,7 @@ LABELS = {
 
 PIECE = ["dataset", *CELL, "split"]
 SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are settings of Ours, run together
+EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
 ALIKE = {  # experiments that ask what encoders should be trained for -> what stands beside
     "each-cell": "an encoder for each number of shots and any number of annotators; the others for a cell each",
     "one-encoder": "an encoder for each number of shots; the others have one for all cells",
@@ -64,7 +65,7 @@ def _beside(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
     if experiment.name in ALIKE:
         same = rows[rows["method"].isin(experiment.methods) & _among(rows["candidate"], experiment.only)]
         return same.assign(method=same["method"] + " (main)")
-    return rows if experiment.name == "spammers" else ours
+    return rows if experiment.name in EVERYONE else ours
 
 
 def _among(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[bool]:

@@ -13,10 +13,9 @@ import torch
 
 import crowdshot
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
 from crowdshot.paper import encoders
 from crowdshot.paper.cells import TARGETS
-from crowdshot.paper.experiments import EXPERIMENTS, Experiment
+from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS, Experiment
 from crowdshot.paper.store import Piece, Store
 from crowdshot.paper.work import Settings, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
@@ -85,7 +84,7 @@ def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None,
 
 def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
     """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
-    place = {name: i for i, name in enumerate(METHODS)}
+    place = {name: i for i, name in enumerate(SYSTEMS)}
     return sorted(
         pieces, key=lambda p: (p.dataset, place[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
     )

@@ -16,17 +16,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
-from crowdshot.methods import METHODS
+from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.paper import published
+from crowdshot.paper.experiments import BEYOND, SYSTEMS
 from crowdshot.paper.store import read_rows
 
 CELL = ["n_support", "n_annotators"]
 EPISODE = [*CELL, "split", "mixture", "episode"]  # what methods are paired by
 LEVEL = 0.05  # of the paired t-test
 
-_EXTRA = [name for name in METHODS if name not in published.METHODS and name != "PrSV"]
-ORDER = [*published.METHODS, *_EXTRA, "PrSV"]
-"""The paper's order; PrSV, which it does not have, at the end."""
+NOT_IN_PAPER = ("PrSV", *BEYOND)
+_EXTRA = [name for name in SYSTEMS if name not in published.METHODS and name not in NOT_IN_PAPER]
+ORDER = [*published.METHODS, *_EXTRA, *NOT_IN_PAPER]
+"""The paper's order; what it does not have at the end."""
+BY_VALIDATION = ("Ours", "Labelings", "True matrices")  # whose candidates are never chosen on test
 
 Reader = Callable[[str, str], pd.DataFrame]
 """(experiment, dataset) -> its rows."""
@@ -44,7 +47,7 @@ def candidate_name(candidate: Any) -> str:
 
 def system(label: str) -> str:
     """The method that a column shows: "Ours b=10" is of Ours."""
-    return max((name for name in METHODS if label.startswith(name)), key=len, default=label)
+    return max((name for name in SYSTEMS if label.startswith(name)), key=len, default=label)
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
@@ -79,18 +82,17 @@ def choose(rows: pd.DataFrame, role: str) -> pd.DataFrame:
 @cache
 def _place(label: str, candidate: str) -> int:
     """Where a candidate stands among its method's."""
-    method = METHODS.get(system(label))
+    method = SYSTEMS.get(system(label))
     names = [] if method is None else [candidate_name(one) for one in method.candidates]
     return names.index(candidate) if candidate in names else len(names)
 
 
 def select(rows: pd.DataFrame, fair: bool) -> pd.DataFrame:
-    """The test rows of the candidates that count: Ours by validation, others by test, or, if fair, by validation."""
-    by_validation, by_test = choose(rows, "validation"), choose(rows, "test")
-    ours = by_test["method"].map(system) == "Ours"
-    chosen = by_validation
+    """The test rows of the candidates that count: ours by validation, others by test, or, if fair, by validation."""
+    chosen, by_test = choose(rows, "validation"), choose(rows, "test")
     if not fair:
-        chosen = pd.concat([by_validation[by_validation["method"].map(system) == "Ours"], by_test[~ours]])
+        ours, theirs = (part["method"].map(system).isin(BY_VALIDATION) for part in (chosen, by_test))
+        chosen = pd.concat([chosen[ours], by_test[~theirs]])
     return rows[rows["role"] == "test"].merge(chosen, on=[*CELL, "method", "candidate"])
 
 
@@ -122,11 +124,12 @@ def _summary(group: pd.DataFrame) -> pd.DataFrame:
         }
     )
     table = table.rename_axis("method").loc[in_order(whole)].reset_index()
-    if not whole:
+    rivals = table[~table["method"].isin(CEILINGS)]
+    if not len(rivals):
         return table.assign(p=np.nan, best=False)
-    best = table["method"][table["accuracy"].round(9).idxmax()]
+    best = rivals["method"][rivals["accuracy"].round(9).idxmax()]
     p = [1.0 if method == best else p_value(*_pairs(wide, best, method)) for method in table["method"]]
-    return table.assign(p=p, best=[value >= LEVEL for value in p])
+    return table.assign(p=p, best=(np.array(p) >= LEVEL) & table["method"].isin(rivals["method"]))
 
 
 def _pairs(wide: pd.DataFrame, one: str, other: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -19,12 +19,12 @@ from crowdshot.annotated import Batch
 from crowdshot.datasets import Dataset, load_dataset
 from crowdshot.encoders import build_encoder
 from crowdshot.evaluation import embedded
-from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.methods import CrowdEpisodes
 from crowdshot.methods.base import Candidate
 from crowdshot.network_input import input_of
 from crowdshot.paper import encoders
 from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, Cell, Target, draw_episodes, split_classes
-from crowdshot.paper.experiments import EXPERIMENTS
+from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS
 from crowdshot.paper.protocol import Protocol
 from crowdshot.paper.selection import candidate_name
 from crowdshot.paper.store import Piece, Store
@@ -55,7 +55,7 @@ def cells_of(piece: Piece, settings: Settings) -> list[Cell]:
 
 def needed(piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
     """Each candidate, and the encoder it needs."""
-    method, target, protocol = METHODS[piece.method], TARGETS[piece.dataset], settings.protocol
+    method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], settings.protocol
     cell, experiment = cells_of(piece, settings)[0], EXPERIMENTS[piece.experiment]
     return [
         (
@@ -88,7 +88,7 @@ def test_one(piece: Piece, settings: Settings, device: str) -> None:
     store = Store(settings.results, piece.experiment, piece.dataset)
     if store.has(piece):  # another run was faster
         return
-    method, cells = METHODS[piece.method], cells_of(piece, settings)
+    method, cells = SYSTEMS[piece.method], cells_of(piece, settings)
     groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
     for candidate, one in needed(piece, settings):
         groups[one].append(candidate)
@@ -196,13 +196,18 @@ def _view(
 
 
 def together(batches: Sequence[Batch]) -> Batch:
-    """As one batch; annotators that an episode does not have said nothing."""
+    """As one batch; annotators that an episode does not have said nothing, and are anything."""
     most = max(batch.labels.shape[-1] for batch in batches)
-    padded = [
-        batch._replace(labels=nn.functional.pad(batch.labels, (0, most - batch.labels.shape[-1]), value=-1))
-        for batch in batches
-    ]
-    parts = (torch.cat(x) if x[0] is not None else None for x in zip(*padded, strict=True))
+
+    def padded(batch: Batch) -> Batch:
+        absent = most - batch.labels.shape[-1]
+        labels = nn.functional.pad(batch.labels, (0, absent), value=-1)
+        confusion = batch.confusion
+        if confusion is not None:
+            confusion = nn.functional.pad(confusion, (0, 0, 0, 0, 0, absent), value=1 / confusion.shape[-1])
+        return batch._replace(labels=labels, confusion=confusion)
+
+    parts = (torch.cat(x) if x[0] is not None else None for x in zip(*map(padded, batches), strict=True))
     return Batch(*parts)  # type: ignore[arg-type]
 
 

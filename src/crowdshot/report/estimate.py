@@ -19,12 +19,12 @@ from torch import Tensor
 
 from crowdshot.classifier import INTERVAL, CrowdClassifier
 from crowdshot.ids import Positions
-from crowdshot.learners import Mixture
+from crowdshot.learners import Mixture, Searched
 from crowdshot.methods.adapted import find
 
 PARTS = 10
 FEWEST = 10  # labelled items, below which a share means nothing
-MOST_NUMBERS = 500_000  # items × features that another method than the mixture is made to learn ten times
+MOST_NUMBERS = 500_000  # items × features that another method than our own is made to learn ten times
 
 
 class Share(NamedTuple):
@@ -72,7 +72,7 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few to hide some of them"
-    if isinstance(clf.learner(), Mixture):
+    if isinstance(clf.learner(), Mixture | Searched):
         return ""
     if find(clf.method).needs is not None or embeddings.numel() > MOST_NUMBERS:
         return f"{clf.method} would take too long to learn {PARTS} times"
@@ -87,7 +87,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
     consensus = belief[rows].argmax(1)
     part = np.full(ann.n_items, -1)
     part[rows] = _parts(consensus, np.random.default_rng(clf.random_state))
-    learner = replace(clf.learner(), given=clf.settings_)  # type: ignore[type-var]
+    learner = clf.learner_again()
     probabilities = np.zeros_like(belief)
     for number in range(part.max() + 1):
         kept = part[ann.item] != number

@@ -13,7 +13,7 @@ from typing import Any
 from crowdshot import __version__, priors
 from crowdshot.classifier import CrowdClassifier
 from crowdshot.encoders import Encoder
-from crowdshot.learners import OURS, Mixture
+from crowdshot.learners import AUTO, Mixture, Searched
 from crowdshot.methods.adapted import find
 
 BY_OTHERS = "; the consensus of labelled items and all that is said of annotators is Dawid–Skene's, from labels alone"
@@ -39,11 +39,12 @@ class Run:
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     """``encoder``: what the user called it, None where it was chosen."""
-    method = find(clf.method)
+    learner = clf.learner_again()
+    method = find(learner.name)
     settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
     versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
     return {
-        "Method": f"{method.name}: {method.summary}" + ("" if isinstance(clf.learner(), Mixture) else BY_OTHERS),
+        "Method": f"{method.name}: {method.summary}" + ("" if isinstance(learner, Mixture | Searched) else BY_OTHERS),
         "Encoder": f"{encoder or 'chosen by the items'}: {_encoder(clf.encoder_)}",
         "Settings": f"{settings or 'none'}; seed {clf.random_state}",
         "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",
@@ -74,7 +75,7 @@ def command(labels: Sequence[Path], options: Mapping[str, Any]) -> str:
     """The line for a shell. Options that are None, False or as by default are left out; mappings become ``a=1,b=2``."""
     words = ["crowdshot", "adapt", *map(str, labels)]
     for name, value in options.items():
-        if value == OURS:
+        if value == AUTO:
             continue
         if isinstance(value, Mapping):
             value = ",".join(f"{key}={str(v).lower() if isinstance(v, bool) else v}" for key, v in value.items())

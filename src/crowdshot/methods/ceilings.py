@@ -1,0 +1,41 @@
+"""What perfect knowledge would give, to see how much is left to gain: not methods, as nobody has what they know.
+
+"True labels" are class averages of embeddings by the true classes of the support items. "True matrices" is Labelings
+with the annotators' true confusion matrices; those of real annotators are counted over the whole dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.methods import METHODS, prototypes
+from crowdshot.methods.base import Candidate, CrowdEpisodes, Method
+from crowdshot.methods.labelings import average
+
+
+def true_labels(
+    episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
+) -> list[Tensor]:
+    """Everyone tells the truth; an item that nobody labelled has no say."""
+    assert episodes.truth is not None
+    said = torch.where(episodes.labels >= 0, episodes.truth[..., None], -1)
+    return prototypes.soft_prototypical(episodes._replace(labels=said), encoder, candidates, seed)
+
+
+def true_matrices(
+    episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
+) -> list[Tensor]:
+    return average(episodes, encoder, candidates, seed, knows_matrices=True)
+
+
+_CEILINGS = [
+    replace(METHODS["PrSV"], name="True labels", summary="class averages by the true classes", run=true_labels),
+    replace(
+        METHODS["Labelings"], name="True matrices", summary="Labelings that knows the annotators", run=true_matrices
+    ),
+]
+CEILINGS: dict[str, Method] = {ceiling.name: ceiling for ceiling in _CEILINGS}
