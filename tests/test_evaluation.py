@@ -6,7 +6,7 @@ import torch
 from crowdshot import mixture, priors
 from crowdshot.encoders import build_encoder
 from crowdshot.episodes import ClassPool
-from crowdshot.evaluation import accuracy_table, by_mixture, embedded, paper_scores, unseen_scores
+from crowdshot.evaluation import best_labelings, by_mixture, embedded, paper_scores, score_table, unseen_scores
 from crowdshot.features import FeatureInput
 from crowdshot.images import ImageInput
 from crowdshot.methods import lnl, maml, votes
@@ -21,13 +21,13 @@ def pool_of(centres):
 
 
 def test_far_classes_are_told_apart_and_equal_ones_are_not():
-    far = accuracy_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
-    same = accuracy_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=50)
+    far = score_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
+    same = score_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=50)
     assert set(far) == {f"{s} shots, {r} annotators" for s in (1, 3, 5) for r in (3, 5, 7)} | {"average"}
     assert far["5 shots, 7 annotators"] > 0.97
     assert far["1 shots, 3 annotators"] < far["5 shots, 7 annotators"]
     assert 0.2 < same["average"] < 0.3
-    assert far == accuracy_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
+    assert far == score_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
 
 
 @pytest.mark.parametrize("objective", ["mixture", "lnl", "maml"])
@@ -49,7 +49,7 @@ def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objectiv
         return maml.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
 
     found = unseen_scores(encoder, pool)
-    assert found == pytest.approx(accuracy_table(pool, by_hand), abs=1e-4)
+    assert found == pytest.approx(score_table(pool, by_hand), abs=1e-4)
     assert found["average"] > 0.4
 
 
@@ -70,7 +70,14 @@ def test_embedding_a_pool_is_embedding_its_images():
 
 def test_the_papers_figures_stand_in_the_same_cells():
     (table,) = paper_scores("omniglot").values()
-    assert set(table) == set(accuracy_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=1))
+    assert set(table) == set(score_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=1))
     assert table["3 shots, 5 annotators"] == 0.938  # Table 1, N = 12, R = 5
     assert table["average"] == 0.8919
     assert paper_scores("mine") == {}
+
+
+def test_scale_and_tau_are_those_under_which_queries_are_likeliest():
+    """Clouds that are far apart can be trusted more than clouds that touch."""
+    apart, touching = (best_labelings(pool_of(distance * torch.eye(8)), episodes=6) for distance in (12.0, 2.0))
+    assert {**apart, **touching}.keys() == {"scale", "tau"}
+    assert apart["scale"] > touching["scale"]

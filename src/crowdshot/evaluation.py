@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crowdshot import mixture, priors, simulate
+from crowdshot import labelings, mixture, priors, simulate
 from crowdshot.annotated import Batch, draw
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
@@ -21,6 +21,7 @@ Classify = Callable[[Batch, int], Tensor]
 """Episodes of so many classes -> probabilities of their queries, or their logarithms."""
 
 SHOTS, ANNOTATORS, WAYS, QUERIES = (1, 3, 5), (3, 5, 7), 4, 10  # the paper's nine cells
+EXAMPLES = max(SHOTS) + QUERIES  # that a class must have for them
 
 #: A source's name -> what the paper reports for its method, and the figures by shots and annotators (its Table 1).
 PAPER = {
@@ -50,14 +51,27 @@ def unseen_scores(encoder: Encoder, pool: ClassPool) -> dict[str, float]:
     """What an encoder's card says of classes that it has not seen, by the classifier that it was trained for."""
     recipe = encoder.card["recipe"]
     if recipe["objective"] not in METHOD_OF:
-        return accuracy_table(embedded(pool, encoder), by_mixture(encoder.card["priors"]))
+        return score_table(embedded(pool, encoder), by_mixture(encoder.card["priors"]))
     method, prepare = METHODS[METHOD_OF[recipe["objective"]]], input_of(encoder, pool.examples.device)
     shared = {name: recipe[name] for name in method.default}
 
     def classify(batch: Batch, ways: int) -> Tensor:
         return method.predict(CrowdEpisodes.of(batch, ways, prepare), encoder.module, **shared)
 
-    return accuracy_table(pool, classify)
+    return score_table(pool, classify)
+
+
+def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
+    """The scale and tau of `crowdshot.labelings` under which queries are most probable, on a pool of embeddings."""
+
+    def log_likelihood(candidate: Mapping[str, Any]) -> float:
+        def classify(batch: Batch, ways: int) -> Tensor:
+            return labelings.fit(batch.support, batch.labels, ways, width=16, **candidate).log_proba(batch.query)
+
+        return score_table(pool, classify, of_truth, crowds=[simulate.PAPER_SOURCE], episodes=episodes)["average"]
+
+    best = max(METHODS["Labelings"].candidates, key=log_likelihood)
+    return dict(best)
 
 
 def by_mixture(settings: Mapping[str, Any]) -> Classify:
@@ -71,16 +85,27 @@ def by_mixture(settings: Mapping[str, Any]) -> Classify:
     return classify
 
 
-def accuracy_table(
+def right(log_proba: Tensor, truth: Tensor) -> Tensor:
+    """Whether each query's class is the likeliest, (B, Q)."""
+    return (log_proba.argmax(-1) == truth).float()
+
+
+def of_truth(log_proba: Tensor, truth: Tensor) -> Tensor:
+    """The log-probability of each query's class, (B, Q)."""
+    return log_proba.gather(-1, truth[..., None])[..., 0]
+
+
+def score_table(
     pool: ClassPool,
     classify: Classify,
+    measure: Callable[[Tensor, Tensor], Tensor] = right,
     *,
     crowds: Sequence[Mapping[str, float]] = simulate.PAPER_TARGETS,
     episodes: int = 200,
     seed: int = 0,
     ways: int = WAYS,
 ) -> dict[str, float]:
-    """Mean accuracy for every "shots × annotators", averaged over the crowds.
+    """Mean accuracy, or another measure, for every "shots × annotators", averaged over the crowds.
 
     The same seed gives the same episodes and labels to every encoder.
     """
@@ -99,7 +124,7 @@ def accuracy_table(
                 generator = torch.Generator(pool.examples.device).manual_seed(seed)
                 everyone = torch.ones(episodes, len(pool.names), dtype=torch.bool, device=pool.examples.device)
                 batch = draw(pool, recipe, everyone, ~everyone[:, 0], generator)
-                scores.append((classify(batch, ways).argmax(-1) == batch.query_truth).float().mean())
+                scores.append(measure(classify(batch, ways), batch.query_truth).mean())
             table[_cell(shots, annotators)] = round(float(torch.stack(scores).mean()), 4)
     table["average"] = round(sum(table.values()) / len(table), 4)
     return table

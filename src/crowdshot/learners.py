@@ -112,9 +112,9 @@ def refuse(method: str, given: Mapping[str, Any]) -> None:
 class Searched:
     """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
 
-    ``given``: arguments of `labelings.fit`. Where ``few`` is a number, the mixture learns instead from more labelled
-    items than that, and from outside features: a search that looks at all labelings believes features that say nothing
-    of the classes, while EM stays near the vote.
+    ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
+    Where ``few`` is a number, the mixture learns instead from more labelled items than that, and from outside features:
+    a search that looks at all labelings believes features that say nothing of the classes, and EM stays near the vote.
     """
 
     given: Mapping[str, Any]
@@ -148,7 +148,8 @@ class Searched:
             )
         labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
         place = torch.from_numpy(rows).to(x.device)
-        settings = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH, **self.given}
+        settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
+        settings |= {**encoder.card.get("labelings", {}), **self.given}
         fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
         everywhere = fit.labelings.new_full((len(fit.labelings), len(x)), -1)
         everywhere[:, place] = fit.labelings

@@ -94,7 +94,7 @@ def train_encoder(
         raise CrowdshotError("backbone: found hidden layers, expected a single linear layer on top; --hidden none")
     needed = recipe.shots[1] + recipe.queries
     if test_classes:
-        needed = max(needed, max(evaluation.SHOTS) + evaluation.QUERIES)
+        needed = max(needed, evaluation.EXAMPLES)
     place = choose_device(device)
     labels = None if annotations is None else read_labels(annotations).annotations
     data = open_source(
@@ -144,6 +144,11 @@ def train_encoder(
     }
     if trained is not None:
         kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
+        if len(validated_on) >= evaluation.WAYS and pool.smallest >= evaluation.EXAMPLES:
+            for encoder in kept:
+                if encoder.card["recipe"]["objective"] == "prototypical":
+                    validation = evaluation.embedded(pool.take(validated_on), encoder)
+                    encoder.card["labelings"] = evaluation.best_labelings(validation)
         if tested_on:
             _add_test_scores(kept, pool.take(tested_on), Path(source).stem)
         scores = kept[0].card["scores"]
