@@ -3,7 +3,8 @@
     python benchmarks/adapting.py [--episodes 10000]
 
 The batched fit is compared with the same fit called once for each episode, and with equations written as loops over
-classes and annotators. Forty items, five annotators, four classes, 64 dimensions, two EM steps.
+classes and annotators. Forty items, five annotators, four classes, 64 dimensions, two EM steps. Below, the search for
+labelings on the same problems, against the mixture's EM: what it costs to look further than EM does.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import time
 import numpy as np
 import torch
 
-from crowdshot import mixture
+from crowdshot import labelings, mixture
 from crowdshot.classifier import CrowdClassifier
 
 N, R, K, D = 40, 5, 4, 64
@@ -59,6 +60,11 @@ def main():
         ("loops over classes and annotators", timed(lambda: looped(u[0], y[0]), 50)),
         ("mixture.fit, one episode", timed(lambda: mixture.fit(u[0], y[0], K, steps=2, track=False), 100)),
         (f"mixture.fit, {n_episodes:,} episodes in batches of 500", timed(batched, 1) / n_episodes),
+    ]
+    few = u[:200], y[:200]
+    rows += [
+        ("labelings.fit, one episode", timed(lambda: labelings.fit(u[0], y[0], K), 10)),
+        ("labelings.fit, 200 episodes in one batch", timed(lambda: labelings.fit(*few, K), 1) / 200),
     ]
     print(f"{'one core, 40 items × 5 annotators':55s} {'ms an episode':>14s} {'a second':>10s} {'ratio':>7s}")
     for name, seconds in rows:

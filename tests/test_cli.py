@@ -693,10 +693,10 @@ def test_encoders_lists_what_can_be_named(call) -> None:
     assert names[0] == "identity"
     lines = json.loads(call("encoders", "--json").out)
     assert list(lines) == names
-    assert lines["photo-lite0"].endswith("; the default for colour images (needs the extra lite0)")
-    assert lines["photo-lite0-maml-pa"].endswith(
-        ", MAML's, to compare with, which met pretend annotators (needs the extra lite0)"
+    assert lines["photo-lite0-protonet"].endswith(
+        " as a prototypical network; the default for colour images (needs the extra lite0)"
     )
+    assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with pretend annotators (needs the extra lite0)")
 
 
 # ---- the shell --------------------------------------------------------------------------------------------------

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from crowdshot.cards import read_safetensors
-from crowdshot.encoders import INPUTS, WEIGHTS, shipped_encoders
+from crowdshot.encoders import INPUTS, PROTOTYPICAL, WEIGHTS, shipped_encoders
 from crowdshot.methods import METHODS, Method
 from crowdshot.methods.adapted import find, shipped_names, training_command
 
 DEFAULT_FOR = {
-    "glyphs": "; the default for grey images",
-    "photo-lite0": "; the default for colour images",
-    "photo": "; the default for colour images where the extra lite0 is missing",
+    f"glyphs{PROTOTYPICAL}": "; the default for grey images",
+    f"photo-lite0{PROTOTYPICAL}": "; the default for colour images",
+    f"photo{PROTOTYPICAL}": "; the default for colour images where the extra lite0 is missing",
 }
-RIVALS = {
-    "prototypical": ", a prototypical network to compare with",
-    "maml": ", MAML's, to compare with",
-    "lnl": ", LNL's, to compare with",
+TAUGHT_BY = {
+    "mixture": " through the paper's mixture",
+    "prototypical": " as a prototypical network",
+    "maml": " by MAML",
+    "lnl": " for LNL",
 }
 
 
@@ -32,9 +33,9 @@ def encoders() -> dict[str, str]:
         _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
         fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
         recipe = card.get("recipe", {})
-        what = RIVALS.get(recipe.get("objective"), "")
-        if what and recipe.get("pseudo_annotation"):
-            what += ", which met pretend annotators"
+        what = TAUGHT_BY.get(recipe.get("objective"), "")
+        if recipe.get("pseudo_annotation"):
+            what += ", with pretend annotators"
         extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
         lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}{DEFAULT_FOR.get(name, '')}{extra}"
     return lines
