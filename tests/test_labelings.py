@@ -237,6 +237,13 @@ def test_batch_equals_loop_and_leading_axes_are_free():
         torch.testing.assert_close(together.confusion.reshape(6, 3, 3, 3)[b], alone.confusion)
 
 
+def test_queries_come_in_pieces_where_they_are_many(monkeypatch):
+    u, labels, _, q, _ = clouds(B=3)
+    whole = labelings.fit(u, labels, 4).log_proba(q)
+    monkeypatch.setattr(labelings, "AT_ONCE", 3 * 32 * 4 * 7)
+    torch.testing.assert_close(labelings.fit(u, labels, 4).log_proba(q), whole)
+
+
 def test_moving_turning_and_stretching_the_embeddings_changes_nothing():
     u, labels, _, q, _ = clouds(seed=2, B=4, D=3)
     u, q = u.double(), q.double()

@@ -34,6 +34,7 @@ from crowdshot.search import search
 
 B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
 SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond.md)
+AT_ONCE = 2**25  # numbers that queries may fill
 GUESS_STEPS = 3  # of EM, for the order in which the search takes items
 
 
@@ -54,32 +55,49 @@ class Posterior:
     def n_classes(self) -> int:
         return self.confusion.shape[-1]
 
+    @property
+    def _seen(self) -> Tensor:
+        """(N,): which items have labels in some episode; of a million, a user may have had forty labelled."""
+        return (self.labelings >= 0).flatten(0, -2).any(0)
+
+    @property
+    def _chosen(self) -> Tensor:
+        """The labelings of these: (..., M, n, K) ones and zeros."""
+        return one_hot(self.labelings[..., self._seen], self.n_classes, self.embeddings.dtype)
+
     def log_proba(self, queries: Tensor) -> Tensor:
         """(8), averaged over labelings: log p(t = k | u), (..., Q, D) -> (..., Q, K)."""
         if queries.shape[-1] != self.embeddings.shape[-1]:
             raise CrowdshotError(
                 f"queries: shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as the support"
             )
-        u, query = ((x - self.centre) / self.unit for x in (self.embeddings, queries))
-        chosen = one_hot(self.labelings, self.n_classes, u.dtype)  # (..., M, N, K)
+        u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
+        chosen = self._chosen
         size = chosen.sum(-2)  # (..., M, K)
         means = chosen.mT @ u[..., None, :, :] / (self.tau[..., None, None] + size)[..., None]  # (..., M, K, D)
-        closeness = query[..., None, :, :] @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]  # (..., M, Q, K)
-        evidence = self.scale[..., None, None, None] * closeness + log_class_probs(size)[..., None, :]
-        return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
+        prior = log_class_probs(size) - 0.5 * self.scale[..., None, None] * means.square().sum(-1)
+
+        def averaged(query: Tensor) -> Tensor:
+            query = (query - self.centre) / self.unit
+            evidence = self.scale[..., None, None, None] * query[..., None, :, :] @ means.mT + prior[..., None, :]
+            return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
+
+        at_once = max(1, AT_ONCE // max(1, size.numel()))
+        return torch.cat([averaged(part) for part in torch.split(queries, at_once, -2)], -2)
 
     @property
     def responsibilities(self) -> Tensor:
         """(..., N, K): by the labelings where an item has labels, else by the classifier."""
-        chosen = one_hot(self.labelings, self.n_classes, self.embeddings.dtype)
-        believed = (self.log_weights.exp()[..., None, None] * chosen).sum(-3)
+        predicted = self.log_proba(self.embeddings).exp()
+        believed = torch.zeros_like(predicted)
+        believed[..., self._seen, :] = (self.log_weights.exp()[..., None, None] * self._chosen).sum(-3)
         labelled = (self.labelings[..., :1, :] >= 0).mT  # (..., N, 1)
-        return torch.where(labelled, believed, self.log_proba(self.embeddings).exp())
+        return torch.where(labelled, believed, predicted)
 
     @property
     def class_probs(self) -> Tensor:
         """(..., K)"""
-        size = one_hot(self.labelings, self.n_classes, self.embeddings.dtype).sum(-2)
+        size = self._chosen.sum(-2)
         return (self.log_weights.exp()[..., None] * log_class_probs(size).exp()).sum(-2)
 
 
