@@ -68,7 +68,7 @@ def main():
     ]
     print(f"{'one core, 40 items × 5 annotators':55s} {'ms an episode':>14s} {'a second':>10s} {'ratio':>7s}")
     for name, seconds in rows:
-        print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f} {rows[0][1] / seconds:7.1f}")
+        print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f} {rows[0][1] / seconds:7.2g}")
 
     features, labels = u[0].numpy(), np.asarray(y[0])
     for name, scale in (("CrowdClassifier.fit_embeddings, scale given", 1.0), ("… scale chosen from the labels", None)):
