@@ -7,7 +7,8 @@
 - `CrowdClassifier`  items and labels in; consensus, annotators and a classifier out
 - `Annotations`      who said what about which item, from and to tables and matrices
 - `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
-- `mixture`          the model itself, on tensors
+- `labelings`        the model on tensors, integrated and searched: the default for few items
+- `mixture`          the model on tensors, by the paper's EM
 - `priors`           what is believed before labels are seen
 - `simulate`         pretend annotators
 - `load_encoder`, `save_encoder`, `Encoder`   networks that embed items
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from crowdshot.errors import CrowdshotError
 
 if TYPE_CHECKING:
-    from crowdshot import aggregate, mixture, priors, simulate
+    from crowdshot import aggregate, labelings, mixture, priors, simulate
     from crowdshot.annotations import Annotations
     from crowdshot.classifier import CrowdClassifier
     from crowdshot.encoders import Encoder, load_encoder, save_encoder
@@ -32,6 +33,7 @@ __all__ = [
     "CrowdshotError",
     "Encoder",
     "aggregate",
+    "labelings",
     "load_encoder",
     "mixture",
     "priors",
