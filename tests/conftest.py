@@ -1,8 +1,36 @@
-"""One thread (two on a busy machine crawl) and reproducible hypothesis runs for the whole suite."""
+"""One thread (two on a busy machine crawl), reproducible hypothesis runs, and a way to run commands in this process."""
+
+from typing import NamedTuple
 
 import hypothesis
+import pytest
 import torch
+
+from crowdshot import cli, progress
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("crowdshot")
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Run a command in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(progress, "PATIENCE", 60)  # a busy machine is not what stderr is tested for
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        code: object = 0
+        try:
+            cli.app([str(argument) for argument in arguments], prog_name="crowdshot")
+        except SystemExit as stop:
+            code = stop.code
+        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+
+    return run

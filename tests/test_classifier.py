@@ -313,6 +313,9 @@ def test_when_the_default_is_the_mixture(drawings, clouds, monkeypatch):
     assert isinstance(many.fit_, mixture.Fit)
     assert many.settings_["scale"] in scale.CANDIDATES  # the encoder knows nothing of the mixture's unit variance
     assert isinstance(CrowdClassifier(method="labelings").fit(images, said).fit_, labelings.Posterior)
+    told = CrowdClassifier(settings={"tau": 2.0}).fit(images, said)  # a setting of labelings: never passed over
+    assert isinstance(told.fit_, labelings.Posterior)
+    assert told.settings_["tau"] == 2.0
 
 
 def test_the_papers_method_is_to_be_had_exactly(drawings):

@@ -12,7 +12,6 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,36 +22,13 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import crowdshot
-from crowdshot import cli, progress
+from crowdshot import cli
 from crowdshot.encoders import build_encoder, save_encoder
 from crowdshot.images import ImageInput
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
 FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors", "report.html"]
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run a command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(progress, "PATIENCE", 60)  # a busy machine is not what stderr is tested for
-
-    def run(*arguments: object) -> Said:
-        capsys.readouterr()
-        code: object = 0
-        try:
-            cli.app([str(argument) for argument in arguments], prog_name="crowdshot")
-        except SystemExit as stop:
-            code = stop.code
-        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
-
-    return run
 
 
 @pytest.fixture(scope="module")

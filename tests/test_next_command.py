@@ -1,16 +1,17 @@
 """`crowdshot next` as a stranger uses it: the list, what it is good for, and what is refused."""
 
+import functools
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot import asking, cli, next_job, progress
+from conftest import Said
+from crowdshot import asking, next_job
 from crowdshot.formats import read_labels
 
 LABELS = """image,worker,answer
@@ -26,27 +27,10 @@ LABELS = """image,worker,answer
 COLUMNS = ["image", "worker", "gain", "answer", "confidence", "n_labels"]
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run `crowdshot next` in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(progress, "PATIENCE", 60)  # a busy machine is not what stderr is tested for
-
-    def run(*arguments: object) -> Said:
-        capsys.readouterr()
-        code: object = 0
-        try:
-            cli.app(["next", *map(str, arguments)], prog_name="crowdshot")
-        except SystemExit as stop:
-            code = stop.code
-        return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
-
-    return run
+def call(call):
+    """Run `crowdshot next` in this process."""
+    return functools.partial(call, "next")
 
 
 @pytest.fixture

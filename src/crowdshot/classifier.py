@@ -52,10 +52,10 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         for colour ones, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
-    method : "auto" is "labelings", or "ours" where more than 200 items are labelled, features come from elsewhere, or
-        an argument of the mixture is set. "paper" is "ours" with the paper's constants. Else a name in
-        `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of labelled items and
-        annotators is Dawid–Skene's.
+    method : "auto" is "labelings", or "ours" where an argument of the mixture is set, or, without any settings, where
+        more than 200 items are labelled or features come from elsewhere. "paper" is "ours" with the paper's constants.
+        Else a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of
+        labelled items and annotators is Dawid–Skene's.
     settings : the method's, as a mapping; what is left out is as `METHODS` has it.
     steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
         `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what

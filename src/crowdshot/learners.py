@@ -78,8 +78,8 @@ class Learner(Protocol):
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
     """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
 
-    "auto" is the search for labelings, and EM where labelled items are many, features come from elsewhere, or something
-    is set that EM alone has; "paper" is Ours with the paper's constants.
+    "auto" is the search for labelings, and EM where something is set that EM alone has, or, if nothing is set, where
+    labelled items are many or features come from elsewhere; "paper" is Ours with the paper's constants.
     """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings: found {settings!r}, expected a mapping like {{'steps': 3}}")
@@ -113,8 +113,9 @@ class Searched:
     """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
 
     ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
-    Where ``few`` is a number, the mixture learns instead from more labelled items than that, and from outside features:
-    a search that looks at all labelings believes features that say nothing of the classes, and EM stays near the vote.
+    Where ``few`` is a number and nothing is given, the mixture learns instead from more labelled items than that, and
+    from outside features: a search that looks at all labelings believes features that say nothing of the classes, while
+    EM stays near the vote.
     """
 
     given: Mapping[str, Any]
@@ -139,7 +140,7 @@ class Searched:
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
         rows = np.unique(annotations.item)
-        if self.few is not None and (len(rows) > self.few or "recipe" not in encoder.card):
+        if self.few is not None and not self.given and (len(rows) > self.few or "recipe" not in encoder.card):
             return Mixture(OURS, {}, self.seed).learn(x, annotations, encoder)
         if len(rows) > MOST_SEARCHED:
             raise CrowdshotError(
@@ -151,8 +152,8 @@ class Searched:
         settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
         settings |= {**encoder.card.get("labelings", {}), **self.given}
         fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
-        everywhere = fit.labelings.new_full((len(fit.labelings), len(x)), -1)
-        everywhere[:, place] = fit.labelings
+        everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
+        everywhere[:, place] = fit.labelings.to(everywhere)
         return Learned(replace(fit, embeddings=x, labelings=everywhere), settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
