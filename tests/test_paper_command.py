@@ -153,6 +153,15 @@ def test_a_part_of_an_experiment(tmp_path):
     assert len(per_split[1]) == len(per_split[2])
 
 
+def test_only_some_candidates(tmp_path):
+    places = ("--results", tmp_path / "results", "--work", tmp_path / "work", "--device", "cpu")
+    words = ("--quick", "--dataset", "omniglot", "--methods", "Ours,LRMV", "--only", "steps=2,b=10")
+    assert call("run", "main", *words, *places).exit_code == 0
+    rows = read_rows(tmp_path / "results", "main", "omniglot")
+    assert set(rows["candidate"][rows["method"] == "Ours"]) == {"steps=2, b=10"}
+    assert len(set(rows["candidate"][rows["method"] == "LRMV"])) > 1, "it has no such settings"
+
+
 def test_experiments_are_listed():
     done = call("list")
     assert done.exit_code == 0
@@ -165,6 +174,7 @@ def test_experiments_are_listed():
         (["mian"], "experiment 'mian' is not known, expected main, spammers,"),
         (["main", "--dataset", "mnist"], "--dataset: found 'mnist', expected some of omniglot, tiny-imagenet-100."),
         (["labelme", "--methods", "LNL"], "--methods: found 'LNL', expected some of CL, CNAL, LRDS,"),
+        (["main", "--only", "steps"], "--only: found 'steps', expected settings and numbers, such as steps=2,b=100."),
         (["main", "--splits", "one"], "--splits: found 'one', expected a number or a range"),
         (["main", "--splits", "3:1"], "splits: found [], expected some from 0 upwards."),
         (["main", "--device", "cpu*0"], "--device: found 'cpu*0', expected devices like"),

@@ -161,8 +161,8 @@ def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, mon
     monkeypatch.setattr(work, "draw_episodes", recorded)
     settings = settings_in(tmp_path)
     work.draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), settings, None, "cpu")
-    toy = replace(TARGETS["omniglot"], classes=(10, 10, 6))
-    _, validate, test = split_classes(toy, 26, 3)
+    toy = replace(TARGETS["omniglot"], classes=(16, 10, 6))
+    _, validate, test = split_classes(toy, 32, 3)
     assert sorted(calls, key=repr) == sorted(
         [
             ("test", "omniglot", test, Cell(12, 5, "H1"), None),
@@ -337,13 +337,15 @@ def test_methods_share_encoders_where_they_can():
     assert want("LRMV") is None
     assert want("PrMV") == want("PrDS", steps=5) == want("MCL") == want("w/o PA")
     assert want("MaMV") == want("MaDS", steps=4)
+    assert want(dataset="labelme") == want(dataset="cifar10h") == want(dataset="cifar10s")
+    assert len({want("Labelings", dataset=name) for name in ("tiny-imagenet-100", "labelme", "cifar10s")}) == 1
     different = [want(steps=j, b=b) for j in (1, 2) for b in (1.0, 10.0)]
     different += [want("PrMV"), want("PrMV w/ PA"), want("LNL"), want("MaMV"), want("MaMV", step_size=1.0)]
-    different += [want(dataset="labelme"), want(dataset="cifar10h"), want(iterations=10)]
-    different += [want(trained_for="cell")]
+    different += [want(dataset="labelme"), want(dataset="tiny-imagenet-100"), want(iterations=10)]
+    different += [want(trained_for="cell"), want("Labelings")]
     assert len({one.name for one in different}) == len(set(different)) == len(different)
     assert want("PrMV").iterations == 30_000
-    assert want("MaMV").iterations == 10_000
+    assert want("MaMV").iterations == 5_000
     assert want("MaMV", iterations=10).iterations == 10
 
 
@@ -357,7 +359,15 @@ def test_what_an_encoder_is_trained_for():
     assert of(trained_for="one") == ((1, 5), (3, 7))
     assert of(dataset="labelme", cell=Cell(28, 0, REAL, 8, 3)) == ((1, 5), (20, 20))
     sparse = want(dataset="labelme", cell=Cell(24, 0, REAL, 8))
-    assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (2, 3))
+    assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (1, 7))
+
+
+def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
+    photos, characters = (want("Labelings", dataset=name).recipe(PAPER) for name in ("labelme", "omniglot"))
+    for recipe in (photos, characters):
+        assert (recipe.ways, recipe.queries, recipe.pseudo_annotation) == ((16, 16), 5, False)
+    assert (photos.augment, characters.augment) == ("photo", "none")
+    assert want("PrMV", dataset="labelme").recipe(PAPER).augment == "none"
 
 
 def test_stacks_hold_what_can_be_trained_side_by_side():

@@ -333,8 +333,20 @@ def test_the_same_classes_are_never_learned_from_and_validated_on():
             for item in items.flatten(0, 1):
                 found = (pool == item).flatten(2).all(2).nonzero()[0, 0]
                 assert int(found) in (1, 4, 6)
-    with pytest.raises(CrowdshotError, match="ways: found up to 3, but only 2 classes to draw from"):
-        trainer_of(make_job(conv(), held_out=(1, 4)))
+
+
+def test_fewer_classes_for_validation_than_an_episode_of_training_has():
+    trainer = trainer_of(make_job(conv(), held_out=(1, 4), ways=(5, 5), validation_episodes=4))
+    (part,) = trainer.held_out
+    assert part.classes_in_use.tolist() == [2] * 4
+    assert set(part.query_truth.flatten().tolist()) == {0, 1}
+    log_p = trainer.log_proba(part, repeat=4)
+    assert_close(log_p[..., :2].exp().sum(-1), torch.ones(part.query_truth.shape))
+    assert log_p[..., 2:].exp().max() == 0
+    trainer.step()
+    assert 0.0 <= trainer.accuracies()[0] <= 1.0
+    with pytest.raises(CrowdshotError, match="ways: found up to 9, but only 7 classes to draw from"):
+        trainer_of(make_job(conv(), held_out=(1, 4, 6), ways=(9, 9)))
 
 
 def test_precision_is_one_of_two():

@@ -30,6 +30,9 @@ def run(
     name: Annotated[str, typer.Argument(metavar="NAME,…", help="See `crowdshot paper list`; all: every one.")],
     dataset: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="Only candidates with these settings: steps=2,b=100.")
+    ] = None,
     splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
@@ -57,7 +60,9 @@ def run(
     if splits is not None:
         low, high = as_range(splits, "--splits")
         size = replace(size, splits=tuple(range(low, high + 1)))
-    size = replace(size, episodes=episodes or size.episodes, iterations=iterations or size.iterations)
+    size = replace(
+        size, episodes=episodes or size.episodes, iterations=iterations or size.iterations, only=_pairs(only)
+    )
     work = work / "toy" if quick else work
     settings = Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
@@ -129,6 +134,15 @@ def _told(words: list[str]) -> str:
         told.append(Path(word).name if is_place else f"{option}={Path(value).name}" if here and equals else word)
         is_place = here and not equals
     return shlex.join(told)
+
+
+def _pairs(text: str | None) -> tuple[tuple[str, float], ...]:
+    try:
+        return tuple(
+            (name, float(value)) for name, value in (word.split("=") for word in (text or "").split(",") if word)
+        )
+    except ValueError:
+        raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None
 
 
 def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -85,6 +85,9 @@ class Trainer:
             self.learned = priors.LearnedPriors(self.recipe.prior, b=self.b, shape=(self.size,)).to(self.device)
         self.generators = [torch.Generator(self.device).manual_seed(recipe.seed) for recipe in recipes]
         self.source, self.validation = (self._mask([getattr(job, k) for job in jobs]) for k in ("source", "validation"))
+        fewest = min(len(job.source) for job in jobs)
+        if fewest < self.recipe.ways[1]:
+            raise CrowdshotError(f"ways: found up to {self.recipe.ways[1]}, but only {fewest} classes to draw from")
         self.held_out = self._draw_validation()
         self.numbers_needed = self._count_numbers()
 
@@ -321,15 +324,16 @@ class Trainer:
         mask = torch.zeros(self.size, len(self.pool.names), dtype=torch.bool)
         for row, classes in zip(mask, chosen, strict=True):
             row[list(classes)] = True
-            if int(row.sum()) < self.recipe.ways[1]:
-                raise CrowdshotError(
-                    f"ways: found up to {self.recipe.ways[1]}, but only {int(row.sum())} classes to draw from"
-                )
         return mask.to(self.device)
 
     def _draw_validation(self) -> list[Batch]:
-        """The same episodes at every validation, a model's own, in parts that fit in memory."""
-        ways, shots, queries = self.recipe.ways[1], self.recipe.shots[1], self.recipe.queries
+        """The same episodes at every validation, a model's own, in parts that fit in memory.
+
+        Where there are fewer classes for validation than an episode of training has, its episodes have no more.
+        """
+        few = min(len(job.validation) for job in self.jobs)
+        recipe = replace(self.recipe, ways=(min(self.recipe.ways[0], few), min(self.recipe.ways[1], few)))
+        ways, shots, queries = recipe.ways[1], recipe.shots[1], recipe.queries
         pixels = self.size * ways * (shots + queries) * self.pool.examples[0, 0].numel()
         at_a_time = max(1, VALIDATION_PIXELS[self.device.type] // pixels)
         generators = [torch.Generator(self.device).manual_seed(job.recipe.seed + 1_000_003) for job in self.jobs]
@@ -338,11 +342,14 @@ class Trainer:
             n = min(at_a_time, left)
             left -= n
             drawn = [
-                draw(self.pool, self.recipe, allowed.expand(n, -1), clean.expand(n), generator, augmented=False)
+                draw(self.pool, recipe, allowed.expand(n, -1), clean.expand(n), generator, augmented=False)
                 for allowed, clean, generator in zip(self.validation, self.clean, generators, strict=True)
             ]
             joined = (torch.cat(x) if x[0] is not None else None for x in zip(*drawn, strict=True))
-            parts.append(Batch(*joined))  # type: ignore[arg-type]
+            part = Batch(*joined)  # type: ignore[arg-type]
+            if part.classes_in_use is None and ways < self.recipe.ways[1]:
+                part = part._replace(classes_in_use=torch.full((len(part.labels),), ways, device=self.device))
+            parts.append(part)
         return parts
 
     def _count_numbers(self) -> int:

@@ -30,6 +30,7 @@ from crowdshot.methods.votes import STEPS
 __all__ = ["METHODS", "Candidate", "CrowdEpisodes", "Method", "Needs"]
 
 PROTOTYPICAL = Needs("prototypical")
+WIDE = Needs("prototypical", wide=True)
 MAML = Needs("maml", by=("step_size",))
 COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 TREES = (10, 50, 100, 200)
@@ -43,7 +44,7 @@ _METHODS = [
         labelings.average,
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
         {"scale": 20.0, "tau": 0.5, "width": 32},
-        PROTOTYPICAL,
+        WIDE,
         on_embeddings=True,
     ),
     Method(

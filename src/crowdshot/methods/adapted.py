@@ -63,7 +63,7 @@ def shipped_names(needs: Needs) -> list[str]:
 
 
 def _suffix(needs: Needs) -> str:
-    return SHIPPED[replace(needs, by=())]
+    return SHIPPED[replace(needs, by=(), wide=False)]
 
 
 def training_command(needs: Needs) -> str:

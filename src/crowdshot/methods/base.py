@@ -60,12 +60,14 @@ class Needs:
     """The meta-training a method builds on.
 
     ``objective`` is one of `recipes.OBJECTIVES`. ``by``: which of a candidate's settings the meta-training shares, so
-    that candidates that differ in them need an encoder each.
+    that candidates that differ in them need an encoder each. ``wide``: episodes of many classes, more than it is for,
+    and altered photographs (docs/beyond.md).
     """
 
     objective: str
     pseudo_annotation: bool = False
     by: tuple[str, ...] = ()
+    wide: bool = False
 
     def __str__(self) -> str:
         crowd = "pretend annotators" if self.pseudo_annotation else "clean labels"

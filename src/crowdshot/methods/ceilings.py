@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from crowdshot.methods import METHODS, prototypes
+from crowdshot.methods import METHODS, WIDE, prototypes
 from crowdshot.methods.base import Candidate, CrowdEpisodes, Method
 from crowdshot.methods.labelings import average
 
@@ -33,7 +33,9 @@ def true_matrices(
 
 
 _CEILINGS = [
-    replace(METHODS["PrSV"], name="True labels", summary="class averages by the true classes", run=true_labels),
+    replace(
+        METHODS["PrSV"], name="True labels", summary="class averages by the true classes", run=true_labels, needs=WIDE
+    ),
     replace(
         METHODS["Labelings"], name="True matrices", summary="Labelings that knows the annotators", run=true_matrices
     ),

@@ -25,7 +25,7 @@ from crowdshot.stacking import stack
 
 ITERATIONS = (10, 100, 300)  # the paper's candidates
 LEARNING_RATE = 1e-3
-ACTIVATIONS_AT_ONCE = 2**29  # numbers behind the first convolution; what a training step holds is a few times that
+ACTIVATIONS_AT_ONCE = 2**31  # numbers behind the first convolution; what a training step holds is a few times that
 
 
 class Crowd(Protocol):

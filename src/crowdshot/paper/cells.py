@@ -39,20 +39,36 @@ class Target:
     classes: tuple[int, int, int]  # of the source
     ways: int
     annotators: Range = (3, 7)  # in meta-training
-    labels_per_item: Range | None = None
+    labels_per_item: Range | None = None  # of pretend annotators in validation; None: all of them
     episodes: int = 50  # of a cell, for validation as for test
     iterations: int = 30_000
     most_shots: int = 1_000  # that its classes have items for, beside the queries
+    trained_ways: int = 0  # classes in an episode of meta-training, and
+    trained_labels: Range | None = None  # labels per item there, if not the target's
 
 
-# Real annotators label sparsely, and encoders for them have to be trained so (docs/reproduction.md).
+def _real(ways: int, labels_per_item: Range) -> Target:
+    """Real annotators label sparsely, and encoders for them have to be trained so; the same ones for all."""
+    return Target(
+        "tiny-imagenet-100",
+        (70, 10, 20),
+        ways,
+        (20, 20),
+        labels_per_item,
+        10,
+        7_000,
+        trained_ways=8,
+        trained_labels=(1, 7),
+    )
+
+
 TARGETS = {
     "omniglot": Target("omniglot", (764, 100, 100), 4, most_shots=10),
     "miniimagenet": Target("miniimagenet", (70, 10, 20), 4, iterations=60_000),
-    "tiny-imagenet-100": Target("tiny-imagenet-100", (70, 10, 20), 4),
-    "labelme": Target("tiny-imagenet-100", (70, 10, 20), 8, (20, 20), (2, 3), episodes=10),
-    "cifar10h": Target("tiny-imagenet-100", (70, 10, 20), 10, (20, 20), (1, 2), episodes=10),
-    "cifar10s": Target("tiny-imagenet-100", (70, 10, 20), 10, (20, 20), (4, 7), episodes=10),
+    "tiny-imagenet-100": Target("tiny-imagenet-100", (70, 10, 20), 4, iterations=15_000),
+    "labelme": _real(8, (2, 3)),
+    "cifar10h": _real(10, (1, 2)),
+    "cifar10s": _real(10, (4, 7)),
 }
 
 

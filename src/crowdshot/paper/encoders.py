@@ -23,7 +23,9 @@ from crowdshot.training import Job, train
 
 STACK = {"maml": 30}  # models trained side by side; of others, as many as there are up to MOST
 MOST = 128
-SHORTER = {"maml": 3}  # a step of MAML costs ten of the others', and a third of them is enough (docs/reproduction.md)
+PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
+WIDE_WAYS, WIDE_QUERIES, WIDE_ITERATIONS = 16, 5, 15_000
+SHORTER = {"maml": 6}  # a step of MAML costs ten of the others', and a sixth of them is enough (docs/reproduction.md)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Wanted:
     b: float = 100.0
     step_size: float = 0.1
     iterations: int = 30_000
+    wide: bool = False
 
     @property
     def name(self) -> str:
@@ -58,6 +61,7 @@ class Wanted:
             f"{span(self.annotators)}annotators",
             f"{span(self.labels_per_item)}labels",
             settings,
+            "wide" if self.wide else "",
             f"{self.iterations}iterations",
         ]
         return "-".join(word for word in words if word)
@@ -71,7 +75,7 @@ class Wanted:
             shots=self.shots,
             annotators=self.annotators,
             labels_per_item=self.labels_per_item,
-            queries=protocol.training_queries,
+            queries=min(protocol.training_queries, WIDE_QUERIES) if self.wide else protocol.training_queries,
             crowd=CROWDS[SOURCE_CROWD],
             iterations=self.iterations,
             validate_every=protocol.validate_every,
@@ -81,6 +85,7 @@ class Wanted:
             steps=self.steps,
             b=self.b,
             step_size=self.step_size,
+            augment="photo" if self.wide and self.source in PHOTOGRAPHS else "none",
             seed=self.split,
         )
 
@@ -101,6 +106,18 @@ def wanted(
     needs = method.needs
     if needs is None:
         return None
+    if needs.wide:  # one for all targets of a source
+        return Wanted(
+            target.source,
+            split,
+            needs.objective,
+            needs.pseudo_annotation,
+            WIDE_WAYS,
+            (1, 5),
+            (3, 3),
+            iterations=iterations or WIDE_ITERATIONS,
+            wide=True,
+        )
     shots, annotators = (1, 5), target.annotators
     if trained_for == "cell":  # annotators who tell the truth are as good as three of them
         shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
@@ -109,10 +126,10 @@ def wanted(
         split,
         needs.objective,
         needs.pseudo_annotation,
-        target.ways,
+        target.trained_ways or target.ways,
         shots,
         annotators,
-        target.labels_per_item,
+        target.trained_labels or target.labels_per_item,
         **{name: candidate[name] for name in needs.by},
         iterations=iterations or target.iterations // SHORTER.get(needs.objective, 1),
     )
@@ -122,7 +139,7 @@ def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     """Those that can be trained side by side, together."""
     groups: dict[Any, list[Wanted]] = defaultdict(list)
     for one in sorted(set(wanted), key=lambda one: one.name):
-        shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations)
+        shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations, one.wide)
         groups[(*shape, one.objective == "maml")].append(one)
     parts = []
     for group in groups.values():
@@ -170,12 +187,16 @@ def train_stack(
         tick(done, total)
 
     began = time.perf_counter()
-    trained = train(jobs, pool, precision=precision, checkpoint=checkpoint, tick=count)
+    course: list[list[float]] = []  # of accuracy on validation
+    trained = train(
+        jobs, pool, precision=precision, checkpoint=checkpoint, tick=count, report=lambda p: course.append(p.accuracy)
+    )
     assert trained is not None
     share = stack[0].iterations / max(1, taken) / len(stack)
     seconds = round((time.perf_counter() - began) * share, 2) if taken else None
-    for one, encoder in zip(stack, trained, strict=True):
+    for i, (one, encoder) in enumerate(zip(stack, trained, strict=True)):
         encoder.card["seconds"] = seconds
+        encoder.card["validation_accuracies"] = [round(accuracies[i], 4) for accuracies in course]
         file = one.file(work)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_encoder(encoder, file)

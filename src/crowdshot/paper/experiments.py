@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from crowdshot.methods import METHODS
 from crowdshot.methods.base import Candidate
 from crowdshot.methods.ceilings import CEILINGS
+from crowdshot.methods.variants import VARIANTS
 from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
 PHOTOS = ("tiny-imagenet-100", "labelme")
 EVERYWHERE = (*SIMULATED, "labelme")
-SYSTEMS = {**METHODS, **CEILINGS}
+SYSTEMS = {**METHODS, **VARIANTS, **CEILINGS}
 ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
-BEYOND = ("Labelings", *CEILINGS)
+BEYOND = ("Labelings", *VARIANTS, *CEILINGS)
 WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 
 

@@ -22,6 +22,7 @@ class Protocol:
     training_validation_episodes: int = 100  # that choose the best weights of one run
     training_queries: int = 10
     width: int = 64  # channels of the encoder
+    only: tuple[tuple[str, float], ...] = ()  # settings of candidates; others are left out
     toy: bool = False  # small drawn datasets, few cells and cheap candidates only
 
     def __post_init__(self) -> None:
@@ -29,7 +30,8 @@ class Protocol:
             raise CrowdshotError(f"splits: found {list(self.splits)}, expected some from 0 upwards.")
 
     def candidates(self, method: Method) -> list[Candidate]:
-        return [one for one in method.candidates if not self.toy or all(one[k] <= CHEAP.get(k, one[k]) for k in one)]
+        some = [one for one in method.candidates if all(one.get(name, value) == value for name, value in self.only)]
+        return [one for one in some if not self.toy or all(one[k] <= CHEAP.get(k, one[k]) for k in one)]
 
     def cells(self, experiment: Experiment, dataset: str) -> list[Cell]:
         cells = experiment.cells(dataset)
