@@ -7,7 +7,8 @@ The first takes Omniglot's evaluation set, 659 characters of alphabets that the 
 second the 20 classes of Tiny-ImageNet-100 that were left for a test when ``photo`` was trained. Episodes are the
 paper's: 4 classes, 1, 3 and 5 images of each, 3, 5 and 7 annotators of its four crowds, and besides a crowd of flippers
 and one of class-wise spammers. All ways meet the same episodes. Prints the share of queries classified right, averaged
-over shots and annotators, and the calibration error (ten bins over all queries of a cell); ``--out`` keeps every cell.
+over shots and annotators, and calibration errors (ten bins over all queries of a cell, and over all labelled items for
+the consensus on these); ``--out`` keeps every cell.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from crowdshot import labelings, mixture, priors, simulate
 from crowdshot.annotated import draw
 from crowdshot.encoders import load_encoder
 from crowdshot.evaluation import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
-from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.methods import METHODS, CrowdEpisodes, votes
 from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.recipes import Recipe
 from crowdshot.sources import open_source
@@ -31,24 +32,39 @@ CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and pretend a
 def em(steps, beliefs):
     def classify(episodes):
         fit = mixture.fit(episodes.support, episodes.labels, WAYS, steps=steps, track=False, **beliefs)
-        return fit.log_proba(episodes.query).exp()
+        return fit.log_proba(episodes.query).exp(), fit.responsibilities
 
     return classify
 
 
 def searched(**settings):
-    return lambda e: labelings.fit(e.support, e.labels, WAYS, **settings).log_proba(e.query).exp()
+    def classify(episodes):
+        fit = labelings.fit(episodes.support, episodes.labels, WAYS, **settings)
+        return fit.log_proba(episodes.query).exp(), fit.responsibilities
+
+    return classify
 
 
-def system(known, name):
-    return lambda e: known[name].predict(e, torch.nn.Identity())
+def system(known, name, consensus=None):
+    def classify(episodes):
+        agreed = None if consensus is None else consensus(episodes.labels)
+        return known[name].predict(episodes, torch.nn.Identity()), agreed
+
+    return classify
 
 
 def ways_to_learn(learned, trusted):
-    """What they are called, the encoder, and the way; ``learned`` priors, and ``trusted`` as the clean card says."""
+    """What they are called, the encoder, and the way: episodes -> probabilities of queries, and of labelled items.
+
+    ``learned`` priors are those of the noisy encoder's card, ``trusted`` is what the clean one's says.
+    """
     return [
-        ("soft votes (PrSV)", CLEAN, system(METHODS, "PrSV")),
-        ("Dawid–Skene (PrDS)", CLEAN, system(METHODS, "PrDS")),
+        ("soft votes (PrSV)", CLEAN, system(METHODS, "PrSV", lambda labels: votes.soft_vote(labels, WAYS))),
+        (
+            "Dawid–Skene (PrDS)",
+            CLEAN,
+            system(METHODS, "PrDS", lambda labels: votes.believe(labels, WAYS, METHODS["PrDS"].default)),
+        ),
         ("the paper's EM, its constants, J = 2", NOISY, em(2, priors.PAPER)),
         ("EM with learned priors, J = 2", NOISY, em(2, priors.from_card(learned))),
         ("EM with learned priors, J = 5", NOISY, em(5, priors.from_card(learned))),
@@ -104,26 +120,36 @@ def main():
                         generator = torch.Generator().manual_seed(number)
                         parts[name].append(draw(some, recipe, everyone, ~everyone[:, 0], generator))
                 for way, encoder, classify in ways:
-                    found = [classify(CrowdEpisodes.of(batch, WAYS)).double() for batch in parts[encoder]]
-                    truth = torch.cat([batch.query_truth for batch in parts[encoder]])
-                    p = torch.cat(found)
+                    found = [classify(CrowdEpisodes.of(batch, WAYS)) for batch in parts[encoder]]
+                    truth, labelled = (
+                        torch.cat([getattr(batch, name) for batch in parts[encoder]])
+                        for name in ("query_truth", "support_truth")
+                    )
+                    p = torch.cat([queries.double() for queries, _ in found])
                     right = float((p.argmax(-1) == truth).double().mean())
-                    rows.append((crowd_name, encoder, way, shots, annotators, right, calibration_error(p, truth)))
+                    agreed = float("nan")
+                    if found[0][1] is not None:
+                        agreed = calibration_error(torch.cat([items.double() for _, items in found]), labelled)
+                    rows.append(
+                        (crowd_name, encoder, way, shots, annotators, right, calibration_error(p, truth), agreed)
+                    )
     if arguments.out:
         with open(arguments.out, "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["crowd", "encoder", "way", "shots", "annotators", "accuracy", "calibration_error"])
-            writer.writerows((*row[:5], f"{row[5]:.4f}", f"{row[6]:.4f}") for row in rows)
+            measured = ("accuracy", "calibration_error", "calibration_error_of_consensus")
+            writer.writerow(["crowd", "encoder", "way", "shots", "annotators", *measured])
+            writer.writerows((*row[:5], *(f"{number:.4f}" for number in row[5:])) for row in rows)
 
     def mean(column, **wanted):
         keys = ("crowd", "encoder", "way")
         values = [r[column] for r in rows if all(r[keys.index(k)] == v for k, v in wanted.items())]
         return sum(values) / len(values)
 
-    heads = [f"{name}{extra}" for name in CROWDS for extra in ("", ", calibration error")]
+    heads = [head for name in CROWDS for head in (name, "calibration error", "of consensus")]
     print(f"| | encoder | {' | '.join(heads)} |\n|{'---|' * (2 + len(heads))}")
     for way, encoder, _ in ways:
-        cells = [f"{mean(i, crowd=c, encoder=encoder, way=way):.3f}" for c in CROWDS for i in (5, 6)]
+        cells = [f"{mean(i, crowd=c, encoder=encoder, way=way):.3f}" for c in CROWDS for i in (5, 6, 7)]
+        cells = ["–" if cell == "nan" else cell for cell in cells]  # no consensus is asked of perfect knowledge
         print(f"| {way} | {encoder} | {' | '.join(cells)} |")
 
 

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
-from crowdshot.paper import comparison, costs, layout, published, tables
+from crowdshot.paper import comparison, costs, gaps, layout, published, tables
 from crowdshot.paper.cells import TARGETS, Cell
 from crowdshot.paper.encoders import wanted
 from crowdshot.paper.experiments import EXPERIMENTS
@@ -482,3 +482,37 @@ def test_the_command(results):
         "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows.",
     ]
     assert (results / "main" / "omniglot.tex").exists()
+
+
+# ---- beyond the paper ------------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_gap_that_labelings_closes():
+    """Two cells; soft votes 0.5 on average, Labelings 0.6, true matrices 0.75, true labels 0.9; rivals 0.55 and 0.4."""
+    accuracies = {
+        "Labelings": (0.5, 0.7),
+        "PrSV wide": (0.4, 0.6),
+        "Labelings narrow": (0.9, 0.9),  # a variant is no rival, and neither is a ceiling
+        "True matrices": (0.7, 0.8),
+        "True labels": (0.9, 0.9),
+        "PrDS": (0.52, 0.58),
+        "PrMV": (0.3, 0.5),
+    }
+    rows = together(
+        *(
+            both(name, [value] * 2, cell=cell)
+            for name, pair in accuracies.items()
+            for cell, value in zip([(4, 3), (4, 5)], pair, strict=True)
+        )
+    )
+    found = gaps.table({"omniglot": rows, "labelme": rows[rows["method"] != "True labels"]})
+    assert found is not None
+    ((label,), cells, _) = found.lines[0]
+    assert len(found.lines) == 1, "LabelMe lacks a ceiling"
+    told = dict(zip(found.columns, cells, strict=True))
+    assert label == "Omniglot"
+    assert told["best rival"] == "0.550 (PrDS)"
+    assert (told["Labelings"], told["ahead"]) == ("0.600", "1 of 2")
+    assert (told["closed"], told["closed of that"]) == ("40%", "25%")
+    assert told["calibration error"] == "0.100"
+    assert gaps.table({"omniglot": rows[rows["method"] == "Labelings"]}) is None

@@ -74,12 +74,14 @@ class Posterior:
         u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
         chosen = self._chosen
         size = chosen.sum(-2)  # (..., M, K)
-        means = chosen.mT @ u[..., None, :, :] / (self.tau[..., None, None] + size)[..., None]  # (..., M, K, D)
-        prior = log_class_probs(size) - 0.5 * self.scale[..., None, None] * means.square().sum(-1)
+        # A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
+        share = chosen / (self.tau[..., None, None] + size)[..., None, :]  # (..., M, n, K), of an item in a mean
+        squared = (share * ((u @ u.mT)[..., None, :, :] @ share)).sum(-2)  # |mean|^2, (..., M, K)
+        prior = log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
 
         def averaged(query: Tensor) -> Tensor:
-            query = (query - self.centre) / self.unit
-            evidence = self.scale[..., None, None, None] * query[..., None, :, :] @ means.mT + prior[..., None, :]
+            near = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
+            evidence = self.scale[..., None, None, None] * near[..., None, :, :] @ share + prior[..., None, :]
             return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
 
         at_once = max(1, AT_ONCE // max(1, size.numel()))

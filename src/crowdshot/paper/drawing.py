@@ -117,7 +117,8 @@ def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
     """A line for each method: accuracy with its standard error, the fair one as a tick, the paper's as a hollow dot."""
     places = np.arange(len(table))
     ax.hlines(places, 0, 1, color=FAINT, lw=0.8, zorder=0, transform=ax.get_yaxis_transform())
-    ax.plot(table["paper"], places, "o", mfc="white", mec=SOFT, ms=8, label="the paper")
+    if table["paper"].notna().any():
+        ax.plot(table["paper"], places, "o", mfc="white", mec=SOFT, ms=8, label="the paper")
     ax.errorbar(table["accuracy"], places, xerr=2 * table["stderr"], fmt="o", color=INK, ms=4.5, elinewidth=1.3)
     ax.plot(table["accuracy"], places, "o", color=INK, ms=4.5, label="this run (± two standard errors)")
     ax.plot(
@@ -130,7 +131,7 @@ def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     for name in ax.get_yticklabels():
-        name.set_fontweight("bold" if name.get_text() == "Ours" else "normal")
+        name.set_fontweight("bold" if name.get_text() in ("Ours", "Labelings") else "normal")
     ax.set_ylim(len(table) - 0.4, -0.6)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from crowdshot.paper import comparison, costs, layout
+from crowdshot.paper import comparison, costs, gaps, layout
 from crowdshot.paper.cells import CROWDS, TARGET_CROWDS
-from crowdshot.paper.experiments import EXPERIMENTS, Experiment
+from crowdshot.paper.experiments import BEYOND, EXPERIMENTS, Experiment
 from crowdshot.paper.gathering import gather, how_to_run, is_there, label, notes
 from crowdshot.paper.layout import NOTHING, Line, Table
 from crowdshot.paper.runner import chosen
@@ -56,12 +56,14 @@ def build(experiment: Experiment, read: Reader, results: Path) -> list[Table]:
         return _by_dataset(experiment, read, results)
     kind = {"spammers": _by_crowd, "em-steps": _by_steps}.get(experiment.name, _by_cell)
     parts = [(dataset, gather(experiment, dataset, read)) for dataset in experiment.datasets]
-    return [
+    found = [
         table
         for dataset, rows in parts
         if len(rows)
         for table in kind(experiment, dataset, rows, notes(experiment, [dataset], rows, read, results))
     ]
+    gap = gaps.table({dataset: rows for dataset, rows in parts if len(rows)}) if experiment.methods == BEYOND else None
+    return found if gap is None else [gap, *found]
 
 
 # ---- one kind of table each -----------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""How far a cell of the paper's table moves when its episodes are drawn anew: is a difference luck?
+
+    python benchmarks/redraw.py data --draws 20 [--cell 4,5] [--out draws.csv]
+
+Omniglot's five splits with the prototypical encoders in results/encoders; 50 episodes for each of four crowds and five
+splits, as in the paper's table, drawn first as `crowdshot paper run main` draws them, then anew. A cell's standard
+error takes its 1,000 episodes for independent of each other, but those of a split share 100 test classes and one
+encoder.
+"""
+
+import argparse
+import csv
+import statistics
+from pathlib import Path
+
+import torch
+
+from crowdshot.datasets import load_dataset
+from crowdshot.encoders import load_encoder
+from crowdshot.evaluation import embedded
+from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.network_input import input_of
+from crowdshot.paper.cells import TARGET_CROWDS, TARGETS, Cell, draw_episodes, split_classes
+from crowdshot.paper.encoders import wanted
+from crowdshot.paper.work import together
+
+SPLITS, EPISODES = 5, 50
+SYSTEMS = {"LRMV": {"C": 1.0}, "PrMV": {}, "PrSV": {}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the folder with omniglot/")
+    parser.add_argument("--work", type=Path, default=Path("results"), help="where encoders/ is")
+    parser.add_argument("--cell", default="4,5", help="support items, annotators")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--out", metavar="FILE")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    n_support, n_annotators = map(int, options.cell.split(","))
+    cells = [Cell(n_support, n_annotators, crowd) for crowd in TARGET_CROWDS]
+    target, dataset = TARGETS["omniglot"], load_dataset("omniglot", options.data)
+    means = {name: [0.0] * (options.draws + 1) for name in SYSTEMS}
+    for split in range(SPLITS):
+        _, _, test = split_classes(target, len(dataset.pool.names), split)
+        encoder = load_encoder(wanted(METHODS["PrMV"], {}, target, cells[0], split).file(options.work))
+        pools = {True: embedded(dataset.pool, encoder), False: dataset.pool}
+        for number in range(options.draws + 1):
+            role = "test" if number == 0 else f"test, draw {number}"
+            for name, settings in SYSTEMS.items():
+                method = METHODS[name]
+                seen = type(dataset)(dataset.name, pools[method.on_embeddings], dataset.input, dataset.note)
+                batch = together([draw_episodes(seen, test, cell, EPISODES, split, role) for cell in cells])
+                prepare = torch.Tensor.float if method.on_embeddings else input_of(encoder, torch.device("cpu"))
+                found = method.predict(CrowdEpisodes.of(batch, 4, prepare), torch.nn.Identity(), **settings)
+                means[name][number] += float((found.argmax(-1) == batch.query_truth).float().mean()) / SPLITS
+    if options.out:
+        with open(options.out, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["n_support", "n_annotators", "method", "draw", "accuracy"])
+            writer.writerows(
+                (n_support, n_annotators, name, i, f"{mean:.4f}")
+                for name in means
+                for i, mean in enumerate(means[name])
+            )
+    print(f"({n_support}, {n_annotators}), 1,000 episodes a draw; draw 0 is the table's")
+    for name, (first, *others) in means.items():
+        middle, spread = statistics.mean(others), statistics.stdev(others)
+        reach = f"{min(others):.3f} to {max(others):.3f}"
+        print(f"{name}: draw 0 {first:.3f}; {len(others)} others {middle:.3f} ± {spread:.3f} ({reach})")
+
+
+if __name__ == "__main__":
+    main()
