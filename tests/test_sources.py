@@ -259,10 +259,12 @@ def test_a_split_is_disjoint_decided_by_the_seed_and_large_enough(tmp_path):
     assert [len(part) for part in source.split(20, 0)] == [30, 20, 0]
     assert [len(part) for part in source.split(25, 0)] == [25, 25, 0]
     assert [len(part) for part in source.split(4, 0, validation=10)] == [40, 10, 0]
+    assert [len(part) for part in source.split(40, 0)] == [40, 10, 0]  # validation has smaller episodes
+    assert [len(part) for part in source.split(20, 0, validation=2, test=11)] == [37, 2, 11]
     for arguments in (
-        {"ways": 26},
-        {"ways": 20, "test": 11},
-        {"ways": 5, "validation": 4},
+        {"ways": 49},
+        {"ways": 20, "test": 29},
+        {"ways": 5, "validation": 1},
         {"ways": 5, "validation": 46},
     ):
         with pytest.raises(CrowdshotError, match=r"x.npz has 50 classes that can be used, expected enough for"):

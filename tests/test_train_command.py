@@ -178,7 +178,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
         (["--crowd", "expert"], "--crowd is 'expert', expected kinds and numbers"),
         (["--crowd", "wizard=1"], "unknown annotator kind 'wizard'"),
         (["--hidden", "many"], "--hidden is 'many', expected numbers"),
-        (["--ways", "7"], "has 12 classes that can be used"),
+        (["--ways", "11"], "has 12 classes that can be used"),
         (["--architecture", "mlp"], "architecture: found mlp, but the source holds characters of 16×16"),
         (["--image-size", "8"], "image_size: found 8, expected 16 or more"),
         (["--device", "abacus"], "device: found 'abacus'; expected auto, cpu or cuda"),

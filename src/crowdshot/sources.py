@@ -32,6 +32,7 @@ from crowdshot.progress import progress
 from crowdshot.source_items import CHARACTERS, SourceItems, find_items
 
 HELD_OUT = 0.15  # of the classes, for validation
+FEWEST = 2  # classes to validate on
 GLYPH_EXAMPLES = 20
 TURNS = (0, 1, 2, 3)  # quarter turns
 
@@ -53,17 +54,16 @@ class Source:
     ) -> tuple[list[int], list[int], list[int]]:
         """Classes to learn from, to validate on and to test on, chosen by the seed; turned ones are only learned from.
 
-        Without a number, validation takes about one class in seven.
+        Without a number, validation takes about one class in seven, and enough for an episode if there are so many.
         """
         n = self.n_upright
-        held_out = max(ways, round(HELD_OUT * n)) if validation is None else validation
-        name = self.description.get("name", "the source")
-        if n < 2 * ways + test or (validation is not None and not ways <= validation <= n - ways - test):
+        name, most = self.description.get("name", "the source"), n - ways - test
+        if not FEWEST <= (most if validation is None else validation) <= most:
             raise CrowdshotError(
                 f"{name} has {n} classes that can be used, expected enough for {ways} or more to learn from, "
-                f"{max(ways, validation or 0)} to validate on and {test} to test on; fewer --ways need fewer."
+                f"{validation or FEWEST} to validate on and {test} to test on; fewer --ways need fewer."
             )
-        held_out = min(held_out, n - ways - test)
+        held_out = min(max(ways, round(HELD_OUT * n)), most) if validation is None else validation
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
         kept = sorted(order[held_out + test :])
         turned = [i + start for start in range(0, len(self.pool.names), n) for i in kept]
