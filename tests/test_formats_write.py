@@ -10,6 +10,7 @@ import pytest
 from crowdshot import __version__, aggregate
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import WRITERS, read_labels, to_label_studio
+from crowdshot.formats.write import digits
 
 EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"
@@ -129,3 +130,20 @@ def test_files_that_cannot_be_written(tmp_path) -> None:
     with pytest.raises(CrowdshotError, match=r"out\.parquet could not be written as Parquet"):
         WRITERS["parquet"](tmp_path / "out.parquet", odd, labels)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [
+        (0.5, "0.5"),
+        (1 / 3, "0.333333"),
+        (1.2345e-5, "0.000012"),
+        (3.7e-41, "0"),
+        (-2e-9, "0"),
+        (-5e-5, "-0.00005"),
+        (0.0, "0"),
+        (1234.5678, "1234.57"),
+    ],
+)
+def test_numbers_in_tables_are_plain(number, written):
+    assert digits(number) == written

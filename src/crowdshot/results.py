@@ -19,6 +19,7 @@ from crowdshot.classifier import CrowdClassifier
 from crowdshot.columns import Columns
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import WRITERS, Labels
+from crowdshot.formats.write import digits
 from crowdshot.ids import as_index
 
 SETTLED = 0.9  # an item is settled when its label is at least this probable
@@ -73,8 +74,8 @@ def prediction_table(ids: Any, clf: CrowdClassifier, probabilities: Any, item: s
 
 
 def write_csv(table: pd.DataFrame, target: Path | IO[str]) -> None:
-    """UTF-8, six significant digits."""
-    table.to_csv(target, index=False, float_format="%.6g", lineterminator="\n")
+    """UTF-8, six digits."""
+    table.to_csv(target, index=False, float_format=digits, lineterminator="\n")
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formats.labels import Labels, Project
 from crowdshot.ids import show
 
+SMALL = 1e-4  # below which numbers would be written as 1e-05
+
 FilePath = str | os.PathLike[str]
 Writer = Callable[[FilePath, pd.DataFrame, Labels], None]
 
@@ -118,8 +120,16 @@ def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: Labels, by_
     _write_json(path, to_label_studio(table, labels, by_id=by_id))
 
 
+def digits(x: float) -> str:
+    """Six significant ones, and no more than six decimals of a small number: a probability of 3.7e-41 is 0."""
+    if abs(x) >= SMALL:
+        return f"{x:.6g}"
+    text = f"{x:.6f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
 def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None:
-    _write_text(path, table.to_csv(index=index, float_format="%.6g", lineterminator="\n"))
+    _write_text(path, table.to_csv(index=index, float_format=digits, lineterminator="\n"))
 
 
 def _write_parquet(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:

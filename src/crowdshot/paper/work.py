@@ -172,7 +172,7 @@ def draw(
     n = settings.protocol.episodes or target.episodes
     first, real = cells[0], cells[0].crowd == REAL
     classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
-    source = _view(target.source, one, tuple(validate + test), settings, device)
+    source = _view(target.source, one, tuple(validate if real else validate + test), settings, device)
     tested = _view(piece.dataset, one, None, settings, device) if real else source
     tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
     pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
