@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -368,6 +369,15 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
         assert (recipe.ways, recipe.queries, recipe.pseudo_annotation) == ((16, 16), 5, False)
     assert (photos.augment, characters.augment) == ("photo", "none")
     assert want("PrMV", dataset="labelme").recipe(PAPER).augment == "none"
+
+
+def test_the_kept_encoders_are_those_that_experiments_ask_for():
+    """docs/reproduction.md runs `beyond` on a CPU with --work results."""
+    results = Path(__file__).parent.parent / "results"
+    asked = {replace(want(name), split=split).file(results) for name in ("PrMV", "Labelings") for split in range(5)}
+    assert set((results / "encoders" / "omniglot").iterdir()) == asked
+    encoder = load_encoder(min(asked))
+    assert encoder.embed(np.zeros((2, 28, 28))).shape == (2, 64)
 
 
 def test_stacks_hold_what_can_be_trained_side_by_side():
