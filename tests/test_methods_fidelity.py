@@ -526,3 +526,17 @@ def test_fine_tuning_is_plain_adam_on_the_masked_loss():
         torch.stack(losses).mean().backward()
         optimizer.step()
     torch.testing.assert_close(found[0], head(peer(query[0])).softmax(-1), atol=1e-5, rtol=1e-5)
+
+
+def test_a_class_without_weight_is_never_predicted():
+    """Two known classes at 0 and 4; the query 2.1 lies at the average of all items, where an unknown class might be."""
+    support, query = torch.tensor([[[0.0], [4.0]]]), torch.tensor([[[2.1], [-1.0]]])
+    labels = torch.tensor([[[0], [1]]])
+    for name in ("PrMV", "PrDS", "PrSV", "LNL"):
+        found = METHODS[name].predict(CrowdEpisodes(support, labels, query, 3), torch.nn.Identity())
+        if name != "PrDS":  # whose posterior leaves every class some weight
+            assert found[..., 2].tolist() == [[0.0, 0.0]]
+            assert found.argmax(-1).tolist() == [[1, 0]]
+        torch.testing.assert_close(found.sum(-1), torch.ones(1, 2))
+        nobody = METHODS[name].predict(CrowdEpisodes(support, labels * 0 - 1, query, 3), torch.nn.Identity())
+        torch.testing.assert_close(nobody, torch.full((1, 2, 3), 1 / 3))

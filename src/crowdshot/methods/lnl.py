@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from crowdshot.methods import votes
 from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
-from crowdshot.methods.prototypes import classify
+from crowdshot.methods.prototypes import classify, known_classes
 
 
 def weights(support: Tensor, labels: Tensor, n_classes: int) -> Tensor:
@@ -51,5 +51,6 @@ def similarity_weighted(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    found = log_proba(support, episodes.labels, query, episodes.n_classes).exp()
+    log_p = log_proba(support, episodes.labels, query, episodes.n_classes)
+    found = known_classes(log_p, votes.counts(episodes.labels, episodes.n_classes))
     return [found for _ in candidates]

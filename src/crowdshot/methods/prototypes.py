@@ -11,8 +11,8 @@ crowd's verdict as weights: the majority vote (PrMV), Dawid–Skene's posterior 
 
 Left open by the paper, and decided here: Dawid–Skene's posteriors enter as weights, since the paper says so for one EM
 step. ``hard`` takes their most probable class instead, which is worse, and gives what the paper reports for PrDS
-(docs/reproduction.md). A class that got no weight sits at the average of all labelled items: nothing
-is known of it. Distances are squared Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA"
+(docs/reproduction.md). A class that got no weight is never predicted. (At the average of all items, where one might put
+what nothing is known of, it would be nearer to most queries than any class that is known.) Distances are squared Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA"
 differs in the encoder alone; its meta-training weighs items by soft votes.
 """
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from crowdshot.methods import votes
@@ -38,19 +39,24 @@ def classify(support: Tensor, weights: Tensor, query: Tensor) -> Tensor:
     return ((query - centre) @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]).log_softmax(-1)
 
 
+def known_classes(log_p: Tensor, weights: Tensor) -> Tensor:
+    """Probabilities (..., Q, K) of the classes that have weight; where none has, all stay as they are."""
+    known = weights.sum(-2, keepdim=True) > 0  # (..., 1, K)
+    return log_p.masked_fill(~known & known.any(-1, keepdim=True), -torch.inf).softmax(-1)
+
+
 def prototypical(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    return [
-        classify(support, votes.believe(episodes.labels, episodes.n_classes, candidate), query).exp()
-        for candidate in candidates
-    ]
+    beliefs = [votes.believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
+    return [known_classes(classify(support, weights, query), weights) for weights in beliefs]
 
 
 def soft_prototypical(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     weights = votes.soft_vote(episodes.labels, episodes.n_classes)
-    found = classify(embed(encoder, episodes.support), weights, embed(encoder, episodes.query)).exp()
+    log_p = classify(embed(encoder, episodes.support), weights, embed(encoder, episodes.query))
+    found = known_classes(log_p, weights)
     return [found for _ in candidates]
