@@ -12,8 +12,9 @@ crowd's verdict as weights: the majority vote (PrMV), Dawid–Skene's posterior 
 Left open by the paper, and decided here: Dawid–Skene's posteriors enter as weights, since the paper says so for one EM
 step. ``hard`` takes their most probable class instead, which is worse, and gives what the paper reports for PrDS
 (docs/reproduction.md). A class that got no weight is never predicted. (At the average of all items, where one might put
-what nothing is known of, it would be nearer to most queries than any class that is known.) Distances are squared Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA"
-differs in the encoder alone; its meta-training weighs items by soft votes.
+what nothing is known of, it would be nearer to most queries than any class that is known.) Distances are squared
+Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA" differs in the encoder alone; its
+meta-training weighs items by soft votes.
 """
 
 from __future__ import annotations
