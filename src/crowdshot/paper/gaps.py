@@ -34,7 +34,7 @@ def table(parts: Mapping[str, pd.DataFrame]) -> Table | None:
         "Labelings": lambda row: f"{row.labelings:.3f}",
         "ahead": lambda row: f"{row.cells_ahead} of {row.cells}",
         "soft votes": lambda row: f"{row.votes:.3f}",
-        "true matrices": lambda row: f"{row.matrices:.3f}",
+        "true matrices": lambda row: NOTHING if pd.isna(row.matrices) else f"{row.matrices:.3f}",
         "closed": lambda row: _share(row.votes, row.labelings, row.matrices),
         "true labels": lambda row: f"{row.labels:.3f}",
         "closed of that": lambda row: _share(row.votes, row.labelings, row.labels),
@@ -50,7 +50,7 @@ def _line(dataset: str, rows: pd.DataFrame) -> dict[str, object] | None:
     selected = select(rows, fair=True)
     mean = summarise(selected, []).set_index("method")["accuracy"]
     rivals = [name for name in mean.index if name not in (OURS, *VARIANTS, *CEILINGS)]
-    if not rivals or not {OURS, VOTES, *CEILINGS} <= set(mean.index):
+    if not rivals or not {OURS, VOTES, LABELS} <= set(mean.index):
         return None
     cells = summarise(selected, CELL).pivot(index=CELL, columns="method", values="accuracy")
     error = (
@@ -65,7 +65,7 @@ def _line(dataset: str, rows: pd.DataFrame) -> dict[str, object] | None:
         "cells_ahead": int((cells[OURS] > cells[rivals].max(axis=1)).sum()),
         "cells": len(cells),
         "votes": mean[VOTES],
-        "matrices": mean[MATRICES],
+        "matrices": mean.get(MATRICES, float("nan")),
         "labels": mean[LABELS],
         "labelings_ece": error[OURS],
         "votes_ece": error[VOTES],
