@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from crowdshot import aggregate, mixture
+from crowdshot import aggregate
 from crowdshot.annotations import Annotations
 from crowdshot.classifier import CrowdClassifier
+from crowdshot.methods import METHODS, CrowdEpisodes
 
 K, QUERIES = 8, 10
 
@@ -60,17 +61,18 @@ def main():
             scores = {row: [] for row in rows}
             for support, query in episodes(truth, shots, arguments.episodes):
                 ann = Annotations.from_matrix(answers[support], classes=range(K))
-                votes = mixture.fit(embeddings[support], ann.to_tensor(), K, steps=1, tau=0.0, b=1e6)
+                problem = (embeddings[support], ann.to_tensor(), embeddings[query])
+                votes = METHODS["PrSV"].predict(CrowdEpisodes(*(x[None] for x in problem), K), torch.nn.Identity())[0]
                 clf.fit_embeddings(embeddings[support], ann)
                 found = (
-                    (votes.log_proba(embeddings[query]), aggregate.majority_vote(ann).labels),
+                    (votes, aggregate.majority_vote(ann).labels),
                     (
                         clf.fit_.log_proba((embeddings[query] - clf.shift_) * clf.factor_),
                         clf.consensus_["label"].to_numpy(),
                     ),
                 )
-                for row, (log_proba, consensus) in zip(rows, found, strict=True):
-                    right = (log_proba.argmax(-1).numpy() == truth[query]).mean()
+                for row, (scored, consensus) in zip(rows, found, strict=True):
+                    right = (scored.argmax(-1).numpy() == truth[query]).mean()
                     scores[row].append((right, (consensus == truth[support]).mean()))
             for row, values in scores.items():
                 mean, error = np.mean(values, 0), np.std(values, 0, ddof=1) / len(values) ** 0.5

@@ -43,7 +43,8 @@ def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objectiv
         if objective == "mixture":
             return mixture.fit(support, batch.labels, ways, steps=2, tau=1.0, b=100.0, c=1.0).log_proba(query)
         if objective == "lnl":
-            return lnl.log_proba(support, batch.labels, query, ways)
+            named = votes.counts(batch.labels, ways).sum(1, keepdim=True) > 0  # the others are never predicted
+            return lnl.log_proba(support, batch.labels, query, ways).masked_fill(~named, -torch.inf)
         copies = maml.pure_stack([network] * len(support))
         vote, sizes = votes.majority_vote(batch.labels, ways), torch.full((len(support),), 0.5)
         return maml.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
