@@ -45,6 +45,22 @@ def searched(**settings):
     return classify
 
 
+def with_queries(steps, **settings):
+    """Labelings, then a few steps of EM in which the queries are items without labels: their company helps."""
+
+    def classify(episodes):
+        fit = labelings.fit(episodes.support, episodes.labels, WAYS, **settings)
+        items, queries = ((x - fit.centre) / fit.unit for x in (episodes.support, episodes.query))
+        p = fit.log_proba(episodes.query).exp()
+        for _ in range(steps):
+            weights = torch.cat([fit.responsibilities, p], 1)
+            means = weights.mT @ torch.cat([items, queries], 1) / (fit.tau + weights.sum(1))[..., None]
+            p = (fit.scale * (queries @ means.mT - 0.5 * means.square().sum(-1)[:, None])).softmax(-1)
+        return p, fit.responsibilities
+
+    return classify
+
+
 def system(known, name, consensus=None):
     def classify(episodes):
         agreed = None if consensus is None else consensus(episodes.labels)
@@ -79,6 +95,7 @@ def ways_to_learn(learned, trusted):
         ("Labelings, scale 40", CLEAN, searched(scale=40.0)),
         ("Labelings, tau 0.15", CLEAN, searched(tau=0.15)),
         ("Labelings, tau 1.5", CLEAN, searched(tau=1.5)),
+        ("Labelings, queries as items without labels", CLEAN, with_queries(3)),
         ("true matrices known", CLEAN, system(CEILINGS, "True matrices")),
         ("true labels known", CLEAN, system(CEILINGS, "True labels")),
     ]
