@@ -162,6 +162,14 @@ def test_only_some_candidates(tmp_path):
     assert len(set(rows["candidate"][rows["method"] == "LRMV"])) > 1, "it has no such settings"
 
 
+def test_only_some_cells(tmp_path):
+    places = ("--results", tmp_path / "results", "--work", tmp_path / "work", "--device", "cpu")
+    words = ("--quick", "--dataset", "omniglot", "--methods", "PrMV,LRMV", "--cells", "4x5, 20x3")
+    assert call("run", "main", *words, *places).exit_code == 0
+    rows = read_rows(tmp_path / "results", "main", "omniglot")
+    assert set(zip(rows["n_support"], rows["n_annotators"], strict=True)) == {(4, 5), (20, 3)}
+
+
 def test_experiments_are_listed():
     done = call("list")
     assert done.exit_code == 0
@@ -175,6 +183,7 @@ def test_experiments_are_listed():
         (["main", "--dataset", "mnist"], "--dataset: found 'mnist', expected some of omniglot, tiny-imagenet-100."),
         (["labelme", "--methods", "LNL"], "--methods: found 'LNL', expected some of CL, CNAL, LRDS,"),
         (["main", "--only", "steps"], "--only: found 'steps', expected settings and numbers, such as steps=2,b=100."),
+        (["main", "--cells", "5x4"], "--cells: found '5x4', expected some of 12x3, 12x5, 12x7, 20x3,"),
         (["main", "--splits", "one"], "--splits: found 'one', expected a number or a range"),
         (["main", "--splits", "3:1"], "splits: found [], expected some from 0 upwards."),
         (["main", "--device", "cpu*0"], "--device: found 'cpu*0', expected devices like"),

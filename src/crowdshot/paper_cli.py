@@ -33,6 +33,9 @@ def run(
     only: Annotated[
         str | None, typer.Option(metavar="NAME=VALUE,…", help="Only candidates with these settings: steps=2,b=100.")
     ] = None,
+    cells: Annotated[
+        str | None, typer.Option(metavar="NxR,…", help="Only these: 4x3,20x7 by items and annotators (0: real ones).")
+    ] = None,
     splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
@@ -60,13 +63,17 @@ def run(
     if splits is not None:
         low, high = as_range(splits, "--splits")
         size = replace(size, splits=tuple(range(low, high + 1)))
+    experiments = runner.chosen(name)
     size = replace(
-        size, episodes=episodes or size.episodes, iterations=iterations or size.iterations, only=_pairs(only)
+        size,
+        episodes=episodes or size.episodes,
+        iterations=iterations or size.iterations,
+        only=_pairs(only),
+        sizes=_sizes(cells, {cell.size for one in experiments for place in one.datasets for cell in one.cells(place)}),
     )
     work = work / "toy" if quick else work
     settings = Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
-    experiments = runner.chosen(name)
     possible = (
         {word for one in experiments for word in one.datasets},
         {word for one in experiments for word in one.methods},
@@ -143,6 +150,11 @@ def _pairs(text: str | None) -> tuple[tuple[str, float], ...]:
         )
     except ValueError:
         raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None
+
+
+def _sizes(text: str | None, possible: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    named = {f"{items}x{annotators}": (items, annotators) for items, annotators in sorted(possible)}
+    return tuple(named[word] for word in _some(text, set(named), "--cells") or ())
 
 
 def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:

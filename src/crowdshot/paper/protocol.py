@@ -23,6 +23,7 @@ class Protocol:
     training_queries: int = 10
     width: int = 64  # channels of the encoder
     only: tuple[tuple[str, float], ...] = ()  # settings of candidates; others are left out
+    sizes: tuple[tuple[int, int], ...] = ()  # items and annotators of cells; others are left out
     toy: bool = False  # small drawn datasets, few cells and cheap candidates only
 
     def __post_init__(self) -> None:
@@ -34,8 +35,8 @@ class Protocol:
         return [one for one in some if not self.toy or all(one[k] <= CHEAP.get(k, one[k]) for k in one)]
 
     def cells(self, experiment: Experiment, dataset: str) -> list[Cell]:
-        cells = experiment.cells(dataset)
-        if not self.toy:
+        cells = [cell for cell in experiment.cells(dataset) if not self.sizes or cell.size in self.sizes]
+        if not self.toy or not cells:
             return cells
         cells = [cell for cell in cells if cell.shots <= TOY_SHOTS]
         first, last = cells[0], cells[0 if cells[0].crowd == REAL else -1]
