@@ -29,8 +29,8 @@ try:
 except ImportError:  # no GPU here; `stacking` then takes the plain way
     triton = None
 
-PIXELS = 64  # output pixels a program works on at a time
-ROUNDS = 8  # how many times a program does so at most before it writes its share of a sum
+PIXELS = 32  # output pixels a program works on at a time
+ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
 PROGRAMS = 1024  # that many keep the GPU busy; more of them only write more
 WARPS = 4
 
@@ -60,10 +60,11 @@ def _moments(items: Tensor) -> tuple[Tensor, Tensor]:
     G, n, C, H, W = items.shape
     t, T = 9 * C, _padded(9 * C)
     blocks, rounds = _shares(items)
-    sums = torch.empty((G, blocks, T, T), dtype=torch.float32, device=items.device)
+    sums = torch.empty((G, blocks, 2, T, T), dtype=torch.float32, device=items.device)
     _second_moments[(blocks, G)](items, sums, n, C, H, W, T, PIXELS, rounds, num_warps=WARPS)
-    sums = sums.sum(1)
-    return sums[:, t, :t], sums[:, :t, :t]
+    high, mixed = sums.sum(1).unbind(1)
+    A = high + mixed + mixed.mT
+    return A[:, t, :t], A[:, :t, :t]
 
 
 class _FirstBlock(torch.autograd.Function):
@@ -89,8 +90,8 @@ class _FirstBlock(torch.autograd.Function):
         factor = gamma.view_as(rstd) * rstd
         shift = beta.view_as(rstd) - mean * factor
         width = w.shape[1]
-        out = torch.empty((n, G * width, H // 2, W // 2), dtype=dtype, device=items.device)
-        out = out.contiguous(memory_format=torch.channels_last)
+        shape, last = (n, G * width, H // 2, W // 2), torch.channels_last
+        out = torch.empty(shape, dtype=dtype, device=items.device, memory_format=last)
         w_t = w.mT.contiguous()  # (G, t, width)
         grid = (triton.cdiv(n * (H // 2) * (W // 2), PIXELS), G)
         _forward[grid](items, w_t, factor, shift, out, *_sizes(items, width), num_warps=WARPS)
@@ -141,31 +142,43 @@ def _padded(t: int) -> int:
 if triton is not None:
 
     @triton.jit
-    def _patches(items, g, pixel, n, C, H, W, dy, dx, T: tl.constexpr):  # type: ignore[no-untyped-def]
-        """The patches (pixels, T) around place (dy, dx) of the 2×2 window of each output pixel; zero outside."""
-        t = tl.arange(0, T)
+    def _patches(items, g, pixel, t, n, C, H, W, dy, dx):  # type: ignore[no-untyped-def]
+        """The patches around place (dy, dx) of the 2×2 window of each output pixel; zero outside.
+
+        ``pixel`` (pixels, 1) and ``t`` (1, T), or (1, pixels) and (T, 1): a product over pixels is several times faster
+        if it finds them side by side, and to load patches that way is cheaper than to transpose them.
+        """
         c, ky, kx = t // 9, t // 3 % 3, t % 3
         image, y, x = pixel // ((H // 2) * (W // 2)), pixel // (W // 2) % (H // 2), pixel % (W // 2)
-        row = (2 * y + dy - 1)[:, None] + ky[None, :]
-        column = (2 * x + dx - 1)[:, None] + kx[None, :]
-        inside = (row >= 0) & (row < H) & (column >= 0) & (column < W) & (c < C)[None, :] & (image < n)[:, None]
-        place = (((g * n + image)[:, None] * C + c[None, :]) * H + row) * W + column
+        row = 2 * y + dy - 1 + ky
+        column = 2 * x + dx - 1 + kx
+        inside = (row >= 0) & (row < H) & (column >= 0) & (column < W) & (c < C) & (image < n)
+        place = (((g * n + image) * C + c) * H + row) * W + column
         return tl.load(items + place, mask=inside, other=0.0)
 
     @triton.jit
     def _second_moments(items, sums, n, C, H, W, T: tl.constexpr, P: tl.constexpr, TIMES: tl.constexpr):  # type: ignore[no-untyped-def]
+        """With x = high + low, of eleven bits each: x x' is high high' + high low' + low high', but for a millionth.
+
+        Three of four products, and two of those are each other's transpose: two that a GPU does at full speed.
+        """
         g = tl.program_id(1)
         t = tl.arange(0, T)
         total = tl.full((T, T), 0.0, tl.float32)
+        mixed = tl.full((T, T), 0.0, tl.float32)
         for times in range(TIMES):
             pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
-            there = (pixel < n * (H // 2) * (W // 2))[:, None] & (t == 9 * C)[None, :]
+            there = (pixel < n * (H // 2) * (W // 2))[None, :] & (t == 9 * C)[:, None]
             for place in tl.static_range(4):
-                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                patch = _patches(items, g, pixel[None, :], t[:, None], n, C, H, W, place // 2, place % 2)
                 patch = tl.where(there, 1.0, patch)
-                total += tl.dot(tl.trans(patch), patch, input_precision="tf32x3")
-        start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * T * T
-        tl.store(start + t[:, None] * T + t[None, :], total)
+                high = patch.to(tl.float16)
+                low = (patch - high.to(tl.float32)).to(tl.float16)
+                total += tl.dot(high, tl.trans(high))
+                mixed += tl.dot(high, tl.trans(low))
+        start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * 2 * T * T + t[:, None] * T + t[None, :]
+        tl.store(start, total)
+        tl.store(start + T * T, mixed)
 
     @triton.jit
     def _forward(items, w_t, factor, shift, out, G, n, C, H, W, WIDTH: tl.constexpr, T: tl.constexpr,  # type: ignore[no-untyped-def]
@@ -178,7 +191,7 @@ if triton is not None:
         b = tl.load(shift + g * WIDTH + channel)[None, :]
         best = tl.full((P, WIDTH), 0.0, tl.float32)  # ReLU: nothing below zero
         for place in tl.static_range(4):
-            patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+            patch = _patches(items, g, pixel[:, None], t[None, :], n, C, H, W, place // 2, place % 2)
             best = tl.maximum(best, tl.dot(patch, w) * a + b)
         where = pixel.to(tl.int64)[:, None] * (G * WIDTH) + g * WIDTH + channel[None, :]
         there = (pixel < n * (H // 2) * (W // 2))[:, None]
@@ -203,7 +216,7 @@ if triton is not None:
             best_z = tl.full((P, WIDTH), 0.0, tl.float32)
             best_place = tl.full((P, WIDTH), 0, tl.int32)
             for place in tl.static_range(4):
-                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                patch = _patches(items, g, pixel[:, None], t[None, :], n, C, H, W, place // 2, place % 2)
                 z = tl.dot(patch, w)
                 y = z * a + b
                 better = y > best
@@ -217,9 +230,9 @@ if triton is not None:
             d_beta += tl.sum(d, 0)
             d_gamma += tl.sum(d * (best_z - mu) * r, 0)
             for place in tl.static_range(4):
-                patch = _patches(items, g, pixel, n, C, H, W, place // 2, place % 2, T)
+                patch = _patches(items, g, pixel[None, :], t[:, None], n, C, H, W, place // 2, place % 2)
                 here = tl.where(best_place == place, d, 0.0)
-                e += tl.dot(tl.trans(patch), here)
+                e += tl.dot(patch.to(gradient.dtype.element_ty), here.to(gradient.dtype.element_ty))
         start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * (T + 2) * WIDTH
         tl.store(start + t[:, None] * WIDTH + channel[None, :], e)
         tl.store(start + T * WIDTH + channel, d_beta)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot import first_block, first_block_cpu
+from crowdshot import first_block, first_block_cpu, pooled_norm
 from crowdshot.convolution import convolve
 from crowdshot.encoders import MLP, Conv4
 from crowdshot.errors import CrowdshotError
@@ -74,6 +74,11 @@ class StackedConv4(nn.Module):
                 x = _twice_differentiable_block(x, weight, gamma, beta, G)
                 continue
             x = F.conv2d(x, weight, padding=1, groups=G)
+            if self.training and pooled_norm.is_available(x):
+                n_values = x[:, 0].numel()
+                x, batch_mean, batch_var = pooled_norm.pooled_norm(x, gamma, beta, EPSILON)
+                self._move_statistics(block, n_values, batch_mean, batch_var)
+                continue
             x = F.batch_norm(x, mean, var, gamma, beta, self.training, MOMENTUM, EPSILON)
             x = F.relu(F.max_pool2d(x, 2))  # the same as ReLU first, and a quarter of its work
         return x.reshape(n, G, -1).transpose(0, 1)
@@ -84,21 +89,21 @@ class StackedConv4(nn.Module):
         x, mean, var = first_block.first_block(
             items.contiguous(), self.weight0, self.gamma0, self.beta0, EPSILON, dtype
         )
-        self._move_statistics(items, mean, var)
+        self._move_statistics(0, items[0, :, 0].numel(), mean, var)
         return x
 
     def _first_block_on_cpu(self, items: Tensor) -> Tensor:
         running = None if self.training else (self.mean0, self.var0)
         x, mean, var = first_block_cpu.first_block(items, self.weight0, self.gamma0, self.beta0, EPSILON, running)
         if self.training:
-            self._move_statistics(items, mean, var)
+            self._move_statistics(0, items[0, :, 0].numel(), mean, var)
         return x
 
-    def _move_statistics(self, items: Tensor, mean: Tensor, var: Tensor) -> None:
-        n_values = items[0, :, 0].numel()
+    def _move_statistics(self, block: int, n_values: int, mean: Tensor, var: Tensor) -> None:
+        """The running ones towards those of a batch with ``n_values`` of each channel."""
         with torch.no_grad():
-            self.mean0.lerp_(mean, MOMENTUM)
-            self.var0.lerp_(var * (n_values / (n_values - 1)), MOMENTUM)
+            getattr(self, f"mean{block}").lerp_(mean, MOMENTUM)
+            getattr(self, f"var{block}").lerp_(var * (n_values / (n_values - 1)), MOMENTUM)
 
     def unstack(self, index: int) -> dict[str, Tensor]:
         """The state of model ``index``, as `Conv4` takes it (the count of batches, which nothing uses, is zero)."""

@@ -56,7 +56,7 @@ def _real(ways: int, labels_per_item: Range) -> Target:
         (20, 20),
         labels_per_item,
         10,
-        7_000,
+        20_000,
         trained_ways=8,
         trained_labels=(1, 7),
     )
@@ -65,7 +65,7 @@ def _real(ways: int, labels_per_item: Range) -> Target:
 TARGETS = {
     "omniglot": Target("omniglot", (764, 100, 100), 4, most_shots=10),
     "miniimagenet": Target("miniimagenet", (70, 10, 20), 4, iterations=60_000),
-    "tiny-imagenet-100": Target("tiny-imagenet-100", (70, 10, 20), 4, iterations=15_000),
+    "tiny-imagenet-100": Target("tiny-imagenet-100", (70, 10, 20), 4, iterations=30_000),
     "labelme": _real(8, (2, 3)),
     "cifar10h": _real(10, (1, 2)),
     "cifar10s": _real(10, (4, 7)),

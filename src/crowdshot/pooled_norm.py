@@ -1,0 +1,196 @@
+"""Batch normalisation, 2×2 max-pooling and ReLU of a stack of Conv4 networks on a GPU, as one.
+
+Apart they pass ten times over a convolution's output z; here two kernels read it in training's way forwards and two
+backwards, and nothing of its size is written but its gradient. With M values of a channel, μ and σ their mean and
+standard deviation, and d the gradient of `out` where that is positive, given to the place of the maximum:
+
+    out = relu(max over 2×2 of (γ (z - μ) / σ + β))
+    dβ = sum d,  dγ = sum d (z - μ) / σ
+    dz = γ/σ (d - dβ / M - dγ (z - μ) / (σ M))
+
+Of an odd size, the last row and column count for μ and σ, and are in no maximum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # no GPU here; `stacking` then takes the plain way
+    triton = None
+
+PIXELS, CHANNELS = 32, 128  # that a program works on at a time
+ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
+PROGRAMS = 2048  # that many keep the GPU busy; more of them only write more
+WARPS = 8
+
+
+def is_available(z: Tensor) -> bool:
+    return triton is not None and z.is_cuda
+
+
+def pooled_norm(z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, channels, H, W) -> (n, channels, H // 2, W // 2), channels last; and the batch's mean and variance."""
+    out, mean, var = _PooledNorm.apply(z.contiguous(memory_format=torch.channels_last), gamma, beta, epsilon)  # type: ignore[no-untyped-call]
+    return out, mean, var
+
+
+class _PooledNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+        n, channels, H, W = z.shape
+        M = n * H * W
+        blocks, rounds = _shares(M, channels)
+        sums = torch.empty((blocks, 2, channels), dtype=torch.float32, device=z.device)
+        _sum_up[(blocks, _parts(channels))](z, sums, M, channels, PIXELS, CHANNELS, rounds, num_warps=WARPS)
+        moments = sums.sum(0, dtype=torch.float64) / M  # a difference of two large numbers follows
+        mean, var = moments[0].float(), (moments[1] - moments[0].square()).clamp_min(0).float()
+        rstd = (var + epsilon).rsqrt()
+        factor = gamma * rstd
+        shift = beta - mean * factor
+        shape, last = (n, channels, H // 2, W // 2), torch.channels_last
+        out = torch.empty(shape, dtype=z.dtype, device=z.device, memory_format=last)
+        grid = (triton.cdiv(n * (H // 2) * (W // 2), PIXELS), _parts(channels))
+        _forward[grid](z, factor, shift, out, n, channels, H, W, PIXELS, CHANNELS, num_warps=WARPS)
+        ctx.save_for_backward(z, factor, shift, mean, rstd)
+        ctx.mark_non_differentiable(mean, var)
+        return out, mean, var
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+        z, factor, shift, mean, rstd = ctx.saved_tensors
+        n, channels, H, W = z.shape
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+        sizes = (n, channels, H, W, PIXELS, CHANNELS)
+        blocks, rounds = _shares(n * (H // 2) * (W // 2), channels)
+        sums = torch.empty((blocks, 2, channels), dtype=torch.float32, device=z.device)
+        grid = (blocks, _parts(channels))
+        _sum_gradients[grid](z, factor, shift, mean, rstd, gradient, sums, *sizes, rounds, num_warps=WARPS)
+        d_beta, d_gamma = sums.sum(0)
+        share = factor / (n * H * W)
+        constant, slope = share * d_beta, share * d_gamma * rstd
+        d_z = torch.empty_like(z)
+        grid = (triton.cdiv(n * -(-H // 2) * -(-W // 2), PIXELS), _parts(channels))
+        _backward[grid](z, factor, shift, mean, constant, slope, gradient, d_z, *sizes, num_warps=WARPS)
+        return d_z, d_gamma, d_beta, None
+
+
+def _parts(channels: int) -> int:
+    found: int = triton.cdiv(channels, CHANNELS)
+    return found
+
+
+def _shares(pixels: int, channels: int) -> tuple[int, int]:
+    """Into how many programs a sum over pixels is divided, and how many rounds each makes."""
+    pieces = triton.cdiv(pixels, PIXELS)
+    rounds = 1
+    while rounds < ROUNDS and pieces * _parts(channels) >= 2 * rounds * PROGRAMS:
+        rounds *= 2
+    return triton.cdiv(pieces, rounds), rounds
+
+
+if triton is not None:
+
+    @triton.jit
+    def _sum_up(z, sums, M, channels, P: tl.constexpr, C: tl.constexpr, TIMES: tl.constexpr):  # type: ignore[no-untyped-def]
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        total = tl.full((P, C), 0.0, tl.float32)
+        squares = tl.full((P, C), 0.0, tl.float32)
+        for times in range(TIMES):
+            pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
+            there = (pixel < M)[:, None] & (channel < channels)[None, :]
+            value = tl.load(z + pixel.to(tl.int64)[:, None] * channels + channel[None, :], mask=there, other=0.0)
+            value = value.to(tl.float32)
+            total += value
+            squares += value * value
+        start = sums + tl.program_id(0) * 2 * channels + channel
+        tl.store(start, tl.sum(total, 0), mask=channel < channels)
+        tl.store(start + channels, tl.sum(squares, 0), mask=channel < channels)
+
+    @triton.jit
+    def _window(z, pixel, channel, n, channels, H, W, rows, columns, dy, dx):  # type: ignore[no-untyped-def]
+        """Where place (dy, dx) of each output pixel's 2×2 window lies, and whether it is inside; (pixels, channels)."""
+        image, y, x = pixel // (rows * columns), pixel // columns % rows * 2 + dy, pixel % columns * 2 + dx
+        where = z + ((image.to(tl.int64) * H + y) * W + x)[:, None] * channels + channel[None, :]
+        there = ((image < n) & (y < H) & (x < W))[:, None] & (channel < channels)[None, :]
+        return where, there
+
+    @triton.jit
+    def _forward(z, factor, shift, out, n, channels, H, W, P: tl.constexpr, C: tl.constexpr):  # type: ignore[no-untyped-def]
+        pixel = tl.program_id(0) * P + tl.arange(0, P)
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        a = tl.load(factor + channel, mask=channel < channels, other=0.0)[None, :]
+        b = tl.load(shift + channel, mask=channel < channels, other=0.0)[None, :]
+        best = tl.full((P, C), 0.0, tl.float32)  # ReLU: nothing below zero
+        for place in tl.static_range(4):
+            where, there = _window(z, pixel, channel, n, channels, H, W, H // 2, W // 2, place // 2, place % 2)
+            best = tl.maximum(best, tl.load(where, mask=there, other=0.0).to(tl.float32) * a + b)
+        where = out + pixel.to(tl.int64)[:, None] * channels + channel[None, :]
+        there = (pixel < n * (H // 2) * (W // 2))[:, None] & (channel < channels)[None, :]
+        tl.store(where, best.to(out.dtype.element_ty), mask=there)
+
+    @triton.jit
+    def _sum_gradients(z, factor, shift, mean, rstd, gradient, sums, n, channels, H, W, P: tl.constexpr,  # type: ignore[no-untyped-def]
+                       C: tl.constexpr, TIMES: tl.constexpr):  # fmt: skip
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        inside = channel < channels
+        a = tl.load(factor + channel, mask=inside, other=0.0)[None, :]
+        b = tl.load(shift + channel, mask=inside, other=0.0)[None, :]
+        mu = tl.load(mean + channel, mask=inside, other=0.0)[None, :]
+        r = tl.load(rstd + channel, mask=inside, other=0.0)[None, :]
+        d_beta = tl.full((P, C), 0.0, tl.float32)
+        d_gamma = tl.full((P, C), 0.0, tl.float32)
+        for times in range(TIMES):
+            pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
+            best = tl.full((P, C), float("-inf"), tl.float32)
+            best_z = tl.full((P, C), 0.0, tl.float32)
+            for place in tl.static_range(4):
+                where, there = _window(z, pixel, channel, n, channels, H, W, H // 2, W // 2, place // 2, place % 2)
+                value = tl.load(where, mask=there, other=0.0).to(tl.float32)
+                y = value * a + b
+                best_z = tl.where(y > best, value, best_z)
+                best = tl.maximum(best, y)
+            where = gradient + pixel.to(tl.int64)[:, None] * channels + channel[None, :]
+            there = (pixel < n * (H // 2) * (W // 2))[:, None] & inside[None, :]
+            d = tl.where(best > 0, tl.load(where, mask=there, other=0.0).to(tl.float32), 0.0)
+            d_beta += d
+            d_gamma += d * (best_z - mu) * r
+        start = sums + tl.program_id(0) * 2 * channels + channel
+        tl.store(start, tl.sum(d_beta, 0), mask=inside)
+        tl.store(start + channels, tl.sum(d_gamma, 0), mask=inside)
+
+    @triton.jit
+    def _backward(z, factor, shift, mean, constant, slope, gradient, d_z, n, channels, H, W, P: tl.constexpr,  # type: ignore[no-untyped-def]
+                  C: tl.constexpr):  # fmt: skip
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        inside = channel < channels
+        a = tl.load(factor + channel, mask=inside, other=0.0)[None, :]
+        b = tl.load(shift + channel, mask=inside, other=0.0)[None, :]
+        mu = tl.load(mean + channel, mask=inside, other=0.0)[None, :]
+        c0 = tl.load(constant + channel, mask=inside, other=0.0)[None, :]
+        c1 = tl.load(slope + channel, mask=inside, other=0.0)[None, :]
+        rows, columns = (H + 1) // 2, (W + 1) // 2  # those with half a window too
+        pixel = tl.program_id(0) * P + tl.arange(0, P)
+        image, y, x = pixel // (rows * columns), pixel // columns % rows, pixel % columns
+        whole = (image < n) & (y < H // 2) & (x < W // 2)
+        best = tl.full((P, C), float("-inf"), tl.float32)
+        best_place = tl.full((P, C), 0, tl.int32)
+        for place in tl.static_range(4):
+            where, there = _window(z, pixel, channel, n, channels, H, W, rows, columns, place // 2, place % 2)
+            value = tl.load(where, mask=there, other=0.0).to(tl.float32) * a + b
+            best_place = tl.where(value > best, place, best_place)
+            best = tl.maximum(best, value)
+        where = ((image.to(tl.int64) * (H // 2) + y) * (W // 2) + x)[:, None] * channels + channel[None, :]
+        d = tl.load(gradient + where, mask=whole[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        d = tl.where(best > 0, d * a, 0.0)
+        for place in tl.static_range(4):
+            where, there = _window(z, pixel, channel, n, channels, H, W, rows, columns, place // 2, place % 2)
+            value = tl.load(where, mask=there, other=0.0).to(tl.float32)
+            here = tl.where(best_place == place, d, 0.0) - c0 - c1 * (value - mu)
+            where, there = _window(d_z, pixel, channel, n, channels, H, W, rows, columns, place // 2, place % 2)
+            tl.store(where, here.to(d_z.dtype.element_ty), mask=there)

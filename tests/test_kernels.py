@@ -1,0 +1,78 @@
+"""Triton's kernels against plain float64 layers: on a GPU where there is one, else by Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+BEGIN = """
+import torch
+from torch.nn import functional as F
+from crowdshot import first_block, pooled_norm
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.manual_seed(0)
+
+def close(a, b, rough):
+    error = ((a - b).norm() / b.norm()).item()
+    assert error < (1e-5 if device == "cpu" else rough), error  # the interpreter does not round to TF32
+"""
+
+FIRST_BLOCK = """
+for G, n, C, H, W, width in ((2, 3, 1, 8, 6, 16), (1, 2, 3, 6, 6, 32)):
+    images = torch.rand(G, n, C, H, W, device=device)
+    weight = 0.3 * torch.randn(G * width, C, 3, 3, device=device)
+    gamma, beta = torch.randn(2, G * width, device=device)
+    ours = [x.clone().requires_grad_() for x in (weight, gamma, beta)]
+    out, mean, var = first_block.first_block(images, *ours, 1e-5, torch.float32)
+    upstream = torch.randn_like(out)
+    out.backward(upstream)
+
+    plain = [x.double().requires_grad_() for x in (weight, gamma, beta)]
+    z = F.conv2d(images.double().transpose(0, 1).flatten(1, 2), plain[0], padding=1, groups=G)
+    y = F.batch_norm(z, None, None, plain[1], plain[2], True, 0.1, 1e-5)
+    expected = F.max_pool2d(F.relu(y), 2)
+    expected.backward(upstream.double())
+
+    close(out, expected, 3e-3)
+    close(mean, z.mean((0, 2, 3)), 1e-4)
+    close(var, z.var((0, 2, 3), unbiased=False), 1e-3)
+    for a, b in zip(ours, plain):
+        close(a.grad, b.grad, 5e-2)
+print("same")
+"""
+
+POOLED_NORM = """
+for n, channels, H, W in ((3, 16, 7, 5), (2, 80, 4, 6), (5, 32, 3, 3)):
+    z = 3 + 2 * torch.randn(n, channels, H, W, device=device)
+    gamma, beta = torch.randn(2, channels, device=device)
+    ours = [x.clone().requires_grad_() for x in (z, gamma, beta)]
+    out, mean, var = pooled_norm.pooled_norm(*ours, 1e-5)
+    upstream = torch.randn_like(out)
+    out.backward(upstream)
+
+    plain = [x.double().requires_grad_() for x in (z, gamma, beta)]
+    expected = F.max_pool2d(F.relu(F.batch_norm(plain[0], None, None, *plain[1:], True, 0.1, 1e-5)), 2)
+    expected.backward(upstream.double())
+
+    close(out, expected, 1e-5)
+    close(mean, z.double().mean((0, 2, 3)), 1e-5)
+    close(var, z.double().var((0, 2, 3), unbiased=False), 1e-5)
+    for a, b in zip(ours, plain):
+        close(a.grad, b.grad, 1e-4)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("script", [FIRST_BLOCK, POOLED_NORM], ids=["first block", "pooled norm"])
+def test_forward_and_backward_equal_the_plain_layers(script):
+    environment = {**os.environ}
+    if not torch.cuda.is_available():
+        environment["TRITON_INTERPRET"] = "1"
+    words = [sys.executable, "-c", BEGIN + script]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "same", done.stderr
