@@ -242,7 +242,7 @@ def test_maml_inner_step_by_hand():
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     support, query = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 1.0]])
     targets, size = torch.eye(2), torch.tensor([0.5])
-    found = maml.classify(networks, weights, support[None], targets[None], query[None], size, inner_steps=1)
+    found = maml.classify(networks, weights, support[None], targets[None], query[None], size, gradient_steps=1)
     head, bias = 0.5 * support.T @ (targets - 0.5) / 2, 0.5 * (targets - 0.5).mean(0)
     torch.testing.assert_close(found[0], (query @ head + bias).log_softmax(-1))
 

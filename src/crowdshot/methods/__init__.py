@@ -116,7 +116,7 @@ _METHODS = [
         "three gradient steps from meta-learned weights (MAML), labels by majority vote",
         maml.maml,
         grid(step_size=STEP_SIZES),
-        {"step_size": 0.1},
+        {"step_size": 0.1, "gradient_steps": maml.GRADIENT_STEPS},
         MAML,
     ),
     Method(
@@ -124,7 +124,7 @@ _METHODS = [
         "three gradient steps from meta-learned weights (MAML), labels by Dawid–Skene",
         maml.maml,
         grid(steps=STEPS, step_size=STEP_SIZES),
-        {"steps": 2, "step_size": 0.1, "hard": False},
+        {"steps": 2, "step_size": 0.1, "gradient_steps": maml.GRADIENT_STEPS, "hard": False},
         MAML,
     ),
     Method(

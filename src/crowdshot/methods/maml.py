@@ -31,7 +31,7 @@ from crowdshot.methods import votes
 from crowdshot.methods.base import Candidate, CrowdEpisodes
 from crowdshot.stacking import STACKABLE, StackedConv4, stack
 
-INNER_STEPS = 3
+GRADIENT_STEPS = 3
 STEP_SIZES = (1e-2, 1e-1, 1.0)
 ACTIVATIONS_AT_ONCE = 2**28  # numbers behind the first convolution; three steps hold them several times
 
@@ -79,13 +79,13 @@ def classify(
     targets: Tensor,
     query: Tensor,
     step_sizes: Tensor,
-    inner_steps: int = INNER_STEPS,
+    gradient_steps: int = GRADIENT_STEPS,
 ) -> Tensor:
     """G episodes, each on its own network: (G, N, *shape), (G, N, K), (G, Q, *shape) and (G,) -> log-probabilities
     (G, Q, K); differentiable to any order."""
     G = len(support)
     adapted = start(networks, weights, support, targets.shape[-1])
-    for _ in range(inner_steps):
+    for _ in range(gradient_steps):
         slopes = grad(inner_loss)(adapted, networks, support, targets)
         moves = {name: (slope.reshape(G, -1) * step_sizes[:, None]).view_as(slope) for name, slope in slopes.items()}
         adapted = {name: value - moves[name] for name, value in adapted.items()}
@@ -108,7 +108,7 @@ def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) ->
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     sizes = torch.full((len(labels),), float(candidate["step_size"]), device=support.device)
     with torch.no_grad():
-        return classify(networks, weights, support, targets, query, sizes).exp()
+        return classify(networks, weights, support, targets, query, sizes, int(candidate["gradient_steps"])).exp()
 
 
 def _at_once(episodes: CrowdEpisodes, encoder: nn.Module) -> int:

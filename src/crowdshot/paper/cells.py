@@ -56,7 +56,7 @@ def _real(ways: int, labels_per_item: Range) -> Target:
         (20, 20),
         labels_per_item,
         10,
-        20_000,
+        16_000,
         trained_ways=8,
         trained_labels=(1, 7),
     )

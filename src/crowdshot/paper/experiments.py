@@ -191,6 +191,15 @@ _EXPERIMENTS = [
         settings={"hard": True},
     ),
     Experiment(
+        "two-steps",
+        "MAML that takes two gradient steps at test, of the three it has learned to take",
+        "Comparison Method Details",
+        ("omniglot",),
+        ("MaMV",),
+        beside=("main",),
+        settings={"gradient_steps": 2},
+    ),
+    Experiment(
         "beyond",
         "Beyond the paper: labelings, and what perfect knowledge would give",
         "Conclusion",

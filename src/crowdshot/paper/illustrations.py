@@ -26,7 +26,7 @@ from crowdshot.paper import work
 from crowdshot.paper.cells import QUERIES, TARGETS, split_classes
 from crowdshot.paper.encoders import Wanted, read_encoder
 from crowdshot.paper.experiments import EXPERIMENTS
-from crowdshot.paper.selection import Reader, candidate_name, choose
+from crowdshot.paper.selection import Reader, candidate_name
 from crowdshot.paper.store import Piece
 
 DATASET, SPLIT = "omniglot", 0
@@ -120,22 +120,30 @@ def _draw(settings: work.Settings) -> Drawn:
 
 
 def _found(name: str, settings: work.Settings, read: Reader) -> tuple[Candidate, Wanted]:
-    """The candidate that validation chose for this size (the default where that was not run), and its encoder."""
+    """The best candidate on validation for this size (the default where none was run) whose encoder was kept."""
     sizes = [cell.size for cell in settings.protocol.cells(EXPERIMENTS["main"], DATASET)]
     size = SIZE if SIZE in sizes else sizes[-1]
     needed = work.needed(Piece("main", DATASET, SPLIT, *size, name), settings)
     rows = read("main", DATASET)
-    here = rows[(rows["n_support"] == size[0]) & (rows["n_annotators"] == size[1])]
-    chosen = list(choose(here[here["method"] == name], "validation")["candidate"])
-    wish = chosen[0] if chosen else candidate_name({key: METHODS[name].default[key] for key in needed[0][0]})
-    candidate, one = next((pair for pair in needed if candidate_name(pair[0]) == wish), needed[-1])
-    assert one is not None
-    if not one.file(settings.work).exists():
-        raise CrowdshotError(
-            f"{one.file(settings.work)} is not there, expected the encoder of {name}, which "
-            f"`crowdshot paper run main --dataset {DATASET} --methods 'Ours,w/o PA'` makes."
-        )
-    return candidate, one
+    here = rows[(rows["n_support"] == size[0]) & (rows["n_annotators"] == size[1]) & (rows["method"] == name)]
+    validated = here[here["role"] == "validation"].astype({"accuracy": float})
+    score = dict(validated.groupby("candidate", observed=True)["accuracy"].mean())
+    usual = candidate_name({key: METHODS[name].default[key] for key in needed[0][0]})
+
+    def rank(pair: tuple[Candidate, Wanted | None]) -> tuple[float, bool]:
+        told = candidate_name(pair[0])
+        return score.get(told, -1.0), told == usual
+
+    in_order = sorted(needed, key=rank, reverse=True)
+    for candidate, one in in_order:
+        if one is not None and one.file(settings.work).exists():
+            return candidate, one
+    best = in_order[0][1]
+    assert best is not None
+    raise CrowdshotError(
+        f"{best.file(settings.work)} is not there, expected the encoder of {name}, which "
+        f"`crowdshot paper run main --dataset {DATASET} --methods 'Ours,w/o PA'` makes."
+    )
 
 
 def _fitted(
