@@ -18,9 +18,10 @@ from torch import nn
 from crowdshot.distributed import World
 from crowdshot.encoders import Conv4, build_encoder
 from crowdshot.episodes import ClassPool
+from crowdshot.held_out import Job
 from crowdshot.images import ImageInput
 from crowdshot.recipes import Recipe
-from crowdshot.trainer import Job, Trainer
+from crowdshot.trainer import Trainer
 
 WAYS, SHOTS, ANNOTATORS, QUERIES, STEPS = 4, 3, 5, 10, 2
 RECIPE = Recipe(

@@ -9,9 +9,9 @@ import torch
 from crowdshot.encoders import Encoder, build_encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.features import FeatureInput
+from crowdshot.held_out import Job
 from crowdshot.images import ImageInput
 from crowdshot.recipes import Recipe
-from crowdshot.trainer import Job
 
 QUICK = {"ways": (2, 3), "shots": (1, 2), "annotators": (2, 3), "queries": 2, "validation_episodes": 4}
 

@@ -8,36 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from crowdshot import mixture, priors
+from crowdshot import held_out, mixture, priors
 from crowdshot.annotated import Batch, draw
 from crowdshot.distributed import World
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
 from crowdshot.errors import CrowdshotError
+from crowdshot.held_out import Job
 from crowdshot.methods import lnl
 from crowdshot.network_input import input_of
 from crowdshot.randomness import Uniforms
-from crowdshot.recipes import Recipe, check_stackable
+from crowdshot.recipes import check_stackable
 from crowdshot.stacking import stack
 
 WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
-VALIDATION_PIXELS = {"cuda": 32_000_000, "cpu": 1_000_000}  # embedded at a time, so that they fit in memory
-
-
-@dataclass(frozen=True)
-class Job:
-    """One model to train: a fresh encoder, the pool's classes that it learns from and is validated on, settings."""
-
-    encoder: Encoder
-    source: Sequence[int]
-    validation: Sequence[int]
-    recipe: Recipe
 
 
 class Progress(NamedTuple):
@@ -88,7 +77,7 @@ class Trainer:
         fewest = min(len(job.source) for job in jobs)
         if fewest < self.recipe.ways[1]:
             raise CrowdshotError(f"ways: found up to {self.recipe.ways[1]}, but only {fewest} classes to draw from")
-        self.held_out = self._draw_validation()
+        self.held_out = held_out.draw_all(jobs, pool, self.validation, self.clean)
         self.numbers_needed = self._count_numbers()
 
         fastest = max(recipe.learning_rate for recipe in recipes)
@@ -325,32 +314,6 @@ class Trainer:
         for row, classes in zip(mask, chosen, strict=True):
             row[list(classes)] = True
         return mask.to(self.device)
-
-    def _draw_validation(self) -> list[Batch]:
-        """The same episodes at every validation, a model's own, in parts that fit in memory.
-
-        Where there are fewer classes for validation than an episode of training has, its episodes have no more.
-        """
-        few = min(len(job.validation) for job in self.jobs)
-        recipe = replace(self.recipe, ways=(min(self.recipe.ways[0], few), min(self.recipe.ways[1], few)))
-        ways, shots, queries = recipe.ways[1], recipe.shots[1], recipe.queries
-        pixels = self.size * ways * (shots + queries) * self.pool.examples[0, 0].numel()
-        at_a_time = max(1, VALIDATION_PIXELS[self.device.type] // pixels)
-        generators = [torch.Generator(self.device).manual_seed(job.recipe.seed + 1_000_003) for job in self.jobs]
-        left, parts = self.recipe.validation_episodes, []
-        while left > 0:
-            n = min(at_a_time, left)
-            left -= n
-            drawn = [
-                draw(self.pool, recipe, allowed.expand(n, -1), clean.expand(n), generator, augmented=False)
-                for allowed, clean, generator in zip(self.validation, self.clean, generators, strict=True)
-            ]
-            joined = (torch.cat(x) if x[0] is not None else None for x in zip(*drawn, strict=True))
-            part = Batch(*joined)  # type: ignore[arg-type]
-            if part.classes_in_use is None and ways < self.recipe.ways[1]:
-                part = part._replace(classes_in_use=torch.full((len(part.labels),), ways, device=self.device))
-            parts.append(part)
-        return parts
 
     def _count_numbers(self) -> int:
         """How many random numbers one episode takes."""

@@ -15,8 +15,9 @@ from crowdshot import checkpoints
 from crowdshot.distributed import World
 from crowdshot.encoders import Encoder
 from crowdshot.episodes import ClassPool
+from crowdshot.held_out import Job
 from crowdshot.maml_trainer import MAMLTrainer
-from crowdshot.trainer import Job, Progress, Trainer
+from crowdshot.trainer import Progress, Trainer
 
 __all__ = ["Job", "Progress", "Trainer", "train"]
 
