@@ -17,9 +17,10 @@ from crowdshot import first_block, pooled_norm
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
 
-def close(a, b, rough):
+def close(a, b, rough, rounded=False):
     error = ((a - b).norm() / b.norm()).item()
-    assert error < (1e-5 if device == "cpu" else rough), error  # the interpreter does not round to TF32
+    exact = 1e-5 if device == "cpu" else rough  # the interpreter does not round to TF32
+    assert error < (5e-3 if rounded else exact), error
 """
 
 FIRST_BLOCK = """
@@ -47,8 +48,9 @@ print("same")
 """
 
 POOLED_NORM = """
-for n, channels, H, W in ((3, 16, 7, 5), (2, 80, 4, 6), (5, 32, 3, 3)):
-    z = 3 + 2 * torch.randn(n, channels, H, W, device=device)
+full, half = torch.float32, torch.bfloat16
+for n, channels, H, W, dtype in ((3, 16, 7, 5, full), (2, 144, 4, 6, full), (5, 32, 3, 3, half)):
+    z = (3 + 2 * torch.randn(n, channels, H, W, device=device)).to(dtype)
     gamma, beta = torch.randn(2, channels, device=device)
     ours = [x.clone().requires_grad_() for x in (z, gamma, beta)]
     out, mean, var = pooled_norm.pooled_norm(*ours, 1e-5)
@@ -59,11 +61,12 @@ for n, channels, H, W in ((3, 16, 7, 5), (2, 80, 4, 6), (5, 32, 3, 3)):
     expected = F.max_pool2d(F.relu(F.batch_norm(plain[0], None, None, *plain[1:], True, 0.1, 1e-5)), 2)
     expected.backward(upstream.double())
 
-    close(out, expected, 1e-5)
+    rounded = dtype == half  # on the way out, and so are gradients
+    close(out, expected, 1e-5, rounded)
     close(mean, z.double().mean((0, 2, 3)), 1e-5)
     close(var, z.double().var((0, 2, 3), unbiased=False), 1e-5)
     for a, b in zip(ours, plain):
-        close(a.grad, b.grad, 1e-4)
+        close(a.grad, b.grad, 1e-4, rounded)
 print("same")
 """
 
