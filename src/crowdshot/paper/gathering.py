@@ -25,9 +25,10 @@ LABELS = {
 PIECE = ["dataset", *CELL, "split"]
 SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are settings of Ours, run together
 EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
-ALIKE = {  # experiments that ask what encoders should be trained for -> what stands beside
-    "each-cell": "an encoder for each number of shots and any number of annotators; the others for a cell each",
-    "one-encoder": "an encoder for each number of shots; the others have one for all cells",
+ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
+    "each-cell": "one encoder for all cells; the others have one for each",
+    "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
+    "two-steps": "all three gradient steps; the others take two",
 }
 
 
@@ -101,7 +102,7 @@ def notes(
         found.append("† Not in the paper: prototypical networks whose prototypes weigh every label alike.")
     if experiment.name in ALIKE:
         told = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
-        found.append(f"(main): {ALIKE[experiment.name]}. Here and there with {told} alone.")
+        found.append(f"(main): {ALIKE[experiment.name]}." + (f" Here and there with {told} alone." if told else ""))
     if experiment.name in SETTINGS_COMPARED:
         every = [read(name, dataset) for name in experiment.beside for dataset in datasets]
         n, m = len(rows[PIECE].drop_duplicates()), sum(len(part[PIECE].drop_duplicates()) for part in every)
