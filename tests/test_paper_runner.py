@@ -371,13 +371,17 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
     assert want("PrMV", dataset="labelme").recipe(PAPER).augment == "none"
 
 
-def test_the_kept_encoders_are_those_that_experiments_ask_for():
+@pytest.mark.parametrize(
+    ("dataset", "names"), [("omniglot", ("Ours", "PrMV", "Labelings")), ("tiny-imagenet-100", ("Labelings",))]
+)
+def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""
     results = Path(__file__).parent.parent / "results"
-    asked = {replace(want(name), split=split).file(results) for name in ("PrMV", "Labelings") for split in range(5)}
-    assert set((results / "encoders" / "omniglot").iterdir()) == asked
+    asked = {replace(want(name, dataset), split=split).file(results) for name in names for split in range(5)}
+    assert set((results / "encoders" / dataset).iterdir()) == asked
     encoder = load_encoder(min(asked))
-    assert encoder.embed(np.zeros((2, 28, 28))).shape == (2, 64)
+    height, width = encoder.input.size
+    assert encoder.embed(np.zeros((2, height, width, encoder.input.channels))).shape[0] == 2
 
 
 def test_stacks_hold_what_can_be_trained_side_by_side():
