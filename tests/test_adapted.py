@@ -164,7 +164,7 @@ def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, mo
         direct = METHODS[name].predict(CrowdEpisodes(x, said, x, 2), encoder.module, **clf.settings_)
         np.testing.assert_allclose(found, direct[0], atol=1e-5)
         assert (len(calls), sum(calls)) == (pieces, 8)
-    assert clf.settings_ == {"step_size": 0.5}  # as the encoder was trained
+    assert clf.settings_ == {"step_size": 0.5, "gradient_steps": 3}  # the first as the encoder was trained
 
 
 # ---- encoders ------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def unseen_scores(encoder: Encoder, pool: ClassPool) -> dict[str, float]:
     if recipe["objective"] not in METHOD_OF:
         return score_table(embedded(pool, encoder), by_mixture(encoder.card["priors"]))
     method, prepare = METHODS[METHOD_OF[recipe["objective"]]], input_of(encoder, pool.examples.device)
-    shared = {name: recipe[name] for name in method.default}
+    shared = {name: recipe[name] for name in method.default if name in recipe}
 
     def classify(batch: Batch, ways: int) -> Tensor:
         return method.predict(CrowdEpisodes.of(batch, ways, prepare), encoder.module, **shared)

@@ -113,6 +113,11 @@ if triton is not None:
         tl.store(start + channels, tl.sum(squares, 0), mask=channel < channels)
 
     @triton.jit
+    def _of(values, channel, channels):  # type: ignore[no-untyped-def]
+        """A number for each channel, as a row."""
+        return tl.load(values + channel, mask=channel < channels, other=0.0)[None, :]
+
+    @triton.jit
     def _window(z, pixel, channel, n, channels, H, W, rows, columns, dy, dx):  # type: ignore[no-untyped-def]
         """Where place (dy, dx) of each output pixel's 2×2 window lies, and whether it is inside; (pixels, channels)."""
         image, y, x = pixel // (rows * columns), pixel // columns % rows * 2 + dy, pixel % columns * 2 + dx
@@ -124,8 +129,8 @@ if triton is not None:
     def _forward(z, factor, shift, out, n, channels, H, W, P: tl.constexpr, C: tl.constexpr):  # type: ignore[no-untyped-def]
         pixel = tl.program_id(0) * P + tl.arange(0, P)
         channel = tl.program_id(1) * C + tl.arange(0, C)
-        a = tl.load(factor + channel, mask=channel < channels, other=0.0)[None, :]
-        b = tl.load(shift + channel, mask=channel < channels, other=0.0)[None, :]
+        a = _of(factor, channel, channels)
+        b = _of(shift, channel, channels)
         best = tl.full((P, C), 0.0, tl.float32)  # ReLU: nothing below zero
         for place in tl.static_range(4):
             where, there = _window(z, pixel, channel, n, channels, H, W, H // 2, W // 2, place // 2, place % 2)
@@ -139,10 +144,10 @@ if triton is not None:
                        C: tl.constexpr, TIMES: tl.constexpr):  # fmt: skip
         channel = tl.program_id(1) * C + tl.arange(0, C)
         inside = channel < channels
-        a = tl.load(factor + channel, mask=inside, other=0.0)[None, :]
-        b = tl.load(shift + channel, mask=inside, other=0.0)[None, :]
-        mu = tl.load(mean + channel, mask=inside, other=0.0)[None, :]
-        r = tl.load(rstd + channel, mask=inside, other=0.0)[None, :]
+        a = _of(factor, channel, channels)
+        b = _of(shift, channel, channels)
+        mu = _of(mean, channel, channels)
+        r = _of(rstd, channel, channels)
         d_beta = tl.full((P, C), 0.0, tl.float32)
         d_gamma = tl.full((P, C), 0.0, tl.float32)
         for times in range(TIMES):
@@ -169,11 +174,11 @@ if triton is not None:
                   C: tl.constexpr):  # fmt: skip
         channel = tl.program_id(1) * C + tl.arange(0, C)
         inside = channel < channels
-        a = tl.load(factor + channel, mask=inside, other=0.0)[None, :]
-        b = tl.load(shift + channel, mask=inside, other=0.0)[None, :]
-        mu = tl.load(mean + channel, mask=inside, other=0.0)[None, :]
-        c0 = tl.load(constant + channel, mask=inside, other=0.0)[None, :]
-        c1 = tl.load(slope + channel, mask=inside, other=0.0)[None, :]
+        a = _of(factor, channel, channels)
+        b = _of(shift, channel, channels)
+        mu = _of(mean, channel, channels)
+        c0 = _of(constant, channel, channels)
+        c1 = _of(slope, channel, channels)
         rows, columns = (H + 1) // 2, (W + 1) // 2  # those with half a window too
         pixel = tl.program_id(0) * P + tl.arange(0, P)
         image, y, x = pixel // (rows * columns), pixel // columns % rows, pixel % columns
