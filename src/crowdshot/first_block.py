@@ -145,8 +145,7 @@ if triton is not None:
     def _patches(items, g, pixel, t, n, C, H, W, dy, dx):  # type: ignore[no-untyped-def]
         """The patches around place (dy, dx) of the 2×2 window of each output pixel; zero outside.
 
-        ``pixel`` (pixels, 1) and ``t`` (1, T), or (1, pixels) and (T, 1): a product over pixels is several times faster
-        if it finds them side by side, and to load patches that way is cheaper than to transpose them.
+        ``pixel`` (pixels, 1) and ``t`` (1, T), or (1, pixels) and (T, 1) for a product over pixels.
         """
         c, ky, kx = t // 9, t // 3 % 3, t % 3
         image, y, x = pixel // ((H // 2) * (W // 2)), pixel // (W // 2) % (H // 2), pixel % (W // 2)
