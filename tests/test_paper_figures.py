@@ -193,6 +193,9 @@ def test_the_settings_shown_are_those_that_validation_chose(encoded):
     candidate, one = illustrations._found("Ours", encoded, reader(encoded.results))
     assert candidate == {"steps": 1, "b": 10.0}
     assert (one.steps, one.b) == (1, 10.0)
+    one.file(encoded.work).unlink()
+    second, _ = illustrations._found("Ours", encoded, reader(encoded.results))
+    assert second == {"steps": 2, "b": 10.0}, "the best of those whose encoder was kept"
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
