@@ -151,6 +151,15 @@ def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment)
             torch.testing.assert_close(embed(proto[1], embeddings), embed(tuned[1], items), atol=1e-4, rtol=1e-4)
 
 
+def test_an_experiment_may_draw_more_episodes(tmp_path):
+    counts = {}
+    for experiment in ("beyond", "beyond-more-episodes"):
+        piece, settings = Piece(experiment, "labelme", 0, 8, 0, "PrSV wide"), settings_in(tmp_path)
+        batches = work.draw(piece, work.cells_of(piece, settings), settings, None, "cpu")
+        counts[experiment] = [len(batch.labels) for _, _, batch in batches]
+    assert counts == {"beyond": [2, 2], "beyond-more-episodes": [20, 20]}
+
+
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
     draw = work.draw_episodes
@@ -367,8 +376,10 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
     photos, characters = (want("Labelings", dataset=name).recipe(PAPER) for name in ("labelme", "omniglot"))
     for recipe in (photos, characters):
         assert (recipe.ways, recipe.queries, recipe.pseudo_annotation) == ((16, 16), 5, False)
+        assert recipe.cool_down == 0.3
     assert (photos.augment, characters.augment) == ("photo", "none")
-    assert want("PrMV", dataset="labelme").recipe(PAPER).augment == "none"
+    narrow = want("PrMV", dataset="labelme").recipe(PAPER)
+    assert (narrow.augment, narrow.cool_down) == ("none", 0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
-from crowdshot.paper import comparison, costs, gaps, layout, published, tables
+from crowdshot.paper import comparison, costs, gaps, layout, published, same_draw, tables
 from crowdshot.paper.cells import TARGETS, Cell
 from crowdshot.paper.encoders import wanted
 from crowdshot.paper.experiments import EXPERIMENTS
@@ -228,6 +228,27 @@ def test_the_twin_by_hand():
     assert comparison.within(both_there, "Ours", keys) == (1, 1)
     assert comparison.within(both_there, "PrMV", keys) == (0, 1)
     assert comparison.within(both_there, "CL", keys) == (0, 0)
+
+
+def test_on_the_papers_draw_by_hand():
+    """Ours is 0.3 + 0.6 PrMV, give or take 0.02; PrMV has 0.6 here and 0.666 in the paper, whose draw was easier."""
+    x = np.tile([0.4, 0.6, 0.8], 4)
+    rest = np.tile([0.02, -0.02], 6) * np.repeat([1, -1], 6)
+    rows = together(some("PrMV", x), some("Ours", 0.3 + 0.6 * x + rest), some("PrSV", x))
+    found = comparison.lookup(same_draw.by_cell(MAIN, "omniglot", rows), ["n_support", "n_annotators"])
+    ours = found[CELL, "Ours"]
+    assert ours.accuracy == pytest.approx(0.66)
+    assert ours.expected == pytest.approx(0.66 + 0.6 * 0.066)
+    assert ours.difference == pytest.approx(ours.expected - 0.692)
+    error = math.sqrt(12 * 0.02**2 / 10) * math.sqrt(2 / 12)
+    assert ours.in_standard_errors == pytest.approx(ours.difference / error)
+    assert found[(), "Ours"].in_standard_errors == pytest.approx(ours.in_standard_errors)
+    assert set(found) == {(CELL, "Ours"), ((), "Ours")}, (
+        "no PrMV, by which it is measured, no PrSV, of which the paper has nothing"
+    )
+    assert not len(same_draw.by_cell(MAIN, "tiny-imagenet-100", rows)), "the paper met other images"
+    assert not len(same_draw.by_cell(MAIN, "omniglot", some("Ours", x)))
+    assert not len(same_draw.by_cell(MAIN, "omniglot", together(some("PrMV", x[:9]), some("Ours", x[:9])))), "too few"
 
 
 def test_an_average_of_differences_has_the_error_of_a_mean():

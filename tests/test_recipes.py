@@ -18,6 +18,7 @@ from crowdshot.recipes import SHARED, Recipe, as_range, check_stackable, sweep
         ({"objective": "magic"}, "objective: found 'magic', expected one of mixture, prototypical"),
         ({"prior": "magic"}, "prior: found 'magic', expected one of paper, symmetric, diagonal, one-coin"),
         ({"augment": "magic"}, "augment: found 'magic', expected one of none, photo"),
+        ({"cool_down": 1.5}, "cool_down: found 1.5, expected a share of the steps, from 0 to 1"),
         ({"queries": 0}, "queries: found 0"),
         ({"iterations": 0}, "iterations: found 0"),
         ({"learning_rate": 0.0}, "learning_rate: found 0.0, expected a positive number"),

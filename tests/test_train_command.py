@@ -124,7 +124,7 @@ def test_features_and_all_the_options(tmp_path):
     rng = np.random.default_rng(0)
     features = np.repeat(rng.normal(0, 3, (10, 5)), 8, 0) + rng.normal(0, 0.3, (80, 5))
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(10), 8))
-    options = "--labels-per-item 1:2 --prior one-coin --crowd hammer=0.5,flipper=0.5 --episodes 2 --seed 3 --patience 9"
+    options = "--labels-per-item 1:2 --prior one-coin --crowd hammer=0.5,flipper=0.5 --episodes 2 --seed 3 --patience 9 --cool-down 0.5"
     network = "--hidden none --embedding 3 --precision bfloat16 --checkpoint " + str(tmp_path / "kept")
     given = [*typed(SETTINGS), *options.split(), *network.split()]
     result = call(tmp_path / "x.npz", "--out", tmp_path / "head", *given, "--json")
@@ -133,6 +133,7 @@ def test_features_and_all_the_options(tmp_path):
     assert encoder.arguments == {"n_features": 5, "hidden": [], "n_out": 3}
     assert encoder.card["priors"]["confusion"]["kind"] == "one-coin"
     assert encoder.card["recipe"]["crowd"] == {"hammer": 0.5, "flipper": 0.5}
+    assert encoder.card["recipe"]["cool_down"] == 0.5
     assert encoder.card["precision"] == "bfloat16"
     embeddings = encoder.embed(features[:3].astype(np.float32))
     assert embeddings.shape == (3, 3)

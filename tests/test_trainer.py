@@ -58,6 +58,28 @@ def test_a_stacked_model_is_the_same_model_trained_alone(prior):
     assert_close(torch.tensor(together.accuracies()), torch.tensor([t.accuracies()[0] for t in alone]))
 
 
+def test_the_learning_rate_falls_to_zero_in_the_last_part_of_the_steps():
+    """Adam's first moves are of the learning rate's length, whatever the gradient."""
+    trainer = trainer_of(make_job(conv(0), iterations=10, cool_down=0.4, learning_rate=1e-3, prior="one-coin"))
+    rates = []
+    for _ in range(10):
+        trainer.step()
+        rates.append([group["lr"] for group in trainer.optimizer.param_groups])
+    expected = [1, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]
+    assert torch.tensor(rates).tolist() == [pytest.approx([x * 1e-3, x * 1e-2]) for x in expected]
+
+
+def test_a_cooled_run_that_was_stopped_goes_on_to_the_bit(tmp_path):
+    def trained(**how):
+        return train([make_job(conv(0), iterations=12, cool_down=0.5)], image_pool(), **how)
+
+    calls = iter([False] * 7 + [True])
+    assert trained(checkpoint=tmp_path / "run", stop=lambda: next(calls)) is None
+    resumed, whole = trained(checkpoint=tmp_path / "run"), trained()
+    for name, value in whole[0].module.state_dict().items():
+        assert_close(resumed[0].module.state_dict()[name], value, atol=0, rtol=0)
+
+
 def test_a_model_that_diverges_does_not_touch_the_others():
     wild = {"seed": 9, "learning_rate": 1e25}  # with 1e9 the loss is huge, but batch normalisation keeps it finite
     calm = [{"seed": 1, "learning_rate": 1e-3}, {"seed": 2, "learning_rate": 2e-3}]

@@ -18,6 +18,7 @@ and backwards, with d the gradient of `out` where it is positive, given to the p
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -56,15 +57,28 @@ def first_block(
 
 
 def _moments(items: Tensor) -> tuple[Tensor, Tensor]:
-    """S (G, t) and A (G, t, t) over all patches of a model's images: one kernel, whose patches end in a constant 1."""
+    """S (G, t) and A (G, t, t) over all patches of a model's images.
+
+    The four patches of a 2×2 window lie in one square of 4×4 pixels, and so their second moments in the square's.
+    """
     G, n, C, H, W = items.shape
-    t, T = 9 * C, _padded(9 * C)
+    T = 32 if C == 1 else 64  # 16 C pixels and a constant 1, padded
     blocks, rounds = _shares(items)
     sums = torch.empty((G, blocks, 2, T, T), dtype=torch.float32, device=items.device)
     _second_moments[(blocks, G)](items, sums, n, C, H, W, T, PIXELS, rounds, num_warps=WARPS)
     high, mixed = sums.sum(1).unbind(1)
-    A = high + mixed + mixed.mT
-    return A[:, t, :t], A[:, :t, :t]
+    square = high + mixed + mixed.mT
+    patch = _patches_of_squares(C, items.device)  # (4, t)
+    S, A = square[:, 16 * C, patch], square[:, patch[:, :, None], patch[:, None]]
+    return S.sum(1), A.sum(1)
+
+
+@cache
+def _patches_of_squares(C: int, device: torch.device) -> Tensor:
+    """Where in a square of C channels and 4×4 pixels the patches of its four places lie: (4, t)."""
+    t = torch.arange(9 * C)
+    c, ky, kx = t // 9, t // 3 % 3, t % 3
+    return torch.stack([16 * c + 4 * (ky + dy) + kx + dx for dy in (0, 1) for dx in (0, 1)]).to(device)
 
 
 class _FirstBlock(torch.autograd.Function):
@@ -163,18 +177,20 @@ if triton is not None:
         """
         g = tl.program_id(1)
         t = tl.arange(0, T)
+        c, ky, kx = (t // 16)[:, None], (t // 4 % 4)[:, None], (t % 4)[:, None]
         total = tl.full((T, T), 0.0, tl.float32)
         mixed = tl.full((T, T), 0.0, tl.float32)
         for times in range(TIMES):
-            pixel = (tl.program_id(0) * TIMES + times) * P + tl.arange(0, P)
-            there = (pixel < n * (H // 2) * (W // 2))[None, :] & (t == 9 * C)[:, None]
-            for place in tl.static_range(4):
-                patch = _patches(items, g, pixel[None, :], t[:, None], n, C, H, W, place // 2, place % 2)
-                patch = tl.where(there, 1.0, patch)
-                high = patch.to(tl.float16)
-                low = (patch - high.to(tl.float32)).to(tl.float16)
-                total += tl.dot(high, tl.trans(high))
-                mixed += tl.dot(high, tl.trans(low))
+            pixel = ((tl.program_id(0) * TIMES + times) * P + tl.arange(0, P))[None, :]
+            image, y, x = pixel // ((H // 2) * (W // 2)), pixel // (W // 2) % (H // 2), pixel % (W // 2)
+            row, column = 2 * y - 1 + ky, 2 * x - 1 + kx
+            inside = (row >= 0) & (row < H) & (column >= 0) & (column < W) & (c < C) & (image < n)
+            square = tl.load(items + (((g * n + image) * C + c) * H + row) * W + column, mask=inside, other=0.0)
+            square = tl.where((image < n) & (t == 16 * C)[:, None], 1.0, square)
+            high = square.to(tl.float16)
+            low = (square - high.to(tl.float32)).to(tl.float16)
+            total += tl.dot(high, tl.trans(high))
+            mixed += tl.dot(high, tl.trans(low))
         start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * 2 * T * T + t[:, None] * T + t[None, :]
         tl.store(start, total)
         tl.store(start + T * T, mixed)

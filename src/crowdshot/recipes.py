@@ -51,6 +51,7 @@ class Recipe:
     prior: str = "paper"
     prior_learning_rate: float = 1e-2
     augment: str = "none"
+    cool_down: float = 0.0  # share of the steps, the last ones, in which the learning rate falls to zero
     # From here on, models trained in one stack may differ.
     objective: str = "mixture"
     pseudo_annotation: bool = True
@@ -86,6 +87,8 @@ class Recipe:
         for name in ("learning_rate", "prior_learning_rate", "step_size"):
             if not getattr(self, name) > 0:
                 raise CrowdshotError(f"{name}: found {getattr(self, name)}, expected a positive number")
+        if not 0 <= self.cool_down <= 1:
+            raise CrowdshotError(f"cool_down: found {self.cool_down}, expected a share of the steps, from 0 to 1")
         for name, value in OBJECTIVES[self.objective].items():
             object.__setattr__(self, name, value)
 

@@ -97,6 +97,9 @@ def train(
     patience: Annotated[int, typer.Option(min=0, help="Validations without a new best; 0: to the end.")] = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     augment: Annotated[Augment, typer.Option(help="photo: mirrored and moved.")] = Augment.NONE,
+    cool_down: Annotated[
+        float, typer.Option(help="Share of the steps, the last ones, in which the learning rate falls to zero.")
+    ] = 0.0,
     rotate_classes: Annotated[
         bool, typer.Option("--rotate-classes", help="Images turned by 90, 180 and 270 degrees are other classes.")
     ] = False,
@@ -148,6 +151,7 @@ def train(
         patience=patience,
         prior=prior.value,
         augment=augment.value,
+        cool_down=cool_down,
         objective=objective.value,
         pseudo_annotation=not clean,
         step_size=step_size,

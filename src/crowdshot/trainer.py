@@ -87,6 +87,10 @@ class Trainer:
         if self.recipe.prior != "paper":
             groups.append({"params": list(self.learned.parameters()), "lr": self.recipe.prior_learning_rate})
         on_gpu = self.device.type == "cuda"
+        self.full_rates = [float(group["lr"]) for group in groups]
+        if on_gpu and self.recipe.cool_down > 0:  # a captured step reads the rate where it can be changed
+            for group in groups:
+                group["lr"] = torch.tensor(group["lr"], device=self.device)
         self.optimizer = torch.optim.Adam(groups, fused=on_gpu, capturable=on_gpu)
         self.best = self.snapshot()
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -96,6 +100,7 @@ class Trainer:
     def step(self) -> None:
         """One iteration of Algorithm 1 for every model; from a CUDA graph where that is possible."""
         self.iteration += 1
+        self._cool_down()
         if self.graph is not None:
             self.graph.replay()
         elif self.device.type != "cuda" or self.world.size > 1:
@@ -178,6 +183,18 @@ class Trainer:
             learned: priors.Priors = self.learned()
             return {**learned, "tau": torch.where(self.tau > 0, learned["tau"], 0.0)}
         return {"tau": self.tau, "b": self.b, "c": 1.0}
+
+    def _cool_down(self) -> None:
+        """The learning rate of this step: full at first, then falling in a straight line."""
+        recipe = self.recipe
+        if recipe.cool_down == 0:
+            return
+        left = (recipe.iterations - self.iteration + 1) / (recipe.cool_down * recipe.iterations)
+        for group, full in zip(self.optimizer.param_groups, self.full_rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(full * min(1.0, left))
+            else:
+                group["lr"] = full * min(1.0, left)
 
     def _update(self) -> None:
         """Adam. Its move is proportional to the learning rate, so a slower model goes part of the fastest one's way."""

@@ -22,6 +22,14 @@ LINES = {
 }
 
 
+NUMBERS = ("accuracy", "stderr", "expected", "paper", "paper_stderr", "error", "difference", "in_standard_errors")
+SAME_DRAW_LINES = {
+    "this run": ("accuracy", "{:.3f}"),
+    "on the paper's draw": ("expected", "{:.3f}"),
+    **{what: LINES[what] for what in ("paper", "difference", "in standard errors")},
+}
+
+
 def column_name(method: str) -> str:
     """PrSV is not in the paper, and marked so."""
     return method.replace("PrSV", "PrSV†")
@@ -98,23 +106,26 @@ def twin(
     paper: pd.DataFrame,
     about: Sequence[str],
 ) -> Table:
-    """Four lines for each row: this run, the paper, their difference, and that in standard errors."""
+    """Some lines for each row: this run, the paper, their difference, and that in standard errors.
+
+    ``paper`` comes from `by_cell` or `by_dataset`, or from `same_draw.by_cell`, which has a line more.
+    """
+    shown = SAME_DRAW_LINES if "expected" in paper else LINES
+    if shown is LINES:
+        errors = "" if paper["paper_stderr"].notna().any() else ", this run’s standing in where the paper gives none"
+        caption += f" Differences are this run's less the paper's; standard errors sqrt(se_run² + se_paper²){errors}."
     columns, found = in_order(paper["method"]), lookup(paper, by)
     lines = []
     for key, names in rows:
-        for i, (what, (field, form)) in enumerate(LINES.items()):
+        for i, (what, (field, form)) in enumerate(shown.items()):
             labels = names if i == 0 else ("",) * len(names)
             cells = tuple(_text(found, (key, method), field, form) for method in columns)
             lines.append(Line((*labels, what), cells, ruled=i == 0))
     counts = [within(paper, method, by) for method in columns]
     told = tuple(f"{n} of {m}" if m else NOTHING for n, m in counts)
     lines.append(Line((*("",) * len(heads), "within two"), told, ruled=True))
-    caption += (
-        " Differences are this run's less the paper's; standard errors sqrt(se_run² + se_paper²)"
-        f"{'' if paper['paper_stderr'].notna().any() else ', this run’s standing in where the paper gives none'}. "
-        f"Last line: how many lie within two standard errors."
-    )
-    kept = [*by, "method", "accuracy", "stderr", "paper", "paper_stderr", "difference", "in_standard_errors"]
+    caption += " Last line: how many lie within two standard errors."
+    kept = [*by, "method", *(column for column in NUMBERS if column in paper)]
     return Table(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _fitting(about))
 
 

@@ -24,7 +24,8 @@ from crowdshot.training import Job, train
 STACK = {"maml": 30}  # models trained side by side; of others, as many as there are up to MOST
 MOST = 128
 PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
-WIDE_WAYS, WIDE_QUERIES, WIDE_ITERATIONS = 16, 5, 15_000
+WIDE_WAYS, WIDE_QUERIES, WIDE_COOL_DOWN = 16, 5, 0.3
+WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
 SHORTER = {"maml": 6}  # a step of MAML costs ten of the others', and a sixth of them is enough (docs/reproduction.md)
 
 
@@ -61,7 +62,7 @@ class Wanted:
             f"{span(self.annotators)}annotators",
             f"{span(self.labels_per_item)}labels",
             settings,
-            "wide" if self.wide else "",
+            f"wide-cool{WIDE_COOL_DOWN:g}" if self.wide else "",
             f"{self.iterations}iterations",
         ]
         return "-".join(word for word in words if word)
@@ -85,6 +86,7 @@ class Wanted:
             steps=self.steps,
             b=self.b,
             step_size=self.step_size,
+            cool_down=WIDE_COOL_DOWN if self.wide else 0.0,
             augment="photo" if self.wide and self.source in PHOTOGRAPHS else "none",
             seed=self.split,
         )
@@ -115,7 +117,7 @@ def wanted(
             WIDE_WAYS,
             (1, 5),
             (3, 3),
-            iterations=iterations or WIDE_ITERATIONS,
+            iterations=iterations or WIDE_ITERATIONS[target.source],
             wide=True,
         )
     shots, annotators = (1, 5), target.annotators

@@ -30,7 +30,7 @@ class Experiment:
     """``methods`` it runs itself, on ``cells`` of each dataset; ``beside`` names rows of another experiment to show.
 
     ``encoders``: "one" is trained for all cells of a dataset, or one for each "cell", as the paper does. ``only``
-    restricts candidates, ``settings`` adds to them.
+    restricts candidates, ``settings`` adds to them. ``times`` as many episodes are drawn as the paper has.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Experiment:
     encoders: str = "one"
     only: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, float] = field(default_factory=dict)
+    times: int = 1
 
     def candidates(self, possible: Iterable[Candidate]) -> list[Candidate]:
         """Of a method's."""
@@ -206,6 +207,15 @@ _EXPERIMENTS = [
         (*EVERYWHERE, "cifar10s"),
         BEYOND,
         beside=("main", "labelme", "cifar10h", "noisy-label-learning"),
+    ),
+    Experiment(
+        "beyond-more-episodes",
+        "Real annotators, ten times as many episodes: what fifty of them cannot tell apart",
+        "Conclusion",
+        ("labelme", "cifar10s"),
+        ("Labelings", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide"),
+        only={"scale": 20.0, "tau": 1.5, "steps": 2, "b": 100.0},
+        times=10,
     ),
     Experiment(
         "beyond-other-annotators",

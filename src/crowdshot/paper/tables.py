@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from crowdshot.paper import comparison, costs, gaps, layout
+from crowdshot.paper import comparison, costs, gaps, layout, same_draw
 from crowdshot.paper.cells import CROWDS, TARGET_CROWDS
 from crowdshot.paper.experiments import BEYOND, EXPERIMENTS, Experiment
 from crowdshot.paper.gathering import gather, how_to_run, is_there, label, notes
@@ -92,6 +92,14 @@ def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: li
     if len(paper):
         caption = f"{label(dataset)}. {experiment.title}: this run and the paper. {PAPERS_WAY}"
         tables.append(comparison.twin(f"{dataset}-twin", caption, heads, lines, CELL, paper, about))
+    alike = same_draw.by_cell(experiment, dataset, select(rows, False))
+    if len(alike):
+        caption = (
+            f"{label(dataset)}. {experiment.title}: this run on the paper's draw of test episodes, as "
+            f"{same_draw.CONTROL} tells how easy it was (paper/same_draw.py). Differences: the second line's less the "
+            "paper's."
+        )
+        tables.append(comparison.twin(f"{dataset}-draw", caption, heads, lines, CELL, alike, about))
     return tables
 
 

@@ -169,7 +169,7 @@ def draw(
     target, split = TARGETS[piece.dataset], piece.split
     source = read_dataset(target.source, settings)
     _, validate, test = split_classes(fitted(target, source, settings), len(source.pool.names), split)
-    n = settings.protocol.episodes or target.episodes
+    n = (settings.protocol.episodes or target.episodes) * EXPERIMENTS[piece.experiment].times
     first, real = cells[0], cells[0].crowd == REAL
     classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
     source = _view(target.source, one, tuple(validate if real else validate + test), settings, device)
