@@ -172,6 +172,22 @@ def test_ours_is_the_mixture():
     torch.testing.assert_close(found, peer)
 
 
+def test_centred_the_mixture_does_not_care_where_embeddings_lie():
+    """Only labelled items make the centre; without it, tau draws means to an origin far from all of them."""
+    g = torch.Generator().manual_seed(0)
+    u, q, labels = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), crowd_labels(4, (2, 9, 3), 3)
+    labels[:, -1] = -1
+    stray = torch.zeros(9, 1)
+    stray[-1] = 1000.0
+
+    def found(shift, **settings):
+        episodes = CrowdEpisodes(u + shift * (1 + stray), labels, q + shift, 3)
+        return METHODS["Ours"].predict(episodes, Identity(), steps=3, tau=5.0, **settings)
+
+    torch.testing.assert_close(found(10.0, centred=True), found(0.0, centred=True), atol=1e-3, rtol=1e-3)
+    assert (found(10.0) - found(0.0)).abs().max() > 0.1
+
+
 def test_lnl_weights_by_hand():
     """Three items in class 0, one of them named twice; squared distances 1, 9 and 4 between them."""
     u = torch.tensor([[0.0], [1.0], [3.0], [10.0]])

@@ -124,8 +124,8 @@ def test_features_and_all_the_options(tmp_path):
     rng = np.random.default_rng(0)
     features = np.repeat(rng.normal(0, 3, (10, 5)), 8, 0) + rng.normal(0, 0.3, (80, 5))
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(10), 8))
-    options = "--labels-per-item 1:2 --prior one-coin --crowd hammer=0.5,flipper=0.5 --episodes 2 --seed 3 --patience 9 --cool-down 0.5"
-    network = "--hidden none --embedding 3 --precision bfloat16 --checkpoint " + str(tmp_path / "kept")
+    options = "--labels-per-item 1:2 --prior one-coin --crowd hammer=0.5,flipper=0.5 --episodes 2 --seed 3 --patience 9"
+    network = "--cool-down 0.5 --hidden none --embedding 3 --precision bfloat16 --checkpoint " + str(tmp_path / "kept")
     given = [*typed(SETTINGS), *options.split(), *network.split()]
     result = call(tmp_path / "x.npz", "--out", tmp_path / "head", *given, "--json")
     assert result.exit_code == 0, result.output

@@ -35,7 +35,7 @@ MAML = Needs("maml", by=("step_size",))
 COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 TREES = (10, 50, 100, 200)
 BASES = (5, 10, 20)
-MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0}
+MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0, "centred": False}
 
 _METHODS = [
     Method(

@@ -116,7 +116,8 @@ def learner_of(name: str, settings: Candidate, given: Mapping[str, Any], seed: i
     """As `learners.learner_of`."""
     method = find(name)
     if method.run is ours.map_em:
-        constants, encoder = {**method.default, **settings, **given}, partial(shipped_encoder, method)
+        constants = {name: method.default[name] for name in ours.CONSTANTS} | {**settings, **given}
+        encoder = partial(shipped_encoder, method)
         return Mixture(method.name, constants, seed, encoder, at_home=("mixture", "prototypical"))
     refuse(method.name, given)
     return Compared(method, checked(method, settings), seed)

@@ -201,6 +201,15 @@ _EXPERIMENTS = [
         settings={"gradient_steps": 2},
     ),
     Experiment(
+        "centred",
+        "The prior's origin put where the support's centre is",
+        "Comparison Method Details",
+        (*EVERYWHERE, "cifar10h", "cifar10s"),
+        ("Ours", "w/o PA"),
+        beside=("main", "labelme", "cifar10h"),
+        settings={"centred": True},
+    ),
+    Experiment(
         "beyond",
         "Beyond the paper: labelings, and what perfect knowledge would give",
         "Conclusion",

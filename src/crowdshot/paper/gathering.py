@@ -29,6 +29,7 @@ ALIKE = {  # experiments that change one thing -> what the same methods have in 
     "each-cell": "one encoder for all cells; the others have one for each",
     "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
     "two-steps": "all three gradient steps; the others take two",
+    "centred": "the origin as the encoder has it; for the others it is the support's centre",
 }
 
 
