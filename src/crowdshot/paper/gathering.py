@@ -41,6 +41,8 @@ def label(dataset: str) -> str:
 def gather(experiment: Experiment, dataset: str, read: Reader) -> pd.DataFrame:
     """The experiment's own rows, and those of others that it shows beside them."""
     own = read(experiment.name, dataset) if experiment.methods else pd.DataFrame(columns=COLUMNS)
+    if experiment.name in ALIKE and not len(own):  # what it is set beside says nothing alone
+        return own
     others = [read(name, dataset) for name in experiment.beside]
     beside = [_beside(experiment, rows) for rows in others if len(rows)]
     if experiment.name == "class-imbalance" and len(own):

@@ -19,7 +19,7 @@ from torch import Tensor
 from crowdshot import episodes, mixture, simulate
 from crowdshot.atomic import replacing
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
+from crowdshot.methods import METHODS, ours
 from crowdshot.methods.base import Candidate, embed
 from crowdshot.network_input import input_of
 from crowdshot.paper import work
@@ -155,7 +155,8 @@ def _fitted(
     prepare = input_of(encoder, torch.device("cpu"))
     support, query = (embed(encoder.module, prepare(part[:n])) for part in (drawn.items.support, drawn.items.query))
     values = {**METHODS[name].default, **candidate}
-    return support, query, mixture.fit(support, drawn.labels[:n], WAYS, track=False, **values)
+    constants = {constant: values[constant] for constant in ours.CONSTANTS}
+    return support, query, mixture.fit(support, drawn.labels[:n], WAYS, track=False, **constants)
 
 
 def _placed(panel: str, points: NDArray[Any], first: episodes.Episodes, accuracy: float) -> pd.DataFrame:
