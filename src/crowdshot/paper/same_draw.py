@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.paper import published
+from crowdshot.paper.cells import TARGETS
 from crowdshot.paper.experiments import Experiment
 from crowdshot.paper.selection import CELL, EPISODE, in_order, system
 
@@ -27,10 +28,10 @@ FEWEST = 10  # episodes to see a slope in
 def by_cell(experiment: Experiment, dataset: str, selected: pd.DataFrame) -> pd.DataFrame:
     """Columns: *CELL, method, accuracy, expected, paper, difference, in_standard_errors; averages have no cell.
 
-    Empty where the paper met another dataset, or PrMV was not run.
+    Empty where the paper's encoders learned from another dataset, or PrMV was not run.
     """
     control = f"{CONTROL} (main)" if f"{CONTROL} (main)" in set(selected["method"]) else CONTROL
-    if dataset in published.STAND_INS or control not in set(selected["method"]):
+    if TARGETS[dataset].source in published.STAND_INS or control not in set(selected["method"]):
         return pd.DataFrame()
     figures = published.figures(experiment.name, dataset).dropna(subset=CELL).astype(dict.fromkeys(CELL, int))
     paper = figures.set_index([*CELL, "method"])["accuracy"]
