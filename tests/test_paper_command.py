@@ -85,7 +85,7 @@ def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
                 ]
                 crowds = [cell.crowd for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
                 candidates = len(work.needed(piece, settings))
-                assert len(of_piece) == candidates * (1 + len(crowds)) * QUICK.episodes
+                assert len(of_piece) == candidates * (1 + len(crowds)) * QUICK.episodes * experiment.times
                 assert of_piece["candidate"].nunique() == candidates
                 assert set(of_piece.loc[of_piece["role"] == "test", "mixture"]) == set(crowds)
             assert rows["accuracy"].between(0, 1).all()
