@@ -1,6 +1,6 @@
 """Real annotators: LabelMe (Rodrigues & Pereira 2018), eight kinds of scenes, 59 workers, 2.5 labels an image.
 
-    python benchmarks/labelme.py LabelMe.zip [--episodes 100] [--encoders photo photo-lite0 lite0]
+    python benchmarks/labelme.py LabelMe.zip [--episodes 100] [--encoders photo-protonet photo-lite0-protonet lite0]
 
 Draws episodes of all eight classes with 1, 3 and 5 images of each and the labels their workers really gave, and 10
 queries a class; prints the share of queries classified right, and of support items whose consensus is right, for
@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path")
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--encoders", nargs="+", default=["photo", "photo-lite0", "lite0"])
+    parser.add_argument("--encoders", nargs="+", default=["photo-protonet", "photo-lite0-protonet", "lite0"])
     arguments = parser.parse_args()
     images, truth, answers = read(arguments.path)
     print(f"{'accuracy ± standard error (consensus)':42s} {'1 shot':>24s} {'3 shots':>24s} {'5 shots':>24s}")

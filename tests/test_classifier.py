@@ -275,8 +275,9 @@ def test_few_images_are_learned_by_labelings_on_the_clean_encoder(drawings, tmp_
     clf = CrowdClassifier().fit(images, said)
     assert isinstance(clf.fit_, labelings.Posterior)
     assert clf.encoder_.card["recipe"]["objective"] == "prototypical"
-    assert clf.settings_ == {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
-    direct = labelings.fit(clf.embed(images), torch.tensor(said), 3)
+    trusted = clf.encoder_.card["labelings"]
+    assert clf.settings_ == {**trusted, "width": labelings.WIDTH}
+    direct = labelings.fit(clf.embed(images), torch.tensor(said), 3, **trusted)
     np.testing.assert_allclose(clf.predict_proba(images), direct.log_proba(clf.embed(images)).exp(), atol=1e-6)
     assert (clf.consensus_["label"] == truth).mean() > 0.9
     clf.save(tmp_path / "model.safetensors")

@@ -22,8 +22,11 @@ from crowdshot import train_job
 from crowdshot.cli import app
 from crowdshot.encoders import load_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.evaluation import embedded, score_table
 from crowdshot.images import ImageInput, read_images
+from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.recipes import Recipe
+from crowdshot.sources import open_source
 from crowdshot.training import Progress
 from crowdshot.training_log import TrainingLog
 from pools import patterns
@@ -118,6 +121,28 @@ def test_an_encoder_with_a_card_and_a_history(source, tmp_path, undisturbed, mon
     assert float(rows[-1]["best"]) == pytest.approx(best, abs=1e-5)
     assert card["scores"]["validation_accuracy"] == pytest.approx(best, abs=1e-5)
     assert 0 < float(rows[0]["seconds"]) < float(rows[-1]["seconds"])
+
+
+def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
+    """By soft votes, which the encoder was trained for, and by the default method with the card's settings."""
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.normal(0, 2, (14, 5)), 20, 0) + rng.normal(0, 1, (280, 5))
+    np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(14), 20))
+    few = "--iterations 4 --validate-every 2 --validation-episodes 4 --hidden none --embedding 5 --queries 2"
+    clean = ["--objective", "prototypical", "--clean", "--validation-classes", 4, "--test-classes", 4]
+    result = call(tmp_path / "x.npz", "--out", tmp_path / "head", *few.split(), *clean)
+    assert result.exit_code == 0, result.output
+    encoder = load_encoder(tmp_path / "head")
+    source = open_source(str(tmp_path / "x.npz"))
+    pool = embedded(source.pool.take(source.split(4, 0, 4, 4)[2]), encoder)
+
+    def classify(batch, ways):
+        settings = encoder.card["labelings"]
+        return METHODS["Labelings"].predict(CrowdEpisodes.of(batch, ways), torch.nn.Identity(), **settings)
+
+    scores = encoder.card["scores"]
+    assert scores["test by Labelings"] == score_table(pool, classify)
+    assert scores["test by Labelings"]["average"] > scores["test"]["average"]
 
 
 def test_features_and_all_the_options(tmp_path):

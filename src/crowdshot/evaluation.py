@@ -65,10 +65,8 @@ def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
     """The scale and tau of `crowdshot.labelings` under which queries are most probable, on a pool of embeddings."""
 
     def log_likelihood(candidate: Mapping[str, Any]) -> float:
-        def classify(batch: Batch, ways: int) -> Tensor:
-            return labelings.fit(batch.support, batch.labels, ways, width=16, **candidate).log_proba(batch.query)
-
-        return score_table(pool, classify, of_truth, crowds=[simulate.PAPER_SOURCE], episodes=episodes)["average"]
+        classify, crowds = by_labelings({**candidate, "width": 16}), [simulate.PAPER_SOURCE]
+        return score_table(pool, classify, of_truth, crowds=crowds, episodes=episodes)["average"]
 
     best = max(METHODS["Labelings"].candidates, key=log_likelihood)
     return dict(best)
@@ -81,6 +79,15 @@ def by_mixture(settings: Mapping[str, Any]) -> Classify:
     def classify(batch: Batch, ways: int) -> Tensor:
         fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **beliefs)
         return fit.log_proba(batch.query)
+
+    return classify
+
+
+def by_labelings(settings: Mapping[str, Any]) -> Classify:
+    """``settings`` of `labelings.fit`; items are embeddings."""
+
+    def classify(batch: Batch, ways: int) -> Tensor:
+        return labelings.fit(batch.support, batch.labels, ways, **settings).log_proba(batch.query)
 
     return classify
 

@@ -175,7 +175,11 @@ def _best(trained: Sequence[Encoder]) -> Encoder:
 def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool, source: str) -> None:
     """Accuracy on classes that training never touched; the same episodes and labels for all. The paper's beside it."""
     for encoder in trained:
-        encoder.card["scores"]["test"] = evaluation.unseen_scores(encoder, pool)
+        card = encoder.card
+        card["scores"]["test"] = evaluation.unseen_scores(encoder, pool)
+        if "labelings" in card:  # the default method is what it will be used with
+            classify = evaluation.by_labelings(card["labelings"])
+            card["scores"]["test by Labelings"] = evaluation.score_table(evaluation.embedded(pool, encoder), classify)
     for encoder in trained[1:]:
         trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
     trained[0].card["scores"] |= evaluation.paper_scores(source)
