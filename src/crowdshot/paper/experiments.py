@@ -195,9 +195,9 @@ _EXPERIMENTS = [
         "two-steps",
         "MAML that takes two gradient steps at test, of the three it has learned to take",
         "Comparison Method Details",
-        ("omniglot",),
+        EVERYWHERE,
         ("MaMV",),
-        beside=("main",),
+        beside=("main", "labelme"),
         settings={"gradient_steps": 2},
     ),
     Experiment(
