@@ -50,7 +50,7 @@ def typed(settings):
     return [word for k, v in words.items() for word in (f"--{k.replace('_', '-')}", v)]
 
 
-OPTIONS = typed({**SETTINGS, **NETWORK})
+OPTIONS = typed({**SETTINGS, **NETWORK, "objective": "mixture"})
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
     features = np.repeat(rng.normal(0, 2, (14, 5)), 20, 0) + rng.normal(0, 1, (280, 5))
     np.savez(tmp_path / "x.npz", features=features, labels=np.repeat(np.arange(14), 20))
     few = "--iterations 4 --validate-every 2 --validation-episodes 4 --hidden none --embedding 5 --queries 2"
-    clean = ["--objective", "prototypical", "--clean", "--validation-classes", 4, "--test-classes", 4]
+    clean = ["--objective", "labelings", "--ways", 4, "--validation-classes", 4, "--test-classes", 4]
     result = call(tmp_path / "x.npz", "--out", tmp_path / "head", *few.split(), *clean)
     assert result.exit_code == 0, result.output
     encoder = load_encoder(tmp_path / "head")
@@ -143,6 +143,23 @@ def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
     scores = encoder.card["scores"]
     assert scores["test by Labelings"] == score_table(pool, classify)
     assert scores["test by Labelings"]["average"] > scores["test"]["average"]
+
+
+def test_without_an_objective_it_is_what_the_default_method_wants(tmp_path):
+    """Clean labels, many classes at a time, a rate that falls: said by the recipe, and where it is asked for."""
+    features = np.random.default_rng(0).normal(0, 3, (20, 5)).repeat(15, 0)
+    np.savez(tmp_path / "x.npz", features=features, labels=np.arange(300) // 15)
+    few = ["--iterations", 2, "--validate-every", 2, "--validation-episodes", 2]
+    assert call(tmp_path / "x.npz", "--out", tmp_path / "wide", *few).exit_code == 0
+    recipe = load_encoder(tmp_path / "wide").card["recipe"]
+    wanted = {"ways": [16, 16], "queries": 5, "cool_down": 0.3, "objective": "prototypical", "pseudo_annotation": False}
+    assert {name: recipe[name] for name in wanted} == wanted
+    assert call(tmp_path / "x.npz", "--out", tmp_path / "other", *few, "--ways", 3, "--cool-down", 0).exit_code == 0
+    recipe = load_encoder(tmp_path / "other").card["recipe"]
+    assert (recipe["ways"], recipe["queries"], recipe["cool_down"]) == ([3, 3], 5, 0.0)
+    assert call(tmp_path / "x.npz", "--out", tmp_path / "paper", *few, "--objective", "mixture").exit_code == 0
+    paper = Recipe(iterations=2, validate_every=2, validation_episodes=2)
+    assert load_encoder(tmp_path / "paper").card["recipe"] == paper.to_card()
 
 
 def test_features_and_all_the_options(tmp_path):

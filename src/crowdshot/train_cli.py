@@ -4,7 +4,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,8 +14,9 @@ from crowdshot.errors import CrowdshotError
 EXAMPLES = """\b
 Examples:
   crowdshot train omniglot/images_background.zip --out omniglot.safetensors
-  crowdshot train photos.zip --out photos.safetensors --ways 2:8 --labels-per-item 2:3 --augment photo
-  crowdshot train features.npz --out head.safetensors --prior one-coin --hidden none --embedding 128
+  crowdshot train photos.zip --out photos.safetensors --augment photo
+  crowdshot train photos.zip --out paper.safetensors --objective mixture --ways 2:8 --labels-per-item 2:3
+  crowdshot train features.npz --out head.safetensors --hidden none --embedding 128
   torchrun --nproc-per-node 2 -m crowdshot train photos.zip --out photos.safetensors
 """
 
@@ -28,10 +29,23 @@ class Prior(StrEnum):
 
 
 class Objective(StrEnum):
+    LABELINGS = "labelings"
     MIXTURE = "mixture"
     PROTOTYPICAL = "prototypical"
     LNL = "lnl"
     MAML = "maml"
+
+
+class Usual(NamedTuple):
+    """What is not said otherwise."""
+
+    ways: str
+    queries: int
+    cool_down: float
+
+
+WIDE = Usual("16", 5, 0.3)  # many classes at a time, and a rate that falls, make a sharper encoder (docs/beyond.md)
+PAPER = Usual("4", 10, 0.0)
 
 
 class Precision(StrEnum):
@@ -62,23 +76,39 @@ def train(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The encoder to write.")],
-    ways: Annotated[str, typer.Option(metavar="A:B", help="Classes of an episode, drawn anew for each.")] = "4",
+    ways: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Classes of an episode, drawn anew for each; else 16 for labelings, or 4."),
+    ] = None,
     shots: Annotated[str, typer.Option(metavar="A:B", help="Examples of each class.")] = "1:5",
     annotators: Annotated[str, typer.Option(metavar="A:B", help="Who labels the examples.")] = "3:7",
     labels_per_item: Annotated[
         str | None, typer.Option(metavar="A:B", help="How many annotators label each example; else all do.")
     ] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Items of each class that the loss is taken on.")] = 10,
+    queries: Annotated[
+        int | None,
+        typer.Option(min=1, help="Items of each class that the loss is taken on; else 5 for labelings, or 10."),
+    ] = None,
     crowd: Annotated[
         str, typer.Option(help="How probable each kind is: expert, hammer, spammer, flipper, classwise.")
     ] = "expert=0.1,hammer=0.7,spammer=0.2",
-    clean: Annotated[bool, typer.Option("--clean", help="Annotators make no mistakes in training.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Annotators make no mistakes in training; for labelings they never do.")
+    ] = False,
     annotations: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What real annotators said of the items, used instead.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What real annotators said of the items, used instead; where labels are clean, their consensus alone.",
+        ),
     ] = None,
     objective: Annotated[
-        Objective, typer.Option(help="The paper's, or a rival's: see `crowdshot methods`.")
-    ] = Objective.MIXTURE,
+        Objective,
+        typer.Option(
+            help="labelings: what the default method wants, a prototypical network on clean labels. mixture: the "
+            "paper's. Else a rival's: see `crowdshot methods`."
+        ),
+    ] = Objective.LABELINGS,
     steps: Annotated[
         str, typer.Option(metavar="J[,J…]", help="EM steps; of several, validation chooses. They train side by side.")
     ] = "2",
@@ -98,8 +128,12 @@ def train(
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     augment: Annotated[Augment, typer.Option(help="photo: mirrored and moved.")] = Augment.NONE,
     cool_down: Annotated[
-        float, typer.Option(help="Share of the steps, the last ones, in which the learning rate falls to zero.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="Share of the steps, the last ones, in which the learning rate falls to zero; else 0.3 for labelings, "
+            "or 0."
+        ),
+    ] = None,
     rotate_classes: Annotated[
         bool, typer.Option("--rotate-classes", help="Images turned by 90, 180 and 270 degrees are other classes.")
     ] = False,
@@ -130,19 +164,21 @@ def train(
     terms: Annotated[str | None, typer.Option(help="What may be done with the source, for the card.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
 ) -> None:
-    """Meta-train an encoder of your own on many small problems with pretend annotators.
+    """Meta-train an encoder of your own on many small problems, drawn from classes with clean labels.
 
     Ranges like 1:5 are drawn anew for every episode. Interrupted or killed, the same command goes on where it was.
     """
     from crowdshot import train_job
     from crowdshot.recipes import Recipe, as_range, sweep
 
+    for_labelings = objective is Objective.LABELINGS
+    usual = WIDE if for_labelings else PAPER
     recipe = Recipe(
-        ways=as_range(ways, "--ways"),
+        ways=as_range(usual.ways if ways is None else ways, "--ways"),
         shots=as_range(shots, "--shots"),
         annotators=as_range(annotators, "--annotators"),
         labels_per_item=None if labels_per_item is None else as_range(labels_per_item, "--labels-per-item"),
-        queries=queries,
+        queries=usual.queries if queries is None else queries,
         crowd=_shares(crowd),
         episodes=episodes,
         iterations=iterations,
@@ -151,9 +187,9 @@ def train(
         patience=patience,
         prior=prior.value,
         augment=augment.value,
-        cool_down=cool_down,
-        objective=objective.value,
-        pseudo_annotation=not clean,
+        cool_down=usual.cool_down if cool_down is None else cool_down,
+        objective="prototypical" if for_labelings else objective.value,
+        pseudo_annotation=not (clean or for_labelings),
         step_size=step_size,
         learning_rate=learning_rate,
         seed=seed,

@@ -68,6 +68,8 @@ def _suffix(needs: Needs) -> str:
 
 def training_command(needs: Needs) -> str:
     """What makes an encoder that meets the need."""
+    if needs.wide:
+        return "crowdshot train"
     return f"crowdshot train --objective {needs.objective}{'' if needs.pseudo_annotation else ' --clean'}"
 
 
