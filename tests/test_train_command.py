@@ -154,6 +154,10 @@ def test_without_an_objective_it_is_what_the_default_method_wants(tmp_path):
     recipe = load_encoder(tmp_path / "wide").card["recipe"]
     wanted = {"ways": [16, 16], "queries": 5, "cool_down": 0.3, "objective": "prototypical", "pseudo_annotation": False}
     assert {name: recipe[name] for name in wanted} == wanted
+    np.savez(tmp_path / "twelve.npz", features=features[:180], labels=np.arange(180) // 15)
+    assert call(tmp_path / "twelve.npz", "--out", tmp_path / "narrower", *few).exit_code == 0
+    card = load_encoder(tmp_path / "narrower").card
+    assert (card["recipe"]["ways"], card["source"]["validated_on"]) == ([10, 10], 2)
     assert call(tmp_path / "x.npz", "--out", tmp_path / "other", *few, "--ways", 3, "--cool-down", 0).exit_code == 0
     recipe = load_encoder(tmp_path / "other").card["recipe"]
     assert (recipe["ways"], recipe["queries"], recipe["cool_down"]) == ([3, 3], 5, 0.0)

@@ -33,6 +33,7 @@ from crowdshot.source_items import CHARACTERS, SourceItems, find_items
 
 HELD_OUT = 0.15  # of the classes, for validation
 FEWEST = 2  # classes to validate on
+ENOUGH = 10  # that an episode of validation needs, however many classes one of training has
 GLYPH_EXAMPLES = 20
 TURNS = (0, 1, 2, 3)  # quarter turns
 
@@ -49,6 +50,10 @@ class Source:
     n_upright: int
     description: dict[str, Any] = field(default_factory=dict)
 
+    def most_ways(self, validation: int | None = None, test: int = 0) -> int:
+        """Of an episode to learn from."""
+        return self.n_upright - (FEWEST if validation is None else validation) - test
+
     def split(
         self, ways: int, seed: int, validation: int | None = None, test: int = 0
     ) -> tuple[list[int], list[int], list[int]]:
@@ -63,7 +68,7 @@ class Source:
                 f"{name} has {n} classes that can be used, expected enough for {ways} or more to learn from, "
                 f"{validation or FEWEST} to validate on and {test} to test on; fewer --ways need fewer."
             )
-        held_out = min(max(ways, round(HELD_OUT * n)), most) if validation is None else validation
+        held_out = min(max(min(ways, ENOUGH), round(HELD_OUT * n)), most) if validation is None else validation
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
         kept = sorted(order[held_out + test :])
         turned = [i + start for start in range(0, len(self.pool.names), n) for i in kept]

@@ -78,7 +78,9 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The encoder to write.")],
     ways: Annotated[
         str | None,
-        typer.Option(metavar="A:B", help="Classes of an episode, drawn anew for each; else 16 for labelings, or 4."),
+        typer.Option(
+            metavar="A:B", help="Classes of an episode, drawn anew for each; else up to 16 for labelings, or 4."
+        ),
     ] = None,
     shots: Annotated[str, typer.Option(metavar="A:B", help="Examples of each class.")] = "1:5",
     annotators: Annotated[str, typer.Option(metavar="A:B", help="Who labels the examples.")] = "3:7",
@@ -200,6 +202,7 @@ def train(
         out,
         recipe,
         others=others,
+        fewer_ways=for_labelings and ways is None,
         annotations=annotations,
         image_size=image_size,
         rotate_classes=rotate_classes,

@@ -50,6 +50,7 @@ def train_encoder(
     recipe: Recipe,
     *,
     others: Sequence[Recipe] = (),
+    fewer_ways: bool = False,
     annotations: Path | None = None,
     image_size: int | None = None,
     rotate_classes: bool = False,
@@ -71,7 +72,8 @@ def train_encoder(
     """Train one encoder on a source (`crowdshot.sources`) and save it, with a card that says how it came about.
 
     ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
-    the one with the best validation accuracy is kept. With ``test_classes``, classes that training never touches, the
+    the one with the best validation accuracy is kept. ``fewer_ways`` lets episodes have fewer classes than the recipe
+    says, where the source has not so many. With ``test_classes``, classes that training never touches, the
     card also has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
     beside it on the same classes with clean labels: what the encoder should be compared with. ``backbone`` "lite0" says
     that the features are EfficientNet-Lite0's: what is saved then takes images and is that network with the trained
@@ -105,6 +107,10 @@ def train_encoder(
         annotations=labels,
         terms=terms,
     )
+    if fewer_ways:
+        most = max(2, min(recipe.ways[1], data.most_ways(validation_classes, test_classes)))
+        ways = (min(recipe.ways[0], most), most)
+        recipe, *others = (replace(each, ways=ways) for each in (recipe, *others))
     learned_from, validated_on, tested_on = data.split(recipe.ways[1], recipe.seed, validation_classes, test_classes)
     candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
     rivals = [] if rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
