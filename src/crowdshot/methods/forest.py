@@ -80,12 +80,14 @@ def grow(support: Tensor, belief: Tensor, query: Tensor, sizes: Sequence[int], s
     features = max(1, math.isqrt(x.shape[1]))
     at_once = max(1, NUMBERS_AT_ONCE[x.device.type] // max(features * x.shape[2] * (K + 2), x.shape[1]))
     while len(nodes.tree):
-        later = []
+        later, divisible = [], _divisible(nodes)
+        _vote(votes, nodes.part(~divisible), block)
+        nodes = nodes.part(divisible)
         for start in range(0, len(nodes.tree), at_once):
             some = nodes.part(slice(start, start + at_once))
-            feature, threshold, is_leaf = _best_splits(x, some, features, seed)
-            _vote(votes, some.part(is_leaf), block)
-            later += _children(x, q, some.part(~is_leaf), feature[~is_leaf], threshold[~is_leaf])
+            feature, threshold, found = _best_splits(x, some, features, seed)
+            _vote(votes, some.part(~found), block)
+            later += _children(x, q, some.part(found), feature[found], threshold[found])
         nodes = Nodes(*map(torch.cat, zip(*later, strict=True))) if later else nodes.part(slice(0))
     total = dict(zip(ends, votes.cumsum(0), strict=True))
     silent = (belief <= LEAST).all(-1).all(-1)[:, None, None]  # nobody said anything
@@ -110,8 +112,14 @@ def _roots(belief: Tensor, Q: int, trees: int, seed: int) -> Nodes:
     return nodes.part(n_items[episode] > 0)
 
 
+def _divisible(nodes: Nodes) -> Tensor:
+    """Whether a node (J,) has several classes, and several items to be told apart."""
+    classes, items = ((nodes.weight.sum(axis) > 0).sum(-1) for axis in (1, 2))
+    return (classes > 1) & (items > 1)
+
+
 def _best_splits(x: Tensor, nodes: Nodes, features: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each node (J,) the feature and threshold that leave the least impurity, and whether it is a leaf."""
+    """For each node (J,) the feature and threshold that leave the least impurity, and whether there are any."""
     d = x.shape[1]
     key = (seed, nodes.tree[:, None], nodes.path[:, None])
     if d <= 4096:
@@ -119,13 +127,12 @@ def _best_splits(x: Tensor, nodes: Nodes, features: int, seed: int) -> tuple[Ten
     else:  # so many that hardly any is drawn twice
         tried = (_uniform(*key, torch.arange(features, device=x.device)) * d).long().clamp(max=d - 1)
     feature, threshold, found = _best_of(x, nodes, tried)
-    impure = (nodes.weight.sum(1) > 0).sum(-1) > 1
-    constant = impure & ~found
+    constant = ~found
     if bool(constant.any()):  # all that were tried: scikit-learn goes on to the first that is not
         feature[constant], threshold[constant], found[constant] = _best_of(
             x, nodes.part(constant), _some_that_varies(x, nodes.part(constant), seed)
         )
-    return feature, threshold, ~(impure & found)
+    return feature, threshold, found
 
 
 def _best_of(x: Tensor, nodes: Nodes, tried: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -196,7 +196,7 @@ _EXPERIMENTS = [
         "MAML that takes two gradient steps at test, of the three it has learned to take",
         "Comparison Method Details",
         EVERYWHERE,
-        ("MaMV",),
+        ("MaMV", "MaDS"),
         beside=("main", "labelme"),
         settings={"gradient_steps": 2},
     ),
