@@ -78,16 +78,20 @@ def grow(support: Tensor, belief: Tensor, query: Tensor, sizes: Sequence[int], s
     x, q = support.mT.contiguous(), query.mT.contiguous()  # (B, d, N) and (B, d, Q)
     nodes = _roots(belief, query.shape[1], ends[-1], seed)
     features = max(1, math.isqrt(x.shape[1]))
-    at_once = max(1, NUMBERS_AT_ONCE[x.device.type] // max(features * x.shape[2] * (K + 2), x.shape[1]))
     while len(nodes.tree):
         later, divisible = [], _divisible(nodes)
         _vote(votes, nodes.part(~divisible), block)
         nodes = nodes.part(divisible)
-        for start in range(0, len(nodes.tree), at_once):
-            some = nodes.part(slice(start, start + at_once))
-            feature, threshold, found = _best_splits(x, some, features, seed)
+        items, order = _inside(nodes).sum(-1).sort(descending=True)  # nodes of like size share their arrays
+        nodes, start = nodes.part(order), 0
+        while start < len(order):
+            most = int(items[start])
+            numbers = max(features * most * (K + 2), x.shape[1])
+            some = nodes.part(slice(start, start + max(1, NUMBERS_AT_ONCE[x.device.type] // numbers)))
+            feature, threshold, found = _best_splits(x, some, features, most, seed)
             _vote(votes, some.part(~found), block)
             later += _children(x, q, some.part(found), feature[found], threshold[found])
+            start += len(some.tree)
         nodes = Nodes(*map(torch.cat, zip(*later, strict=True))) if later else nodes.part(slice(0))
     total = dict(zip(ends, votes.cumsum(0), strict=True))
     silent = (belief <= LEAST).all(-1).all(-1)[:, None, None]  # nobody said anything
@@ -112,36 +116,44 @@ def _roots(belief: Tensor, Q: int, trees: int, seed: int) -> Nodes:
     return nodes.part(n_items[episode] > 0)
 
 
+def _inside(nodes: Nodes) -> Tensor:
+    """Whose items they have, (J, N)."""
+    return nodes.weight.sum(-1) > 0
+
+
 def _divisible(nodes: Nodes) -> Tensor:
     """Whether a node (J,) has several classes, and several items to be told apart."""
-    classes, items = ((nodes.weight.sum(axis) > 0).sum(-1) for axis in (1, 2))
-    return (classes > 1) & (items > 1)
+    return ((nodes.weight.sum(1) > 0).sum(-1) > 1) & (_inside(nodes).sum(-1) > 1)
 
 
-def _best_splits(x: Tensor, nodes: Nodes, features: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each node (J,) the feature and threshold that leave the least impurity, and whether there are any."""
+def _best_splits(x: Tensor, nodes: Nodes, features: int, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each node (J,) the feature and threshold that leave the least impurity, and whether there are any.
+
+    No node has more than ``most`` items.
+    """
     d = x.shape[1]
     key = (seed, nodes.tree[:, None], nodes.path[:, None])
     if d <= 4096:
         tried = _uniform(*key, torch.arange(d, device=x.device)).topk(features, largest=False).indices  # (J, f)
     else:  # so many that hardly any is drawn twice
         tried = (_uniform(*key, torch.arange(features, device=x.device)) * d).long().clamp(max=d - 1)
-    feature, threshold, found = _best_of(x, nodes, tried)
+    feature, threshold, found = _best_of(x, nodes, tried, most)
     constant = ~found
     if bool(constant.any()):  # all that were tried: scikit-learn goes on to the first that is not
         feature[constant], threshold[constant], found[constant] = _best_of(
-            x, nodes.part(constant), _some_that_varies(x, nodes.part(constant), seed)
+            x, nodes.part(constant), _some_that_varies(x, nodes.part(constant), seed), most
         )
     return feature, threshold, found
 
 
-def _best_of(x: Tensor, nodes: Nodes, tried: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _best_of(x: Tensor, nodes: Nodes, tried: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """Among the features tried (J, f): feature, threshold, and whether any splits the node at all."""
-    values = x[nodes.episode[:, None], tried]  # (J, f, N)
-    inside = (nodes.weight.sum(-1) > 0)[:, None]
-    values, order = values.masked_fill(~inside, torch.inf).sort(-1)
-    weight = nodes.weight[:, None].expand(-1, tried.shape[1], -1, -1)
-    left = weight.gather(2, order[..., None].expand_as(weight)).cumsum(2)[:, :, :-1]  # (J, f, N - 1, K)
+    inside, own = _inside(nodes).to(torch.uint8).topk(most, sorted=False)  # (J, n), those inside among them
+    values = x[nodes.episode[:, None, None], tried[..., None], own[:, None]]  # (J, f, n)
+    values, order = values.masked_fill(inside[:, None] == 0, torch.inf).sort(-1)
+    weight = nodes.weight.gather(1, own[..., None].expand(-1, -1, nodes.weight.shape[-1]))  # (J, n, K)
+    weight = weight[:, None].expand(-1, tried.shape[1], -1, -1)
+    left = weight.gather(2, order[..., None].expand_as(weight)).cumsum(2)[:, :, :-1]  # (J, f, n - 1, K)
     right = nodes.weight.sum(1)[:, None, None] - left
     # Weighted Gini impurity is a constant minus this.
     purity = sum(side.square().sum(-1) / side.sum(-1).clamp_min(1e-12) for side in (left, right))
@@ -158,7 +170,7 @@ def _best_of(x: Tensor, nodes: Nodes, tried: Tensor) -> tuple[Tensor, Tensor, Te
 
 def _some_that_varies(x: Tensor, nodes: Nodes, seed: int) -> Tensor:
     """One of each node's features that are not the same for all its items, (J, 1); any where there is none."""
-    inside = (nodes.weight.sum(-1) > 0)[:, None]
+    inside = _inside(nodes)[:, None]
     values = x[nodes.episode]  # (J, d, N)
     high, low = values.masked_fill(~inside, -torch.inf).amax(-1), values.masked_fill(~inside, torch.inf).amin(-1)
     lots = _uniform(seed, nodes.tree[:, None], nodes.path[:, None], torch.arange(x.shape[1], device=x.device))
