@@ -243,6 +243,24 @@ def test_a_finished_piece_is_never_run_again(tmp_path):
     pd.testing.assert_frame_equal(read_rows(tmp_path / "results", "main", "omniglot"), before)
 
 
+def test_candidates_may_come_one_after_the_other(tmp_path):
+    parts, whole, done = tmp_path / "parts", tmp_path / "whole", []
+    some = settings_in(parts, only=(("steps", 2.0),))
+    assert run(some, methods=["PrDS"], run_all=counting(done)) == 2
+    assert run(some, methods=["PrDS"], run_all=counting(done)) == 0
+    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["PrDS", "LRMV"], settings_in(parts))
+    assert runner.describe(left, settings_in(parts)) == [
+        "main, omniglot: LRMV (2 of 2 pieces); PrDS (2 of 2 pieces, 1 of 2 settings)",
+        "4 pieces to run, 0 encoders to meta-train.",
+    ]
+    assert run(settings_in(parts), methods=["PrDS"], run_all=counting(done)) == 2
+    assert run(settings_in(parts), methods=["PrDS"], run_all=counting(done)) == 0
+    run(settings_in(whole), methods=["PrDS"])
+    rows = [read_rows(folder / "results", "main", "omniglot") for folder in (parts, whole)]
+    assert set(rows[0]["candidate"]) == {"steps=1", "steps=2"}
+    pd.testing.assert_frame_equal(*rows)
+
+
 def test_splits_may_come_one_after_the_other(tmp_path):
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     for splits in ((1,), (0, 1)):
@@ -255,12 +273,12 @@ def test_splits_may_come_one_after_the_other(tmp_path):
 
 def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatch):
     settings = settings_in(tmp_path)
-    pieces = runner._pieces(EXPERIMENTS["main"], "omniglot", ["LRMV"], settings)
-    for piece in pieces:
-        work.test_one(piece, settings, "cpu")
+    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["LRMV"], settings)
+    for piece, needs in left.items():
+        work.test_one(piece, needs, settings, "cpu")
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=None))
-    for piece in pieces:
-        work.test_one(piece, settings, "cpu")
+    for piece, needs in left.items():
+        work.test_one(piece, needs, settings, "cpu")
 
 
 def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
@@ -547,6 +565,7 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
     script = tmp_path / "pieces.py"
     script.write_text(PIECES)
     home = {"HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    home["RAY_worker_niceness"] = "0"  # else its workers wait for ever where others are busy
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         capture_output=True, text=True, timeout=240, env={**os.environ, **home},
@@ -597,7 +616,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
         time.sleep(0.02)
     process.kill()
     process.communicate(timeout=60)  # until its children, who have the same stderr, are gone too
-    finished = store.done()
+    finished = set(store.done())
     assert 1 <= len(finished) < 4
     done = []
     assert run(settings_in(tmp_path), methods=["PrMV", "LRMV"], run_all=counting(done)) == 4 - len(finished)

@@ -90,7 +90,7 @@ def test_rows_come_back_as_written(tmp_path_factory, pieces, compacted):
     assert [row[:-2] for row in found.itertuples(index=False, name=None)] == sorted(row[:-2] for row in expected)
     measured = [row[-2:] for row in sorted(expected)]
     np.testing.assert_allclose(found[["accuracy", "ece"]].astype(float).to_numpy().tolist(), measured or [], atol=1e-6)
-    assert store.done() == {Piece("main", "omniglot", k[1], k[2], k[3], k[0]) for k in pieces}
+    assert set(store.done()) == {Piece("main", "omniglot", k[1], k[2], k[3], k[0]) for k in pieces}
     store.compact()
     same(read_rows(root, "main", "omniglot"), found)
 
@@ -99,7 +99,7 @@ def test_nothing_was_run(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     assert list(store.rows().columns) == COLUMNS
     assert list(store.times().columns) == TIMES
-    assert (len(store.rows()), len(store.times()), store.done(), store.runs()) == (0, 0, set(), [])
+    assert (len(store.rows()), len(store.times()), store.done(), store.runs()) == (0, 0, {}, [])
     store.compact()
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
 
@@ -108,7 +108,7 @@ def test_a_large_number_comes_back_too(tmp_path):
     store = Store(tmp_path, "main", "omniglot")
     piece = PIECE._replace(split=300, n_support=70_000)
     store.add(piece, some_rows().assign(episode=[0, 1, 40_000]), {})
-    assert store.done() == {piece}
+    assert set(store.done()) == {piece}
     assert store.rows()["episode"].tolist() == [0, 1, 40_000]
 
 
@@ -144,7 +144,7 @@ def test_a_piece_is_all_or_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(pq, "write_table", dies_halfway)
     with pytest.raises(KeyboardInterrupt):
         store.add(PIECE._replace(split=1), some_rows(), {})
-    assert store.done() == {PIECE}
+    assert set(store.done()) == {PIECE}
     assert len(list(store.pending.iterdir())) == 1, "and no rest"
 
 
@@ -152,13 +152,13 @@ def test_what_a_kill_leaves_half_written_is_never_read(tmp_path):
     store = filled(tmp_path, 1)
     rest = store.pending / ".split1-4-3-PrMV.parquet.00000000.tmp"
     rest.write_bytes(b"PAR1 half")
-    assert store.done() == {PIECE}
+    assert set(store.done()) == {PIECE}
     store.compact()
     assert rest.exists(), "somebody may be writing it now"
     os.utime(rest, (time.time() - 2 * stores.ABANDONED,) * 2)
     store.compact()
     assert not rest.exists(), "nobody is writing it any more"
-    assert store.done() == {PIECE}
+    assert set(store.done()) == {PIECE}
 
 
 def test_two_pieces_have_two_files(tmp_path):
@@ -166,9 +166,24 @@ def test_two_pieces_have_two_files(tmp_path):
     methods = ["PrMV", "PrMV w/ PA", "w/o PA", "Ours"]
     for method in methods:
         store.add(PIECE._replace(method=method), some_rows(), {})
-        assert store.has(PIECE._replace(method=method))
+        assert store.has(PIECE._replace(method=method), set(some_rows()["candidate"]))
     assert {piece.method for piece in store.done()} == set(methods)
-    assert not store.has(PIECE._replace(split=1))
+    assert not store.has(PIECE._replace(split=1), set(some_rows()["candidate"]))
+
+
+def test_a_piece_may_come_candidate_by_candidate(tmp_path):
+    store = Store(tmp_path, "main", "omniglot")
+    for steps in (1, 2, 3):
+        rows = some_rows(candidate=f"steps={steps}")
+        assert not store.has(PIECE, set(rows["candidate"]))
+        store.add(PIECE, rows, {"what": "test", "seconds": float(steps), "candidates": 1})
+        assert store.has(PIECE, set(rows["candidate"]))
+        if steps == 2:
+            store.compact()
+        assert store.done() == {PIECE: {f"steps={one}" for one in range(1, steps + 1)}}
+    store.compact()
+    assert len(store.rows()) == 3 * len(some_rows())
+    assert sorted(store.times()["seconds"]) == [1.0, 2.0, 3.0], "what each took"
 
 
 def test_a_piece_that_was_added_twice_counts_once(tmp_path):
@@ -295,7 +310,7 @@ def test_a_piece_that_is_added_while_compacting_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "times", meanwhile)
     store.compact()
     monkeypatch.undo()
-    assert store.has(late)
+    assert store.has(late, set(some_rows()["candidate"]))
     assert late in store.done()
     assert len(store.times()) == 5
     assert (store.pending / ".split8.parquet.00000000.tmp").exists(), "another process is writing it"

@@ -20,6 +20,7 @@ Examples:
   crowdshot paper run main --quick --results toy
   crowdshot paper run main --dataset omniglot --data data --device cuda
   crowdshot paper run main --dataset omniglot --methods RFMV,RFDS --device cpu*14
+  crowdshot paper run all --dry-run
 """
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
@@ -51,6 +52,7 @@ def run(
         bool, typer.Option("--quick", help="Toy size, on drawn data: shows that all runs, not how well.")
     ] = False,
     on_ray: Annotated[bool, typer.Option("--ray", help="Spread over a Ray cluster (extra: ray).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left to run.")] = False,
 ) -> None:
     """Run an experiment, or what is left of it: rows that are there are not measured again."""
     from dataclasses import replace
@@ -78,14 +80,12 @@ def run(
         {word for one in experiments for word in one.datasets},
         {word for one in experiments for word in one.methods},
     )
-    done = runner.run(
-        experiments,
-        _some(dataset, possible[0], "--dataset"),
-        _some(methods, possible[1], "--methods"),
-        settings,
-        workers.devices(device),
-        run_all,
-    )
+    chosen = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), settings)
+    if dry_run:
+        for line in runner.describe(runner.missing(*chosen), settings):
+            typer.echo(line)
+        return
+    done = runner.run(*chosen, workers.devices(device), run_all)
     typer.echo(f"{done} pieces run; {results} has all that was asked for.")
 
 

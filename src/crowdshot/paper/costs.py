@@ -80,6 +80,8 @@ def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     found = []
     for name in in_order([*theirs.index, *times["method"].dropna()]):
         mine, encoders = tests[tests["method"] == name], trained[_serves(trained, name)]
+        devices = sorted(set(mine["device"]))
+        mine = mine.groupby(["split", "episodes"])[["seconds", "candidates"]].sum().reset_index()  # run in parts or not
         every = mine["seconds"] / mine["episodes"] * EPISODES
         found.append(
             {
@@ -91,7 +93,7 @@ def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
                 "candidates": mine["candidates"].astype(float).max(),
                 "test_seconds": (every / mine["candidates"]).astype(float).median(),
                 "accuracy": right.get(name),
-                "device": ", ".join(sorted(set(mine["device"]))) or None,
+                "device": ", ".join(devices) or None,
             }
         )
     return pd.DataFrame(found).join(theirs, on="method")

@@ -177,7 +177,7 @@ _EXPERIMENTS = [
         "Encoders meta-trained for every cell apart, as the paper does",
         "Results",
         ("omniglot",),
-        ("Ours", "PrMV", "PrDS", "PrSV", "MaMV"),
+        ("Ours", "PrMV", "MaMV"),
         beside=("main",),
         encoders="cell",
         only={"steps": 2, "b": 100.0},
@@ -198,6 +198,7 @@ _EXPERIMENTS = [
         EVERYWHERE,
         ("MaMV", "MaDS"),
         beside=("main", "labelme"),
+        only={"step_size": 0.1},
         settings={"gradient_steps": 2},
     ),
     Experiment(

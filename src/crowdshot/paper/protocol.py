@@ -46,7 +46,7 @@ class Protocol:
 
 
 TOY_SHOTS = 10  # that its classes have items for
-CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3, "step_size": 0.01}
+CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3, "step_size": 0.1}
 PAPER = Protocol()
 QUICK = Protocol(
     splits=(0,),

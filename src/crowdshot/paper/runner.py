@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.paper import encoders
 from crowdshot.paper.cells import TARGETS
 from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS, Experiment
+from crowdshot.paper.selection import candidate_name
 from crowdshot.paper.store import Piece, Store
-from crowdshot.paper.work import Settings, device_name, needed, test_one, train_one
+from crowdshot.paper.work import Needs, Settings, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
 
 
@@ -44,45 +46,79 @@ def run(
 
     What all of them need is meta-trained together. ``run_all`` (`crowdshot.paper.workers`) spreads work over devices.
     """
-    pieces = [
-        piece
-        for experiment in experiments
-        for dataset in experiment.datasets
-        if datasets is None or dataset in datasets
-        for piece in _pieces(experiment, dataset, methods, settings)
-    ]
-    wanted = {one: piece for piece in reversed(pieces) for _, one in needed(piece, settings) if one is not None}
-    stacks = encoders.stacks(one for one in wanted if not one.file(settings.work).exists())
-    stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in pieces)]
+    left = missing(experiments, datasets, methods, settings)
+    wanted = _encoders(left, settings)
+    stacks = encoders.stacks(wanted)
+    stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in left)]
     for store in stores:
         store.note_run({**_about(settings, devices), **_size(store.dataset, settings)})
     with progress("meta-training") as tick:
         run_all(train_one, [(stack, [wanted[one] for one in stack], settings) for stack in stacks], devices, tick)
     with progress("testing") as tick:
-        run_all(test_one, [(piece, settings) for piece in _in_order(pieces)], devices, tick)
+        run_all(test_one, [(piece, left[piece], settings) for piece in _in_order(left)], devices, tick)
     for store in stores:
         store.compact()
-    return len(pieces)
+    return len(left)
 
 
-def _pieces(experiment: Experiment, dataset: str, methods: Sequence[str] | None, settings: Settings) -> list[Piece]:
-    """What is missing."""
-    store = Store(settings.results, experiment.name, dataset)
-    done = store.done()
-    if done:
-        _check_size(store, _size(dataset, settings))
+def missing(
+    experiments: Sequence[Experiment], datasets: Sequence[str] | None, methods: Sequence[str] | None, settings: Settings
+) -> dict[Piece, Needs]:
+    """What is asked for and not in the store yet: pieces, and of each the candidates that it lacks."""
+    left = {}
+    for experiment in experiments:
+        for dataset in experiment.datasets:
+            if datasets is not None and dataset not in datasets:
+                continue
+            store = Store(settings.results, experiment.name, dataset)
+            done = store.done()
+            if done:
+                _check_size(store, _size(dataset, settings))
+            for piece in _pieces(experiment, dataset, settings):
+                if methods is None or piece.method in methods:
+                    have = done.get(piece, set())
+                    needs = [
+                        (one, encoder) for one, encoder in needed(piece, settings) if candidate_name(one) not in have
+                    ]
+                    if needs:
+                        left[piece] = needs
+    return left
+
+
+def describe(left: Mapping[Piece, Needs], settings: Settings) -> list[str]:
+    """What `missing` found, a line for each experiment and dataset, and in all."""
+    lines = []
+    for place in dict.fromkeys(piece[:2] for piece in left):
+        every = Counter(piece.method for piece in _pieces(EXPERIMENTS[place[0]], place[1], settings))
+        alike = defaultdict(list)
+        for method in dict.fromkeys(piece.method for piece in left if piece[:2] == place):
+            pieces = [piece for piece in left if piece[:2] == place and piece.method == method]
+            lacking = {candidate_name(one) for piece in pieces for one, _ in left[piece]}
+            all_there_are = len(needed(pieces[0], settings))
+            part = f", {len(lacking)} of {all_there_are} settings" if len(lacking) < all_there_are else ""
+            alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
+        lines.append(f"{', '.join(place)}: " + "; ".join(f"{', '.join(who)} ({what})" for what, who in alike.items()))
+    return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, settings))} encoders to meta-train."]
+
+
+def _encoders(left: Mapping[Piece, Needs], settings: Settings) -> dict[encoders.Wanted, Piece]:
+    """Those that have to be meta-trained first, and a piece that needs each."""
+    wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
+    return {one: piece for one, piece in wanted.items() if not one.file(settings.work).exists()}
+
+
+def _pieces(experiment: Experiment, dataset: str, settings: Settings) -> list[Piece]:
+    """All there are."""
     sizes = dict.fromkeys(cell.size for cell in settings.protocol.cells(experiment, dataset))
-    every = [
+    return [
         Piece(experiment.name, dataset, split, *size, method)
         for method in experiment.methods
-        if methods is None or method in methods
         for split in settings.protocol.splits
         for size in sizes
     ]
-    return [piece for piece in every if piece not in done]
 
 
-def _in_order(pieces: Sequence[Piece]) -> list[Piece]:
+def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
     place = {name: i for i, name in enumerate(SYSTEMS)}
     return sorted(

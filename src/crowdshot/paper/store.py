@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,17 +65,20 @@ class Store:
         self._make(self.pending)
         table = pa.Table.from_pandas(_tidy(rows.assign(**piece._asdict())), preserve_index=False, nthreads=1)
         table = table.replace_schema_metadata({"made": json.dumps({**piece._asdict(), **seconds})})
-        with replacing(self._file(piece)) as temporary:
+        with replacing(self._file(piece, rows["candidate"])) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 
-    def has(self, piece: Piece) -> bool:
-        """Whether somebody added the piece since the last `compact`: a look that costs nothing."""
-        return self._file(piece).exists()
+    def has(self, piece: Piece, candidates: Iterable[str]) -> bool:
+        """Whether somebody added these since the last `compact`: a look that costs nothing."""
+        return self._file(piece, candidates).exists()
 
-    def done(self) -> set[Piece]:
-        """The pieces that need not be run again."""
-        found = [part[list(Piece._fields)].drop_duplicates().astype(object) for part in self._parts()]
-        return {Piece(*row) for part in found for row in part.itertuples(index=False)}
+    def done(self) -> dict[Piece, set[str]]:
+        """The pieces that were run, and the candidates that need not be run again."""
+        found = defaultdict(set)
+        for part in self._parts():
+            for *piece, name in part[[*Piece._fields, "candidate"]].drop_duplicates().astype(object).to_numpy():
+                found[Piece(*piece)].add(name)
+        return dict(found)
 
     def rows(self) -> pd.DataFrame:
         """All rows, `COLUMNS`, each once and in order; none where nothing was run."""
@@ -105,7 +110,7 @@ class Store:
         if not found:
             return pd.DataFrame(columns=TIMES)
         times = pd.concat([part.reindex(columns=TIMES) for part in found], ignore_index=True)
-        return times.drop_duplicates([*Piece._fields, "what", "encoder"], ignore_index=True)
+        return times.drop_duplicates([*Piece._fields, "what", "encoder", "seconds"], ignore_index=True)
 
     def note_run(self, about: Mapping[str, Any]) -> None:
         """One line in runs.jsonl."""
@@ -147,9 +152,11 @@ class Store:
         except OSError as error:
             raise CrowdshotError(f"{folder} could not be made a folder ({error.strerror or error}).") from None
 
-    def _file(self, piece: Piece) -> Path:
+    def _file(self, piece: Piece, candidates: Iterable[str]) -> Path:
         method = piece.method.replace("/", "").replace(" ", "-")
-        return self.pending / f"split{piece.split}-{piece.n_support}-{piece.n_annotators}-{method}.parquet"
+        which = zlib.crc32("\n".join(sorted(set(candidates))).encode())
+        name = f"split{piece.split}-{piece.n_support}-{piece.n_annotators}-{method}-{which:08x}.parquet"
+        return self.pending / name
 
     def _pieces(self) -> list[Path]:
         return sorted(self.pending.glob("*.parquet"))

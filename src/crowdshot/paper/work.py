@@ -33,6 +33,8 @@ from crowdshot.progress import progress
 
 BINS = 10  # of the calibration error
 MOST_WAYS = max(target.ways for target in TARGETS.values())
+Needs = list[tuple[Candidate, encoders.Wanted | None]]
+"""Candidates of a method, and the encoder that each needs."""
 EMBEDDED = 20  # datasets as encoders see them that are kept: one split's for every candidate of Ours, and some
 
 
@@ -53,8 +55,8 @@ def cells_of(piece: Piece, settings: Settings) -> list[Cell]:
     return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
 
 
-def needed(piece: Piece, settings: Settings) -> list[tuple[Candidate, encoders.Wanted | None]]:
-    """Each candidate, and the encoder it needs."""
+def needed(piece: Piece, settings: Settings) -> Needs:
+    """All candidates of a piece that are asked for."""
     method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], settings.protocol
     cell, experiment = cells_of(piece, settings)[0], EXPERIMENTS[piece.experiment]
     return [
@@ -83,14 +85,14 @@ def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], setting
         Store(settings.results, *place).note_training(encoders.stack_name(stack), rows)
 
 
-def test_one(piece: Piece, settings: Settings, device: str) -> None:
-    """One piece: all candidates of a method on all episodes, validation and test, of all crowds at once."""
+def test_one(piece: Piece, needs: Needs, settings: Settings, device: str) -> None:
+    """One piece: candidates of a method on all episodes, validation and test, of all crowds at once."""
     store = Store(settings.results, piece.experiment, piece.dataset)
-    if store.has(piece):  # another run was faster
+    if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another run was faster
         return
     method, cells = SYSTEMS[piece.method], cells_of(piece, settings)
     groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
-    for candidate, one in needed(piece, settings):
+    for candidate, one in needs:
         groups[one].append(candidate)
     rows, began = [], time.perf_counter()
     for one, candidates in groups.items():
