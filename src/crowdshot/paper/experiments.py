@@ -224,7 +224,7 @@ _EXPERIMENTS = [
         "Conclusion",
         ("labelme", "cifar10s"),
         ("Labelings", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide"),
-        only={"scale": 20.0, "tau": 1.5, "steps": 2, "b": 100.0},
+        only={"scale": 20.0, "tau": 1.5, "b": 100.0},
         times=10,
     ),
     Experiment(
