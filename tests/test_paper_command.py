@@ -114,6 +114,18 @@ def test_nothing_is_left_to_do(quick):
     assert (quick / "results" / "main" / "omniglot" / "rows.parquet").stat().st_mtime_ns == before
 
 
+def test_what_is_left_is_told_and_not_done(quick, tmp_path):
+    done = call("run", "all", "--quick", "--dry-run", "--results", quick / "results", "--work", quick / "work")
+    assert done.stdout == "0 pieces to run, 0 encoders to meta-train.\n", done.output
+    some = ("run", "labelme", "--dry-run", "--methods", "PrMV,RFDS", "--splits", "0:1")
+    done = call(*some, "--results", tmp_path / "results", "--work", tmp_path / "work")
+    assert done.stdout.splitlines() == [
+        "labelme, labelme: RFDS, PrMV (6 of 6 pieces)",
+        "12 pieces to run, 2 encoders to meta-train.",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_toy_never_passes_for_the_real_thing(quick):
     sentence = refused("run", "main", "--results", quick / "results", "--dataset", "omniglot", "--device", "cpu")
     assert "has rows with toy = True, found False now" in sentence
