@@ -56,7 +56,8 @@ def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> Table:
     )
     caption = (
         f"Seconds on Omniglot, N_S = {CELL_SHOWN[0]} and R = {CELL_SHOWN[1]}. Meta-training: one encoder's share of a "
-        f"stack that was trained side by side. Testing: {EPISODES} episodes, learning from support items and "
+        "stack that was trained side by side (of several stacks, the largest). "
+        f"Testing: {EPISODES} episodes, learning from support items and "
         "predicting queries, a candidate's share of all; median over splits."
     )
     notes = (
@@ -80,15 +81,16 @@ def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     found = []
     for name in in_order([*theirs.index, *times["method"].dropna()]):
         mine, encoders = tests[tests["method"] == name], trained[_serves(trained, name)]
+        stack = encoders[encoders["candidates"] == encoders["candidates"].max()]
         devices = sorted(set(mine["device"]))
         mine = mine.groupby(["split", "episodes"])[["seconds", "candidates"]].sum().reset_index()  # run in parts or not
         every = mine["seconds"] / mine["episodes"] * EPISODES
         found.append(
             {
                 "method": name,
-                "meta_train_seconds": encoders["seconds"].astype(float).mean(),
-                "stack": encoders["candidates"].astype(float).max(),
-                "stack_seconds": (encoders["seconds"] * encoders["candidates"]).astype(float).max(),
+                "meta_train_seconds": stack["seconds"].astype(float).mean(),
+                "stack": stack["candidates"].astype(float).mean(),
+                "stack_seconds": (stack["seconds"] * stack["candidates"]).astype(float).mean(),
                 "test_seconds_all": every.astype(float).median(),
                 "candidates": mine["candidates"].astype(float).max(),
                 "test_seconds": (every / mine["candidates"]).astype(float).median(),
