@@ -19,7 +19,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	for name in aggregate adapting training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # A real Label Studio, in an environment of its own, on loopback: see "Checked against a real server" in docs/formats.md.
 integration: $(READY) .venv-integration/.ready

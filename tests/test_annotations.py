@@ -228,6 +228,7 @@ def test_columns_that_cannot_be_told(found, columns, message):
         np.array([[0, -1, 2], [-1, -1, -1], [2, 2, -1]]),
         np.array([[0, np.nan, 2], [np.nan] * 3, [2, 2, np.nan]]),
         [[0, None, 2], [None, None, None], [2, 2, None]],
+        np.ma.array([[0, 1, 2], [0, 1, 2], [2, 2, 1]], mask=[[0, 1, 0], [1, 1, 1], [0, 0, 1]]),
         torch.tensor([[0, -1, 2], [-1, -1, -1], [2, 2, -1]]),
         pd.DataFrame([[0, None, 2], [None, None, None], [2, 2, None]], dtype="Int64"),
     ],

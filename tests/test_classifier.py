@@ -146,6 +146,48 @@ def test_scikit_learn_conventions(clouds):
         clf.predict(np.zeros((1, 3)))
 
 
+def test_columns_keep_their_names(clouds, tmp_path):
+    X, labels, truth = clouds
+    table = pd.DataFrame(X, columns=["height", "width"])
+    clf = CrowdClassifier("identity").fit(table, labels)
+    assert clf.feature_names_in_.tolist() == ["height", "width"]
+    clf.save(tmp_path / "named.safetensors")
+    for known in (clf, CrowdClassifier.load(tmp_path / "named.safetensors")):
+        assert known.score(table, truth) == known.score(X, truth) == 1.0
+        with pytest.raises(CrowdshotError, match="X: column 1 is 'width', expected 'height' as in fit"):
+            known.predict(table[["width", "height"]])
+        with pytest.raises(CrowdshotError, match="X has 1 features, expected 2"):
+            known.predict(table[["width"]])
+    assert not hasattr(clf.fit(X, labels), "feature_names_in_")
+    assert not hasattr(CrowdClassifier("identity").fit(pd.DataFrame(X), labels), "feature_names_in_")
+
+
+def test_a_crowds_labels_are_no_truth_to_be_scored_by(clouds):
+    X, labels, _ = clouds
+    with pytest.raises(CrowdshotError, match="y: found 2 axes, expected one with the true class of each item"):
+        CrowdClassifier("identity").fit(X, labels).score(X, labels)
+
+
+@pytest.mark.parametrize("settings", [{}, {"method": "labelings"}, {"method": "PrSV"}, {"covariance": "full"}])
+def test_a_class_that_nobody_named_changes_nothing_and_is_never_predicted(clouds, tmp_path, settings):
+    """Beside the same fit without it; one in the midst of the others would draw items to itself."""
+    X, labels, _ = clouds
+    plain = CrowdClassifier("identity", **settings).fit(X, labels)
+    clf = CrowdClassifier("identity", **settings).fit(X, labels, classes=["ape", "fox", "hen", "elk", "owl"])
+    clf.save(tmp_path / "wide.safetensors")
+    everywhere = np.random.default_rng(1).uniform(-3, 7, (50, 2))
+    named = [1, 2, 4]
+    for wide in (clf, CrowdClassifier.load(tmp_path / "wide.safetensors")):
+        assert wide.classes_.tolist() == ["ape", "fox", "hen", "elk", "owl"]
+        found = wide.predict_proba(everywhere)
+        np.testing.assert_allclose(found[:, named], plain.predict_proba(everywhere), atol=1e-6)
+        assert (found[:, [0, 3]] == 0).all()
+        np.testing.assert_allclose(wide.confusion_[np.ix_(range(5), named, named)], plain.confusion_, atol=1e-6)
+        np.testing.assert_allclose(wide.confusion_.sum(-1), 1, rtol=1e-6)
+        pd.testing.assert_frame_equal(wide.consensus_, plain.consensus_)
+        pd.testing.assert_frame_equal(wide.annotators_, plain.annotators_)
+
+
 def test_settings_reach_the_model(clouds, small_encoder):
     X, labels, _ = clouds
     codes = np.searchsorted(["fox", "hen", "owl"], labels)

@@ -88,6 +88,18 @@ def test_conv4_parameter_count(channels: int, count: int) -> None:
     assert sum(p.numel() for p in Conv4(channels).parameters()) == count
 
 
+@pytest.mark.parametrize("n", [0, 1, 20])
+def test_conv4_in_parts_is_conv4(n: int) -> None:
+    """In evaluation a CPU takes a few images at a time; in training a batch is one, for its statistics."""
+    torch.manual_seed(0)
+    net, x = Conv4(3, width=4), torch.rand(n, 3, 84, 84)
+    if n > 1:
+        torch.testing.assert_close(net(x), net.blocks(x).flatten(1))
+    net.eval()
+    torch.testing.assert_close(net(x), net.blocks(x).flatten(1))
+    assert net(x).shape == (n, 100)
+
+
 def test_conv4_is_what_the_paper_says() -> None:
     torch.manual_seed(0)
     net = Conv4(1, width=4)

@@ -154,7 +154,7 @@ class Annotations:
         items: ListOfIds = None,
         annotators: ListOfIds = None,
     ) -> Self:
-        """From (N, R) labels, a row an item and a column an annotator; NaN, None, "" and -1 are missing.
+        """From (N, R) labels, a row an item and a column an annotator; NaN, None, "", -1 and masked ones are missing.
 
         -1 is a label after all where ``classes`` lists it. ``items`` and ``annotators`` name the rows and the
         columns (else a DataFrame's index and columns, or 0, 1, 2, …). All of them are kept, labelled or not.
@@ -165,6 +165,9 @@ class Annotations:
             values: Ids = matrix.to_numpy()
         elif isinstance(matrix, list | tuple):  # NumPy would turn a NaN beside text into the text 'nan'
             values = np.array(matrix, dtype=object)
+        elif isinstance(matrix, np.ma.MaskedArray):
+            values = matrix.data.astype(object)
+            values[np.ma.getmaskarray(matrix)] = None
         else:
             values = np.asarray(matrix)
         if values.ndim != 2:

@@ -21,7 +21,7 @@ from crowdshot.devices import choose_device
 from crowdshot.encoders import Encoder, are_features, load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.ids import as_index, show
-from crowdshot.learners import ARGUMENTS, Learner, learner_of
+from crowdshot.learners import ARGUMENTS, Learner, learn, learner_of
 from crowdshot.matching import annotations_of, names_of
 
 INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
@@ -115,6 +115,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         (None, NaN, -1 or "" where there is none), a table with a row for each label, a dict of dicts, or
         `Annotations`. In the latter three an item is named by ``items``, which gives X's ids in order; without it,
         by X's index if X is a DataFrame, by the file's name if X is a list of paths, else by its position.
+        classes: all there are, in the order wanted; one that nobody named has probability 0 everywhere.
         """
         return self.fit_embeddings(
             self.embed(X), labels, items=names_of(X) if items is None else items, classes=classes
@@ -130,6 +131,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         self.reader_ = self.learner().reader(self.encoder_)
         if are_features(X):
             self.n_features_in_ = int(np.shape(X)[1])
+        names = _column_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
         return self.reader_.embed(X, device=choose_device(self.device), progress=progress)
 
     def choose_encoder(self, X: Any) -> Encoder:
@@ -161,7 +167,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         self.reader_ = learner.reader(self.encoder_)
         self.annotations_ = annotations
         self.classes_ = annotations.classes
-        self.fit_, self.settings_, self.shift_, self.factor_ = learner.learn(embeddings, annotations, self.encoder_)
+        self.fit_, self.settings_, self.shift_, self.factor_ = learn(learner, embeddings, annotations, self.encoder_)
         return self
 
     def learner(self) -> Learner:
@@ -181,6 +187,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
         """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
         check_is_fitted(self, "fit_")
+        self._check_columns(X)
         embeddings = self.reader_.embed(X, device=self.shift_.device, progress=progress)
         if embeddings.shape[1] != len(self.shift_):
             raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
@@ -197,6 +204,20 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         best = self.predict_log_proba(X).argmax(1)
         names: NDArray[Any] = self.classes_[best]
         return names
+
+    def _check_columns(self, X: Any) -> None:
+        names, fitted = _column_names(X), getattr(self, "feature_names_in_", None)
+        if names is None or fitted is None or len(names) != len(fitted):  # their number is checked elsewhere
+            return
+        for place, (name, known) in enumerate(zip(names, fitted, strict=True), 1):
+            if name != known:
+                raise CrowdshotError(f"X: column {place} is {show(name)}, expected {show(known)} as in fit")
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
+        if np.ndim(y) != 1:
+            raise CrowdshotError(f"y: found {np.ndim(y)} axes, expected one with the true class of each item")
+        return float(super().score(X, y, sample_weight))
 
     # ---- what was learned -----------------------------------------------------------------------------------------
 
@@ -266,6 +287,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         clf = cls()
         storage.load_classifier(clf, path)
         return clf
+
+
+def _column_names(X: Any) -> NDArray[Any] | None:
+    """Those of a DataFrame whose columns have names, as scikit-learn has it."""
+    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
+        return None
+    return np.asarray(X.columns, dtype=object)
 
 
 def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:

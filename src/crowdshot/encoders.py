@@ -27,6 +27,7 @@ from crowdshot.pixels import describe
 
 WEIGHTS = Path(__file__).parent / "weights"
 PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
+PIXELS_AT_ONCE = 60_000  # that Conv4 takes on a CPU: activations of more do not fit in its cache
 
 # ---- architectures --------------------------------------------------------------------------------------------
 
@@ -49,7 +50,11 @@ class Conv4(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.flatten(self.blocks(x), 1)
+        if self.training or x.is_cuda:
+            return torch.flatten(self.blocks(x), 1)
+        parts = torch.split(x, max(1, PIXELS_AT_ONCE // x.shape[-2:].numel()))
+        last = torch.channels_last
+        return torch.cat([torch.flatten(self.blocks(part.contiguous(memory_format=last)), 1) for part in parts])
 
 
 class MLP(nn.Module):

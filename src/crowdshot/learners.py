@@ -75,6 +75,59 @@ class Learner(Protocol):
         """The fit again, from its tensors and the settings that it was made with."""
 
 
+def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    """As `Learner.learn`, without the classes that nobody named: they have probability 0.
+
+    A class without an item has its mean where the prior puts it, in the midst of all items, and would draw those to
+    itself that lie between the others.
+    """
+    named = np.unique(annotations.label)
+    if len(named) < 2:
+        return learner.learn(x, annotations, encoder)
+    place = np.full(annotations.n_classes, -1)
+    place[named] = np.arange(len(named))
+    fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])
+    learned = learner.learn(x, fewer, encoder)
+    return learned._replace(fit=among_all(learned.fit, annotations))
+
+
+def among_all(fit: Fitted, annotations: Annotations) -> Fitted:
+    """A fit of the classes that somebody named, as one of all."""
+    K, named = annotations.n_classes, torch.from_numpy(np.unique(annotations.label)).to(fit.confusion.device)
+    return fit if fit.confusion.shape[-1] == K else AmongAll(fit, named, K)
+
+
+@dataclass(frozen=True)
+class AmongAll:
+    """``fit`` knows ``named`` (k,) of K classes; of how annotators call the others nothing is known."""
+
+    fit: Fitted
+    named: Tensor
+    n_classes: int
+
+    @property
+    def responsibilities(self) -> Tensor:
+        return self._spread(self.fit.responsibilities, 0.0)
+
+    @property
+    def class_probs(self) -> Tensor:
+        return self._spread(self.fit.class_probs, 0.0)
+
+    @property
+    def confusion(self) -> Tensor:
+        known = self._spread(self.fit.confusion, 0.0)  # (R, k, K)
+        return self._spread(known.mT, 1 / self.n_classes).mT
+
+    def log_proba(self, queries: Tensor, /) -> Tensor:
+        return self._spread(self.fit.log_proba(queries), -torch.inf)
+
+    def _spread(self, values: Tensor, other: float) -> Tensor:
+        """(..., k) -> (..., K)"""
+        out = values.new_full((*values.shape[:-1], self.n_classes), other)
+        out[..., self.named] = values
+        return out
+
+
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
     """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
 

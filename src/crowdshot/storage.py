@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from crowdshot.columns import Columns
 from crowdshot.encoders import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
 from crowdshot.ids import unique_ids
+from crowdshot.learners import AmongAll, among_all
 
 if TYPE_CHECKING:
     from crowdshot.classifier import CrowdClassifier
@@ -28,7 +30,8 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     ann = clf.annotations_
     tensors, encoder_card = encoder_state(clf.encoder_)
     tensors = {f"encoder.{name}": value for name, value in tensors.items()}
-    tensors |= {f"fit.{k}": v for k, v in vars(clf.fit_).items() if isinstance(v, Tensor)}
+    fit = clf.fit_.fit if isinstance(clf.fit_, AmongAll) else clf.fit_
+    tensors |= {f"fit.{k}": v for k, v in vars(fit).items() if isinstance(v, Tensor)}
     tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
     tensors |= {"shift": clf.shift_, "factor": clf.factor_}
     card = {
@@ -38,6 +41,7 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         "settings": _to_card(clf.settings_),
         "random_state": clf.random_state,
         "n_features_in": getattr(clf, "n_features_in_", None),
+        "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
         "columns": list(ann.columns),
         **{k: getattr(ann, k).tolist() for k in IDS},
     }
@@ -59,9 +63,9 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         ids = {k: unique_ids(card[k], k) for k in IDS}
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
         learner = clf.learner()
-        clf.fit_ = learner.restore(settings, part("fit."), encoder)
+        clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
-        n_features = card["n_features_in"]
+        n_features, names = card["n_features_in"], card.get("feature_names_in")
     except CrowdshotError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -70,6 +74,8 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     clf.classes_ = clf.annotations_.classes
     if n_features is not None:
         clf.n_features_in_ = n_features
+    if names:
+        clf.feature_names_in_ = np.array(names, dtype=object)
 
 
 def _to_card(settings: Mapping[str, Any]) -> Card:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from crowdshot.classifier import INTERVAL, CrowdClassifier
 from crowdshot.ids import Positions
-from crowdshot.learners import Mixture, Searched
+from crowdshot.learners import Mixture, Searched, learn
 from crowdshot.methods.adapted import find
 
 PARTS = 10
@@ -92,7 +92,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
     for number in range(part.max() + 1):
         kept = part[ann.item] != number
         rest = replace(ann, item=ann.item[kept], annotator=ann.annotator[kept], label=ann.label[kept])
-        fit = learner.learn(embeddings, rest, clf.encoder_).fit
+        fit = learn(learner, embeddings, rest, clf.encoder_).fit
         hidden = np.flatnonzero(part == number)
         probabilities[hidden] = fit.responsibilities.double().cpu().numpy()[hidden]  # of items that have no label
     return Check(rows, consensus, probabilities[rows])
