@@ -205,11 +205,11 @@ def annotate(address, tokens, task_of):
         ask(address, tokens[user], f"/api/tasks/{task_of[number]}/annotations", body)
 
 
-def adapt(export, images, out):
-    command = [sys.executable, "-m", "crowdshot", "adapt", str(export), "--images", str(images), "--out", str(out)]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+def crowdshot(*arguments):
+    command = [sys.executable, "-m", "crowdshot", *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise StepError(f"crowdshot adapt {export.name}: {(done.stdout + done.stderr)[-2000:]}")
+        raise StepError(f"{' '.join(command[2:])}: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def predictions_of(address, token, project):
@@ -256,25 +256,17 @@ def there_and_back(address, tokens, pictures, folder):
     said = list(answers())
     say("annotations by three users", f"{len(said)}, {sum(label is None for *_, label in said)} of them cancelled")
 
-    exports = {"JSON": "export.json", "JSON_MIN": "export_min.json", "CSV": "export.csv"}
+    exports = {"JSON": "export.json", "JSON_MIN": "export_min.json", "CSV": "export.csv", "TSV": "export.tsv"}
     sent = {}
     for kind, name in exports.items():
-        path = f"/api/projects/{project}/export?exportType={kind}&download_all_tasks=true"
-        status, data = call(address, token, path)
-        check(f"export {kind}", status, 200)
-        (folder / name).write_bytes(data)
+        export(address, token, project, kind, folder / name)
         labels = read_labels(folder / name)
         ids = {task.id: task.item for task in labels.project.tasks}
-        heard = {
-            (labels.annotations.items[i], labels.annotations.annotators[r], labels.annotations.classes[k])
-            for i, r, k in zip(
-                labels.annotations.item, labels.annotations.annotator, labels.annotations.label, strict=True
-            )
-        }
+        heard = triples(labels)
         truly = {(ids[task_of[number]], str(who[user]), label) for number, user, label in said if label}
         check("  every label is read, who said it too", heard, truly)
         out = folder / f"out_{kind}"
-        adapt(folder / name, folder / "images", out)
+        crowdshot("adapt", folder / name, "--images", folder / "images", "--out", out)
         sent[kind] = json.loads((out / "predictions.json").read_text())
         images = {number: ids[task_of[number]] for number in task_of}
         found = {image: choice[0] for image, (choice, *_) in expected_of(sent[kind]).items()}
@@ -298,6 +290,49 @@ def there_and_back(address, tokens, pictures, folder):
     check("  they name this version", {seen[2] for seen in expected.values()}, {f"crowdshot-{__version__}"})
     (label,), score, model = expected[task_of[UNLABELLED]]
     say("  such as, for the picture nobody labelled", f"{label}, score {score}, {model}")
+    questions_and_answers(address, tokens, who, exports, folder)
+
+
+def questions_and_answers(address, tokens, who, exports, folder):
+    """What `crowdshot next` asks is imported, answered and read again beside the labels that it came from."""
+    old, token = folder / exports["JSON"], tokens["ann"]
+    crowdshot("next", old, "--budget", 4, "--out", folder / "questions.json")
+    tasks = json.loads((folder / "questions.json").read_text())
+    fresh = new_project(address, token, "photo")
+    ask(address, token, f"/api/projects/{fresh}/import", tasks)
+    before = triples(read_labels(old))
+    for kind, name in exports.items():
+        export(address, token, fresh, kind, folder / f"unanswered_{name}")
+        check(
+            f"questions, export {kind} unanswered", triples(read_labels([old, folder / f"unanswered_{name}"])), before
+        )
+    found = ask(address, token, f"/api/tasks?project={fresh}&fields=all&page_size=100")["tasks"]
+    check("questions are tasks, the best first", [task["data"] for task in found], [task["data"] for task in tasks])
+    name_of, answered = {str(number): name for name, number in who.items()}, set()
+    for number, task in enumerate(found):
+        addressee, label = task["data"]["next_annotator"], truth(number)
+        result = {"from_name": "shape", "to_name": "photo", "type": "choices", "value": {"choices": [label]}}
+        body = {"result": [result], "lead_time": 1.5}
+        ask(address, tokens[name_of[addressee]], f"/api/tasks/{task['id']}/annotations", body)
+        answered.add((task["data"]["next_item"], addressee, label))
+    for kind, name in exports.items():
+        export(address, token, fresh, kind, folder / f"answers_{name}")
+        check(f"answers, export {kind}", triples(read_labels(folder / f"answers_{name}")), answered)
+    joined = read_labels([old, folder / "answers_export.json"])
+    items = {item for item, *_ in before | answered}
+    check("answers beside the old labels: no new item", set(joined.annotations.items), items)
+    check("  and predictions for the first project", joined.project, read_labels(old).project)
+
+
+def export(address, token, project, kind, file):
+    status, data = call(address, token, f"/api/projects/{project}/export?exportType={kind}&download_all_tasks=true")
+    check(f"export {kind}", status, 200)
+    file.write_bytes(data)
+
+
+def triples(labels):
+    """{(item, annotator, label)}"""
+    return set(labels.annotations.to_frame().itertuples(index=False, name=None))
 
 
 def by_id(address, token, project, folder, export, kind, to_name=None):

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Said
 from crowdshot import asking, next_job
+from crowdshot.errors import CrowdshotError
 from crowdshot.formats import read_labels
 
 LABELS = """image,worker,answer
@@ -153,7 +154,7 @@ def test_tasks_for_label_studio(tmp_path: Path, call) -> None:
     assert tasks[0]["data"]["photo"] == "/up/4.png"  # nobody labelled it: it is as open as can be
     for task in tasks:
         assert list(task) == ["data"]  # no id, which an import would make anew; no prediction, which would lead people
-        assert list(task["data"]) == ["photo", "city", "next_annotator", "next_gain"]
+        assert list(task["data"]) == ["photo", "city", "next_item", "next_annotator", "next_gain"]
         assert task["data"]["city"] == "Łódź"
         assert task["data"]["next_annotator"] in {"7", "8", "9"}
     assert [task["data"]["next_gain"] for task in tasks] == sorted(
@@ -176,9 +177,90 @@ def test_what_label_studio_exports_of_them_can_be_read_again(tmp_path: Path) -> 
     for number, task in enumerate(tasks):
         task |= {"id": number, "annotations": [{"completed_by": 9, "result": result}]}
     (tmp_path / "answers.json").write_text(json.dumps(tasks))
-    both = read_labels([tmp_path / "export.json", tmp_path / "answers.json"]).annotations
-    assert both.n_labels == 9
-    assert both.columns.item == "photo"
+    both = read_labels([tmp_path / "export.json", tmp_path / "answers.json"])
+    assert both.annotations.n_labels == 9
+    assert both.annotations.columns.item == "photo"
+    old = read_labels(tmp_path / "export.json")
+    assert both.project == old.project  # predictions are for the project that asked, a task an item
+    assert both.annotations.n_items == old.annotations.n_items + 1  # one of the questions was about a new item
+
+
+def answered(questions: Path, choice: str) -> list[dict]:
+    """As Label Studio's JSON has it, by somebody new, under ids of its own."""
+    result = [{"from_name": "mood", "to_name": "text", "type": "choices", "value": {"choices": [choice]}}]
+    tasks = json.loads(questions.read_text("utf-8"))
+    return [
+        {"id": 500 + number, "data": task["data"], "annotations": [{"completed_by": 77, "result": result}]}
+        for number, task in enumerate(tasks)
+    ]
+
+
+@pytest.mark.parametrize("data", [{"text": "Satz {}"}, {"text": "Satz {}", "lang": "de"}], ids=["text", "id"])
+def test_answers_come_back_to_their_items_whatever_these_go_by(tmp_path: Path, data: dict[str, str]) -> None:
+    """An item goes by its text, or by the id of its task, which in another project is another."""
+
+    def task(number: int, labels: dict[int, str]) -> dict:
+        choices = {
+            who: [{"from_name": "mood", "to_name": "text", "type": "choices", "value": {"choices": [label]}}]
+            for who, label in labels.items()
+        }
+        said = [{"completed_by": who, "result": result} for who, result in choices.items()]
+        return {"id": number, "data": {k: v.format(number) for k, v in data.items()}, "annotations": said}
+
+    tasks = [task(1, {7: "good", 8: "good"}), task(2, {7: "bad", 8: "bad"}), task(3, {7: "good", 8: "bad"})]
+    (tmp_path / "old.json").write_text(json.dumps(tasks))
+    before = read_labels(tmp_path / "old.json").annotations
+    _, table = next_job.ask([tmp_path / "old.json"], 2, out=tmp_path / "questions.json")
+    asked = table[before.columns.item].tolist()
+    answers = answered(tmp_path / "questions.json", "bad")
+    (tmp_path / "new.json").write_text(json.dumps(answers))
+    after = read_labels([tmp_path / "old.json", tmp_path / "new.json"]).annotations
+    assert after.items.tolist() == before.items.tolist()
+    frame = after.to_frame()
+    assert frame.loc[frame["annotator"] == "77", before.columns.item].tolist() == asked
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_questions_fields_are_never_the_label(tmp_path: Path, separator: str) -> None:
+    """In CSV no column says that it is a tag's; with answers that all differ, the label looks like an id."""
+    header = "annotation_id,annotator,created_at,id,image,label,lead_time,next_annotator,next_gain,next_item,updated_at"
+    rows = ["48,1,t,32,up/1030.png,1,2.5,Ada,0.27,1030.png,t", "49,1,t,33,up/1792.png,9,2.5,Ada,0.25,1792.png,t"]
+    file = tmp_path / "answers.csv"
+    file.write_text("\n".join([header, *rows]).replace(",", separator) + "\n")
+    frame = read_labels(file).annotations.to_frame()
+    assert list(frame.itertuples(index=False, name=None)) == [("1030.png", "1", "1"), ("1792.png", "1", "9")]
+    assert read_labels(file).project.tasks[0].data == {"image": "up/1030.png"}
+    assert read_labels(file, {"item": "image"}).annotations.items.tolist() == ["up/1030.png", "up/1792.png"]
+
+
+def test_the_loop_from_a_plain_table_is_closed(labels: Path, tmp_path: Path, call) -> None:
+    """Questions from a table are answered in Label Studio, and its export stands beside the table."""
+    next_job.ask([labels], 1, out=tmp_path / "questions.json")
+    (tmp_path / "answers.json").write_text(json.dumps(answered(tmp_path / "questions.json", "cat")))
+    before, after = read_labels(labels).annotations, read_labels([labels, tmp_path / "answers.json"])
+    assert after.annotations.items.tolist() == before.items.tolist()
+    assert after.annotations.n_labels == before.n_labels + 1
+    assert after.annotations.columns == before.columns
+    assert after.project is None
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "[]",
+        '[{"id": 1, "data": {"image": "2.png", "next_item": "2.png"}, "annotations": []}]',
+        "annotation_id,annotator,id,image,lead_time\n",
+        "annotation_id,annotator,id,image,lead_time,next_gain\n,,7,2.png,,0.2\n",
+    ],
+)
+def test_questions_that_nobody_has_answered_yet_do_no_harm(labels: Path, tmp_path: Path, call, nothing: str) -> None:
+    (tmp_path / "unanswered.txt").write_text(nothing)
+    done = call(labels, tmp_path / "unanswered.txt", "--budget", 1)
+    assert done.code == 0
+    assert done.out.splitlines()[1].startswith("2.png,cyd")
+    assert read_labels([labels, tmp_path / "unanswered.txt"]).left_out["files without a label"] == 1
+    with pytest.raises(CrowdshotError, match=r"unanswered\.txt holds"):
+        read_labels(tmp_path / "unanswered.txt")
 
 
 # ---- bad input --------------------------------------------------------------------------------------------------

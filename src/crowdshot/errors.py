@@ -1,4 +1,4 @@
-"""The one exception that bad input raises."""
+"""What bad input raises."""
 
 
 class CrowdshotError(ValueError):
@@ -6,3 +6,7 @@ class CrowdshotError(ValueError):
 
     The command line prints the sentence and exits with code 2; Python callers may catch it as a ``ValueError``.
     """
+
+
+class NoLabelError(CrowdshotError):
+    """A file that is sound but holds no label, as the export of questions that nobody has answered yet."""

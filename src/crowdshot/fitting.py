@@ -12,6 +12,7 @@ from torch import Tensor
 from crowdshot.classifier import CrowdClassifier
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import Labels, read_labels
+from crowdshot.formats.label_studio import UNLABELLED
 from crowdshot.inputs import Items, check_kind, find_readable, match, open_items
 from crowdshot.learners import AUTO
 from crowdshot.progress import progress
@@ -65,7 +66,7 @@ def fit(
     with progress("fitting"):
         clf.fit_embeddings(embeddings, annotations, items=annotations.items)
     left_out: dict[str, int | list[str]] = {
-        **read.left_out,
+        **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
         f"labelled items without {'an image' if images else 'features'}": unmatched,
         "unreadable images": [image.name for image in unreadable],
     }

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from crowdshot.columns import GivenColumns
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
 from crowdshot.formats.labels import Format, LabelFile, Labels, Project, join, own_names
 from crowdshot.formats.questions import refuse_measurements
@@ -38,6 +39,7 @@ FORMATS: dict[str, Format] = {
     "wide": table.WIDE,
     "long": table.LONG,  # last: it takes any table, and says what is missing in it
 }
+TABLES = ("wide", "long")
 Path = str | os.PathLike[str]
 
 
@@ -46,20 +48,33 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
 
     ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
     are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
+    Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
     files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
-    names = [format_name or _recognise(file, columns) for file in files]
-    if len(set(names)) > 1:
-        other = next(i for i, name in enumerate(names) if name != names[0])
-        raise CrowdshotError(
-            f"{files[0].name} has the format {names[0]!r} but {files[other].name} has {names[other]!r}, expected one"
-            " format for all files."
-        )
-    parts = [FORMATS[names[0]].read(file, columns) for file in files]
+    tables: dict[str, str] = {}
+    parts: list[Labels] = []
+    empty: list[NoLabelError] = []
+    for file in files:
+        try:
+            name = format_name or _recognise(file, columns)
+            if name in TABLES:
+                tables.setdefault(name, file.name)
+            if len(tables) > 1:  # one of them may have been mistaken for the other
+                (one, a), (other, b) = tables.items()
+                raise CrowdshotError(
+                    f"{a} has the format {one!r} but {b} has {other!r}, expected one format for all tables."
+                )
+            parts.append(FORMATS[name].read(file, columns))
+        except NoLabelError as error:
+            empty.append(error)
+    if not parts:
+        raise empty[0]
     source = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
     labels = parts[0] if len(parts) == 1 else join(source, parts)
+    if empty:
+        labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
     refuse_measurements(labels.annotations.classes.tolist(), source)
     return labels
 

@@ -7,6 +7,9 @@ the truth: annotations that were imported carry it too.
 The others have a row for each annotation, the newest first: the task's data, a column named after each tag, then
 ``annotator``, ``annotation_id`` and so on. Several choices are a list, in CSV as JSON. Cancelled annotations are left
 out by Label Studio itself, and no column says that it is a tag's: that is found out.
+
+Tasks that `crowdshot next` made, its questions, say in ``next_item`` which item they are about, whatever it goes by in
+the project that the labels came from. Their other fields of that kind are no data of the item's.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crowdshot.columns import Columns, GivenColumns
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formats.labels import Entry, Format, LabelFile, Labels, Project, ProjectTask, gather
 from crowdshot.formats.questions import asked, choose, choose_item, is_picture, one_label
 from crowdshot.formats.records import Record, text
@@ -27,6 +30,7 @@ from crowdshot.ids import listing
 TASK = {"annotations", "data"}
 ROW = {"annotator", "annotation_id", "lead_time"}
 ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
+ASKED = {"next_item", "next_annotator", "next_gain"}  # what a question has beside its item's data
 UNLABELLED = "tasks nobody labelled"
 NUMBER = re.compile("[0-9]{1,18}")
 REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these is about a part of the item
@@ -34,11 +38,12 @@ REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with 
 
 @dataclass
 class Task:
-    """``answers``: (place, annotator, time, {tag: answer})"""
+    """``answers``: (place, annotator, time, {tag: answer}). ``item``: "" unless it is a question about that one."""
 
     place: str
     id: Any
     data: dict[str, Any]
+    item: str = ""
     answers: list[tuple[str, str, str, dict[str, Any]]] = field(default_factory=list)
     cancelled: int = 0
 
@@ -66,7 +71,8 @@ def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
     entries: list[Entry] = []
     known: list[ProjectTask] = []
     for task in tasks:
-        item = text(task.data.get(key) if key in fields else task.id) or ""
+        item = task.item if task.item and "item" not in named else ""
+        item = item or text(task.data.get(key) if key in fields else task.id) or ""
         known += [ProjectTask(item, task.id, task.data)] if item else []
         for place, who, when, answers in task.answers:
             label = one_label(answers.get(tag), place)
@@ -98,7 +104,7 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
     for record in file.records:
         number = text(record.fields.get("id"))
         place = f"{file.name}, task {number}" if number else record.place
-        task = Task(place, record.fields.get("id"), _dict(record.fields.get("data"), f"{place}, data"))
+        task = _task(place, record.fields.get("id"), _dict(record.fields.get("data"), f"{place}, data"))
         for annotation in _dicts(record.fields.get("annotations"), f"{place}, annotations"):
             where = f"{place}, annotation {text(annotation.get('id')) or len(task.answers) + 1}"
             if annotation.get("was_cancelled") is True:
@@ -122,6 +128,11 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
         )
     tag = choose("label", named, list(about) or ["choice"], file.name, "Choices tags")
     return tasks, tag, about.get(tag, "")
+
+
+def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
+    own = {name: value for name, value in data.items() if name not in ASKED}
+    return Task(place, number, own, text(data.get("next_item")) or "")
 
 
 def _choices(value: Any, place: str) -> list[Any]:
@@ -162,8 +173,10 @@ def _dicts(value: Any, place: str) -> Iterator[dict[str, Any]]:
 def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], str, str]:
     records = file.records
     annotator = choose("annotator", {"annotator": "annotator", **named}, list(file.first), file.name, "columns")
+    if not any(text(record.fields.get(annotator)) for record in records):
+        raise NoLabelError(f"{file.name} holds no label that can be used: nobody labelled its {len(records)} tasks.")
     columns = [name for name in dict.fromkeys(k for record in records for k in record.fields) if name not in ABOUT]
-    tags = _tags(records, columns, annotator, in_order=file.is_array)
+    tags = _tags(records, [name for name in columns if name not in ASKED], annotator, in_order=file.is_array)
     tag = choose("label", named, columns if "label" in named else tags, file.name, "columns that could be the label")
     tasks: dict[str, Task] = {}
     for record in records:
@@ -171,7 +184,7 @@ def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], s
         data = {name: fields[name] for name in columns if name in fields and name not in {tag, *tags}}
         number = text(fields.get("id")) or record.place
         task = tasks.setdefault(
-            number, Task(record.place, int(number) if NUMBER.fullmatch(number) else fields.get("id"), data)
+            number, _task(record.place, int(number) if NUMBER.fullmatch(number) else fields.get("id"), data)
         )
         who, answer = text(fields.get(annotator)) or "", fields.get(tag)
         if who or answer not in (None, ""):

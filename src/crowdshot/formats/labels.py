@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import pandas as pd
 
 from crowdshot.annotations import Annotations
 from crowdshot.columns import Columns, GivenColumns
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import NoLabelError
 from crowdshot.formats.records import Record, parse_array, parse_lines, rows_of, starts_with
 from crowdshot.tables import Table, parse_table, read_bytes
 
@@ -127,7 +127,7 @@ def gather(
     dropped = {reason: number for reason, number in left_out.items() if number}
     if not entries:
         reasons = ", ".join(f"{number} {reason}" for reason, number in dropped.items())
-        raise CrowdshotError(f"{source} holds no label that can be used" + (f": {reasons}." if reasons else "."))
+        raise NoLabelError(f"{source} holds no label that can be used" + (f": {reasons}." if reasons else "."))
     names = columns if len(set(columns)) == len(columns) else Columns()
     in_time = sorted(entries, key=lambda entry: entry.when)
     frame = pd.DataFrame({name: [entry[i] for entry in in_time] for i, name in enumerate(names)}, dtype=object)
@@ -160,11 +160,16 @@ def join(source: str, parts: Sequence[Labels]) -> Labels:
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:
-    known = [project for project in projects if project is not None]
-    names = {(project.from_name, project.to_name, project.data_key) for project in known}
-    if len(known) < len(projects) or len(names) != 1:
+    """The first file's, and of others with the same tags the tasks of items that no file before has."""
+    first = projects[0]
+    if first is None:
         return None
-    return Project(*names.pop(), tuple(task for project in known for task in project.tasks))
+    tasks: list[ProjectTask] = []
+    for project in projects:
+        if project is not None and replace(project, tasks=()) == replace(first, tasks=()):
+            known = {task.item for task in tasks}
+            tasks += [task for task in project.tasks if task.item not in known]
+    return replace(first, tasks=tuple(tasks))
 
 
 def own_names(names: Iterable[str | os.PathLike[str]]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.tables import PARQUET, SAMPLE, UTF16, Table, decode
 
 
@@ -49,9 +49,10 @@ def parse_json(text: str, place: str) -> Any:
 
 def parse_array(data: bytes, name: str) -> list[Record]:
     values = parse_json(decode(data, name), name)
-    if not isinstance(values, list) or not values:
-        found = "an empty list" if values == [] else f"a {type(values).__name__}"
-        raise CrowdshotError(f"{name} holds {found}, expected a list of records.")
+    if not isinstance(values, list):
+        raise CrowdshotError(f"{name} holds a {type(values).__name__}, expected a list of records.")
+    if not values:
+        raise NoLabelError(f"{name} holds an empty list, expected a list of records.")
     return [_record(f"{name}, record {n}", value) for n, value in enumerate(values, 1)]
 
 

@@ -90,7 +90,8 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
 def write_questions(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
     """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
 
-    Each is the item's own data and two fields more, ``next_annotator`` and ``next_gain``, to filter and to sort by.
+    Each is the item's own data and three fields more: ``next_item``, by which `label_studio` knows the item again, and
+    ``next_annotator`` and ``next_gain``, to filter and to sort by.
     There are no predictions in it: who sees an answer tends to agree with it.
     """
     columns = labels.annotations.columns
@@ -101,7 +102,14 @@ def write_questions(path: FilePath, table: pd.DataFrame, labels: Labels) -> None
         data_of[items[row]] = data
     asked = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
     tasks = [
-        {"data": {**data_of[item], "next_annotator": str(annotator), "next_gain": float(f"{gain:.6g}")}}
+        {
+            "data": {
+                **data_of[item],
+                "next_item": str(item),
+                "next_annotator": str(annotator),
+                "next_gain": float(f"{gain:.6g}"),
+            }
+        }
         for item, annotator, gain in asked
     ]
     _write_json(path, tasks)
