@@ -95,7 +95,7 @@ def test_every_experiment_and_method_is_there():
     with-pseudo-annotation noisy-label-learning example-dependent large-support large-annotators cost"""
     assert set(asked.split()) <= set(EXPERIMENTS)
     main = "Ours LRMV LRDS RFMV RFDS PrMV PrDS PrSV MaMV MaDS CL MCL CNAL MCNAL"
-    assert set(IN_MAIN) == {*main.split(), "w/o PA"}
+    assert set(IN_MAIN) >= {*main.split(), "w/o PA"}
     assert set(WITH_ANNOTATION) == {f"{name} w/ PA" for name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL")}
     for experiment in EXPERIMENTS.values():
         assert experiment.methods or experiment.beside, "nothing to show"

@@ -77,7 +77,7 @@ def test_rows_come_back_as_written(tmp_path_factory, pieces, compacted):
     for number, ((method, split, n_support, n_annotators), rows) in enumerate(pieces.items()):
         piece = Piece("main", "omniglot", split, n_support, n_annotators, method)
         names = ["mixture", "candidate", "role", "episode", "accuracy", "ece"]
-        frame = pd.DataFrame([(*row[:4], row[4] / 100, row[5] / 10_000) for row in rows], columns=names)
+        frame = pd.DataFrame([(*row[:4], row[4] / 100, row[5] // 10 / 1_000) for row in rows], columns=names)
         store.add(piece, frame, {"seconds": 1.0})
         expected += [
             ("main", "omniglot", split, n_support, n_annotators, crowd, method, candidate, role, episode, *measured)

@@ -4,6 +4,8 @@ import math
 import re
 import subprocess
 import sys
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -458,6 +460,36 @@ def test_a_toy_says_that_it_is_one(results):
     Store(results, "main", "omniglot").note_run({"command": "crowdshot paper run main --quick"})
     tables.make("main", results)
     assert "TOY SIZE" in (results / "main" / "tables.md").read_text()
+
+
+# ---- what tables are made of -----------------------------------------------------------------------------------------
+
+
+def test_tables_say_which_rows_they_are_made_of(tmp_path):
+    def last_line():
+        tables.make("main", tmp_path)
+        return (tmp_path / "main" / "tables.md").read_text().splitlines()[-1]
+
+    keep(tmp_path, "main", both("CL", [0.6, 0.7], "iterations=10"))
+    Store(tmp_path, "main", "omniglot").compact()
+    first = last_line()
+    assert re.fullmatch(r"Made of the rows main/omniglot \([0-9a-f]{8}\)\.", first)
+    assert last_line() == first
+    keep(tmp_path, "main", both("PrMV", [0.6, 0.7], ""))
+    Store(tmp_path, "main", "omniglot").compact()
+    assert last_line() != first
+
+
+COMMITTED = Path(__file__).parent.parent / "results"
+
+
+@pytest.mark.parametrize("page", sorted(COMMITTED.glob("*/tables.md")), ids=lambda page: page.parent.name)
+def test_committed_tables_are_made_of_the_committed_rows(page):
+    """`crowdshot paper tables` has to follow whatever changes rows; many tables show rows of other experiments."""
+    told = re.findall(r"([\w-]+/[\w-]+) \(([0-9a-f]{8})\)", page.read_text().splitlines()[-1])
+    assert told
+    for place, number in told:
+        assert f"{zlib.crc32((COMMITTED / place / 'rows.parquet').read_bytes()):08x}" == number, place
 
 
 # ---- cost ------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ def encoders() -> dict[str, str]:
         if recipe.get("pseudo_annotation"):
             what += ", with pretend annotators"
         extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
-        lines[name] = f"{fed}, trained on {card.get('trained_on')}{what}{DEFAULT_FOR.get(name, '')}{extra}"
+        learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
+        where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
+        lines[name] = f"{fed}, trained on {where}{what}{DEFAULT_FOR.get(name, '')}{extra}"
     return lines
 
 

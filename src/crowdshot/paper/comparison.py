@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.paper import published
-from crowdshot.paper.experiments import Experiment
+from crowdshot.paper.experiments import ADDED, Experiment
 from crowdshot.paper.layout import NOTHING, Line, Table
 from crowdshot.paper.selection import CELL, in_order, system
 
@@ -31,8 +31,9 @@ SAME_DRAW_LINES = {
 
 
 def column_name(method: str) -> str:
-    """PrSV is not in the paper, and marked so."""
-    return method.replace("PrSV", "PrSV†")
+    """Marked, where it is of a method that stands among the paper's and is not in the paper."""
+    name = max((name for name in ADDED if method.startswith(name)), key=len, default="")
+    return f"{name}†{method.removeprefix(name)}" if name else method
 
 
 def lookup(summary: pd.DataFrame, by: Sequence[str]) -> dict[tuple[tuple[Any, ...], str], Any]:

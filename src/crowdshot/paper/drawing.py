@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from crowdshot.atomic import replacing
+from crowdshot.paper.comparison import column_name
 
 INK, SOFT, FAINT = "#1a1a1a", "#7a7a7a", "#dddddd"
 DAGGER = "† not in the paper"
@@ -90,7 +91,7 @@ def _name_ends(ax: Axes, courses: Sequence[Course], styles: Mapping[str, dict[st
     left = min(course.x[0] for course in courses)
     for course, y in zip(ordered, placed, strict=True):
         style = {**OTHER, **styles.get(course.name, {})}
-        name = f"{course.name}, paper" if course.of_paper else course.name.replace("PrSV", "PrSV†")
+        name = f"{course.name}, paper" if course.of_paper else column_name(course.name)
         weight = "bold" if style["lw"] > 2 and not course.of_paper else "normal"  # ours
         at = course.x[-1] + 0.035 * max(right - left, 0.1)
         ax.annotate(name, (at, y), fontsize=8, color=style["color"], weight=weight, va="center", annotation_clip=False)
@@ -133,6 +134,11 @@ def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
     for name in ax.get_yticklabels():
         name.set_fontweight("bold" if name.get_text() in ("Ours", "Labelings") else "normal")
     ax.set_ylim(len(table) - 0.4, -0.6)
+
+
+def warn(figure: Figure, sentence: str) -> None:
+    """Above everything, where nobody overlooks it."""
+    figure.suptitle(sentence, color="#b3261e", fontsize=9, fontweight="bold")
 
 
 def explain_dagger(figure: Figure) -> None:

@@ -13,6 +13,7 @@ from crowdshot.methods import METHODS
 from crowdshot.methods.base import Candidate
 from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.methods.variants import VARIANTS
+from crowdshot.paper import published
 from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
@@ -22,6 +23,7 @@ SYSTEMS = {**METHODS, **VARIANTS, **CEILINGS}
 ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
 BEYOND = ("Labelings", *VARIANTS, *CEILINGS)
+ADDED = tuple(name for name in IN_MAIN if name not in published.METHODS)  # to the paper's: PrSV, and what joins later
 WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 
 

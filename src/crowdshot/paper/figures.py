@@ -14,7 +14,7 @@ from crowdshot.paper import comparison, drawing, illustrations, published
 from crowdshot.paper.cells import CROWDS, TARGET_CROWDS
 from crowdshot.paper.drawing import COLOURS, INK, MARKS, SOFT, Course
 from crowdshot.paper.experiments import Experiment
-from crowdshot.paper.gathering import gather, how_to_run, is_there, label
+from crowdshot.paper.gathering import TOY, gather, how_to_run, is_there, is_toy, label
 from crowdshot.paper.runner import chosen
 from crowdshot.paper.selection import CELL, Reader, in_order, reader, select, summarise, system
 from crowdshot.paper.tables import BY_DATASET, by_steps
@@ -40,6 +40,8 @@ def make(name: str, settings: Settings, out: Path | None = None) -> list[str]:
             why = "no figure, see `crowdshot paper tables cost`." if there else how_to_run(experiment)
             told.append(f"{experiment.name}: {why}")
             continue
+        if is_toy(experiment, experiment.datasets, settings.results):
+            drawing.warn(figure, TOY.replace("`", ""))
         files = drawing.save(figure, (out or settings.results) / experiment.name, experiment.name)
         told.append(f"{experiment.name}: {files[0]} and {files[1].name}.")
     return told

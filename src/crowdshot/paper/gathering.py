@@ -9,7 +9,7 @@ import pandas as pd
 
 from crowdshot.paper import published
 from crowdshot.paper.cells import TARGETS
-from crowdshot.paper.experiments import Experiment
+from crowdshot.paper.experiments import ADDED, SYSTEMS, Experiment
 from crowdshot.paper.selection import CELL, Reader, in_order, spread
 from crowdshot.paper.store import COLUMNS, Store
 
@@ -31,6 +31,8 @@ ALIKE = {  # experiments that change one thing -> what the same methods have in 
     "two-steps": "all three gradient steps; the others take two",
     "centred": "the origin as the encoder has it; for the others it is the support's centre",
 }
+
+TOY = "TOY SIZE (`--quick`): this shows that everything runs, not how well."
 
 
 def label(dataset: str) -> str:
@@ -101,8 +103,9 @@ def notes(
 ) -> list[str]:
     """What a reader must know of these rows."""
     found = []
-    if rows["method"].str.startswith("PrSV").any():
-        found.append("† Not in the paper: prototypical networks whose prototypes weigh every label alike.")
+    marked = sorted({name for name in ADDED if rows["method"].str.startswith(name).any()})
+    if marked:
+        found.append("† Not in the paper. " + " ".join(f"{name}: {SYSTEMS[name].summary}." for name in marked))
     if experiment.name in ALIKE:
         told = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
         found.append(f"(main): {ALIKE[experiment.name]}." + (f" Here and there with {told} alone." if told else ""))
@@ -113,8 +116,8 @@ def notes(
             found.append(f"Over the {n} of {m} cells and splits that were run with all these settings.")
     found += stand_in_notes(datasets)
     found += _gaps(rows)
-    if _is_toy(experiment, datasets, results):
-        found.append("TOY SIZE (`--quick`): this shows that everything runs, not how well.")
+    if is_toy(experiment, datasets, results):
+        found.append(TOY)
     return found
 
 
@@ -146,6 +149,6 @@ def _gaps(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def _is_toy(experiment: Experiment, datasets: Sequence[str], results: Path) -> bool:
+def is_toy(experiment: Experiment, datasets: Sequence[str], results: Path) -> bool:
     stores = [Store(results, name, one) for name in (experiment.name, *experiment.beside) for one in datasets]
     return any("--quick" in run.get("command", "") for store in stores for run in store.runs())

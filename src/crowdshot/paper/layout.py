@@ -51,8 +51,8 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def write(folder: Path, title: str, tables: Sequence[Table]) -> None:
-    """tables.md with all of them; of each a .csv and a .tex."""
+def write(folder: Path, title: str, tables: Sequence[Table], made_of: str = "") -> None:
+    """tables.md with all of them, and what they are made of; of each a .csv and a .tex."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
         with replacing(folder / f"{table.name}.csv") as temporary:
@@ -60,7 +60,8 @@ def write(folder: Path, title: str, tables: Sequence[Table]) -> None:
         with replacing(folder / f"{table.name}.tex") as temporary:
             temporary.write_text(latex(table, f"{folder.name}-{table.name}"), encoding="utf-8")
     with replacing(folder / "tables.md") as temporary:
-        temporary.write_text(f"# {title}\n\n" + "\n".join(map(markdown, tables)), encoding="utf-8")
+        last = f"\n{made_of}\n" if made_of else ""
+        temporary.write_text(f"# {title}\n\n" + "\n".join(map(markdown, tables)) + last, encoding="utf-8")
 
 
 def markdown(table: Table) -> str:

@@ -18,14 +18,14 @@ from scipy.stats import ttest_rel
 
 from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.paper import published
-from crowdshot.paper.experiments import BEYOND, SYSTEMS
+from crowdshot.paper.experiments import ADDED, BEYOND, SYSTEMS
 from crowdshot.paper.store import read_rows
 
 CELL = ["n_support", "n_annotators"]
 EPISODE = [*CELL, "split", "mixture", "episode"]  # what methods are paired by
 LEVEL = 0.05  # of the paired t-test
 
-NOT_IN_PAPER = ("PrSV", *BEYOND)
+NOT_IN_PAPER = (*ADDED, *BEYOND)
 _EXTRA = [name for name in SYSTEMS if name not in published.METHODS and name not in NOT_IN_PAPER]
 ORDER = [*published.METHODS, *_EXTRA, *NOT_IN_PAPER]
 """The paper's order; what it does not have at the end."""

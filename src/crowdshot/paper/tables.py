@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,31 @@ Row = tuple[Key, tuple[str, ...]]
 
 def make(name: str, results: Path, out: Path | None = None) -> list[str]:
     """Write an experiment's tables, or all; a sentence for each experiment says where, or why there are none."""
-    read, told = reader(results), []
+    read_once, told = reader(results), []
     for experiment in chosen(name):
+        seen: dict[tuple[str, str], None] = {}
+
+        def read(experiment: str, dataset: str, seen: dict[tuple[str, str], None] = seen) -> pd.DataFrame:
+            seen[experiment, dataset] = None
+            return read_once(experiment, dataset)
+
         tables = build(experiment, read, results)
         if not tables:
             drawn = "it is a figure, see `crowdshot paper figures`." if experiment.name in FIGURES_ONLY else ""
             told.append(f"{experiment.name}: {drawn or how_to_run(experiment)}")
             continue
         folder = (out or results) / experiment.name
-        layout.write(folder, f"{experiment.name}: {experiment.title}", tables)
+        layout.write(folder, f"{experiment.name}: {experiment.title}", tables, made_of(results, seen))
         n = "one table" if len(tables) == 1 else f"{len(tables)} tables"
         told.append(f"{experiment.name}: {n} in {folder / 'tables.md'}.")
     return told
+
+
+def made_of(results: Path, places: Iterable[tuple[str, str]]) -> str:
+    """The rows behind tables, by their checksums: what tells that tables are older than rows."""
+    files = {f"{name}/{dataset}": results / name / dataset / "rows.parquet" for name, dataset in sorted(places)}
+    sums = {name: f"{zlib.crc32(file.read_bytes()):08x}" for name, file in files.items() if file.exists()}
+    return f"Made of the rows {', '.join(f'{name} ({number})' for name, number in sums.items())}." if sums else ""
 
 
 def build(experiment: Experiment, read: Reader, results: Path) -> list[Table]:
