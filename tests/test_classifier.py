@@ -283,6 +283,18 @@ def test_repeats_with_the_seed(clouds):
             "device: found 'abacus'; expected auto, cpu or cuda",
         ),
         ({"encoder": "identity"}, np.full((2, 2), np.nan), [[0], [1]], "X has NaN"),
+        (
+            {"encoder": "identity"},
+            np.zeros((2, 2)),
+            pd.DataFrame({"ann": [0, 1], "bob": [1, 1]}),
+            "no column for the item: found 'ann', 'bob'; expected one called item",
+        ),
+        (
+            {"encoder": "identity"},
+            np.zeros((2, 2)),
+            pd.DataFrame({"ann": [0, 1], "bob": [1, 1]}),
+            "or labels.to_numpy(), if rows are the items of X and columns the annotators",
+        ),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(settings, X, labels, message):

@@ -120,7 +120,7 @@ def test_what_is_left_is_told_and_not_done(quick, tmp_path):
     some = ("run", "labelme", "--dry-run", "--methods", "PrMV,RFDS", "--splits", "0:1")
     done = call(*some, "--results", tmp_path / "results", "--work", tmp_path / "work")
     assert done.stdout.splitlines() == [
-        "labelme, labelme: RFDS, PrMV (6 of 6 pieces)",
+        "labelme, labelme: RFDS, PrMV (6 of 6 pieces each)",
         "12 pieces to run, 2 encoders to meta-train.",
     ]
     assert list(tmp_path.iterdir()) == []

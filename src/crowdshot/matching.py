@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.annotations import Annotations
+from crowdshot.columns import find_columns
 from crowdshot.errors import CrowdshotError
 from crowdshot.ids import Ids, Positions, as_index, first, positions, show
 
@@ -39,7 +40,7 @@ def annotations_of(
     if names is not None and len(names) != n_items:
         raise CrowdshotError(f"items: found {len(names)} ids, expected {n_items}, one for each row of X")
     if isinstance(labels, pd.DataFrame):
-        labels = Annotations.from_frame(labels, classes=classes)
+        labels = _from_frame(labels, n_items, classes)
     elif isinstance(labels, dict):
         labels = Annotations.from_dict(labels, classes=classes)
     if not isinstance(labels, Annotations):
@@ -61,6 +62,18 @@ def annotations_of(
             f"labels: item {stranger} is not among the {n_items} items of X ({some}, ...); items= can name them"
         )
     return replace(labels, item=row[labels.item], items=ids)
+
+
+def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | None) -> Annotations:
+    try:
+        columns = find_columns(labels.columns)
+    except CrowdshotError as error:
+        if len(labels) != n_items:
+            raise
+        raise CrowdshotError(
+            f"{str(error).rstrip('.')}; or labels.to_numpy(), if rows are the items of X and columns the annotators"
+        ) from None
+    return Annotations.from_frame(labels, columns, classes=classes)
 
 
 def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:

@@ -97,7 +97,8 @@ def describe(left: Mapping[Piece, Needs], settings: Settings) -> list[str]:
             all_there_are = len(needed(pieces[0], settings))
             part = f", {len(lacking)} of {all_there_are} settings" if len(lacking) < all_there_are else ""
             alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
-        lines.append(f"{', '.join(place)}: " + "; ".join(f"{', '.join(who)} ({what})" for what, who in alike.items()))
+        told = [f"{', '.join(who)} ({what}{' each' * (len(who) > 1)})" for what, who in alike.items()]
+        lines.append(f"{', '.join(place)}: {'; '.join(told)}")
     return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, settings))} encoders to meta-train."]
 
 
