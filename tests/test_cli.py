@@ -103,6 +103,16 @@ def test_adapt_with_features(made: Path, tmp_path: Path, call) -> None:
     np.testing.assert_allclose(confusion.groupby(["worker", "true"])["probability"].sum(), 1.0, atol=1e-5)
 
 
+def test_a_lone_annotator_is_not_believed_in_silence(made: Path, tmp_path: Path, call) -> None:
+    rows = pd.read_csv(made / "labels.csv")
+    rows[rows["worker"] == rows["worker"][0]].to_csv(tmp_path / "one.csv", index=False)
+    said = call("adapt", tmp_path / "one.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
+    assert said.code == 0
+    assert ", 1 annotator, " in said.out
+    assert "one annotator alone is contradicted by nobody" in said.out
+    assert "One annotator alone is contradicted by nobody" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
 def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     given = ("--images", made / "photos", "--encoder", made / "tiny.safetensors", "--out", tmp_path / "out")
     said = call("adapt", made / "labels.csv", *given, "--json")

@@ -9,6 +9,7 @@ MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
 LONGEST = 30  # characters of a name in a table
 OWN = ("Labelings", "Ours")  # methods that need no word, because one of them is the default
+ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
 WHAT = {
     "consensus.csv": "each item's label and how sure it is",
     "annotators.csv": "how often each annotator is right",
@@ -50,9 +51,13 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
 
 
 def _counts(report: dict[str, Any]) -> str:
-    sizes = [f"{report[k]:,} {k}" for k in ("items", "annotators", "labels") if k in report]
+    sizes = [_number(report[k], k) for k in ("items", "annotators", "labels") if k in report]
     classes = report["classes"]
     return f"{', '.join(sizes)}, {len(classes)} classes: {_some(classes, MOST_CLASSES)}"
+
+
+def _number(n: int, things: str) -> str:
+    return f"{n:,} {things.removesuffix('s') if n == 1 else things}"
 
 
 def _settled(report: dict[str, Any]) -> str:
@@ -101,6 +106,8 @@ def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
     head = (_short(column), "labels", "accuracy", "90 % interval", "confuses most (true → said)")
     text = columns([head, *rows])
     more = len(table) - len(worst)
+    if len(table) == 1:
+        return f"{text}\n{ALONE}"
     return text + (f"\n… and {more:,} more accurate ones" if more else "")
 
 
