@@ -54,7 +54,7 @@ def search(
         weight = tau + size
         # |u - S_k / weight|^2 counts weight / (weight + 1) times, because the mean is not known exactly
         distance = own - 2 * here / weight + squared / weight.square()
-        known = counts.gather(2, annotator[:, None, :, None, None].expand(B, M, -1, K, K))
+        known = counts[episode[:, None], :, annotator].movedim(2, 1)  # (B, M, L, K, K)
         gain = -0.5 * scale * distance * weight / (weight + 1) + log_class_probs(size)
         gain = gain + crowd.gain(known, annotator, label).sum(2)
         only_one = torch.where(torch.arange(K, device=gram.device) == 0, 0.0, -torch.inf).to(dtype)
@@ -64,8 +64,7 @@ def search(
         log_p, parent, k = best.values, best.indices // K, best.indices % K
         M = parent.shape[1]
         size, inner, squared, here, counts, labelings = (
-            state.gather(1, parent.reshape(B, M, *[1] * (state.ndim - 2)).expand(B, M, *state.shape[2:]))
-            for state in (size, inner, squared, here, counts, labelings)
+            state[episode[:, None], parent] for state in (size, inner, squared, here, counts, labelings)
         )
         joins = F.one_hot(k, K).to(dtype) * labelled[..., None]  # (B, M, K)
         size = size + joins
@@ -73,8 +72,7 @@ def search(
         inner = inner + joins[..., None] * row[:, None, None]
         labelings[episode, :, item] = torch.where(labelled, k, -1)
         cell = (annotator[:, None] * K + k[..., None]) * K + label.clamp_min(0)[:, None]  # (B, M, L)
-        counts = counts.flatten(2).scatter_add(2, cell, (label >= 0).to(counts)[:, None].expand_as(cell))
-        counts = counts.reshape(B, M, R, K, K)
+        counts.view(B, M, -1).scatter_add_(2, cell, (label >= 0).to(counts)[:, None].expand_as(cell))
     return labelings, log_p > -torch.inf
 
 

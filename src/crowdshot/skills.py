@@ -52,18 +52,24 @@ def coin_table(most: int, K: int, like: Tensor) -> Tensor:
     return torch.logsumexp(_joint(number[:, None].expand(most + 1, -1), number.expand(most + 1, -1), K)[0], -1)
 
 
+def _log_rising(alpha: float, table: Tensor) -> Tensor:
+    """log Γ(alpha + n) / Γ(alpha) for as many n as the table has, to be looked up."""
+    start = torch.full((), alpha, dtype=table.dtype, device=table.device)
+    number = torch.arange(len(table), dtype=table.dtype, device=table.device)
+    return torch.lgamma(start + number) - torch.lgamma(start)
+
+
 def log_marginals(counts: Tensor, table: Tensor) -> Tensor:
     """log p(an annotator's labels | true classes, kind), int counts (..., K, K) -> (..., kinds)."""
     K = counts.shape[-1]
     right, labels = counts.diagonal(dim1=-2, dim2=-1), counts.sum(-1)  # (..., K)
-    wrong = (labels - right).to(table.dtype)
+    wrong = labels - right
     coin = table[right.sum(-1), labels.sum(-1)]
     coins = table[right, labels].sum(-1)
-    alike = -math.log(K - 1) * wrong.sum(-1)
+    alike = -math.log(K - 1) * wrong.sum(-1).to(table.dtype)
     off = ~torch.eye(K, dtype=torch.bool, device=counts.device)
-    alpha = torch.full((), ALPHA, dtype=table.dtype, device=table.device)
-    flips = (off * (torch.lgamma(alpha + counts) - torch.lgamma(alpha))).sum((-2, -1))
-    flips = flips + (torch.lgamma((K - 1) * alpha) - torch.lgamma((K - 1) * alpha + wrong)).sum(-1)
+    flips = (off * _log_rising(ALPHA, table)[counts]).sum((-2, -1))
+    flips = flips - _log_rising((K - 1) * ALPHA, table)[wrong].sum(-1)
     return torch.stack([coin + alike, coins + alike, coin + flips], -1)
 
 
