@@ -361,6 +361,19 @@ def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cel
     return encoders.wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
 
 
+def test_an_experiment_may_train_for_longer(tmp_path):
+    settings = work.Settings(tmp_path, tmp_path, None, PAPER)
+
+    def trained_for(experiment):
+        needs = work.needed(Piece(experiment, "tiny-imagenet-100", 0, 4, 3, "Ours"), settings)
+        return {one.iterations for candidate, one in needs if (candidate["steps"], candidate["b"]) == (2, 100.0)}
+
+    assert trained_for("main") == {30_000}
+    assert trained_for("as-long") == {60_000}
+    store = Store(tmp_path, "as-long", "tiny-imagenet-100")
+    assert runner._size(store, settings)["iterations"] == 60_000
+
+
 def test_methods_share_encoders_where_they_can():
     assert want("LRMV") is None
     assert want("PrMV") == want("PrDS", steps=5) == want("MCL") == want("w/o PA")

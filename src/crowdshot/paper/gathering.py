@@ -27,6 +27,7 @@ SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are
 EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
 ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
     "each-cell": "one encoder for all cells; the others have one for each",
+    "as-long": "half as many steps of meta-training",
     "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
     "two-steps": "all three gradient steps; the others take two",
     "centred": "the origin as the encoder has it; for the others it is the support's centre",

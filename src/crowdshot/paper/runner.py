@@ -51,7 +51,7 @@ def run(
     stacks = encoders.stacks(wanted)
     stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in left)]
     for store in stores:
-        store.note_run({**_about(settings, devices), **_size(store.dataset, settings)})
+        store.note_run({**_about(settings, devices), **_size(store, settings)})
     with progress("meta-training") as tick:
         run_all(train_one, [(stack, [wanted[one] for one in stack], settings) for stack in stacks], devices, tick)
     with progress("testing") as tick:
@@ -73,7 +73,7 @@ def missing(
             store = Store(settings.results, experiment.name, dataset)
             done = store.done()
             if done:
-                _check_size(store, _size(dataset, settings))
+                _check_size(store, _size(store, settings))
             for piece in _pieces(experiment, dataset, settings):
                 if methods is None or piece.method in methods:
                     have = done.get(piece, set())
@@ -127,13 +127,13 @@ def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     )
 
 
-def _size(dataset: str, settings: Settings) -> dict[str, Any]:
+def _size(store: Store, settings: Settings) -> dict[str, Any]:
     """What all rows of a store must share."""
-    protocol, target = settings.protocol, TARGETS[dataset]
+    protocol, target = settings.protocol, TARGETS[store.dataset]
     return {
         "toy": protocol.toy,
         "episodes": protocol.episodes or target.episodes,
-        "iterations": protocol.iterations or target.iterations,
+        "iterations": protocol.iterations or EXPERIMENTS[store.experiment].iterations or target.iterations,
     }
 
 

@@ -59,11 +59,9 @@ def needed(piece: Piece, settings: Settings) -> Needs:
     """All candidates of a piece that are asked for."""
     method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], settings.protocol
     cell, experiment = cells_of(piece, settings)[0], EXPERIMENTS[piece.experiment]
+    iterations = protocol.iterations or experiment.iterations
     return [
-        (
-            candidate,
-            encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, protocol.iterations),
-        )
+        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
         for candidate in experiment.candidates(protocol.candidates(method))
     ]
 
