@@ -205,6 +205,26 @@ def test_labelled_items_without_an_image_or_features(made: Path, tmp_path: Path,
     assert "has no image for 2 of the 2 labelled items, first 'x' (it has '000.png', for instance)." in said.err
 
 
+def test_an_annotator_of_whom_no_label_is_left(made: Path, tmp_path: Path, call) -> None:
+    table = pd.read_csv(made / "labels.csv")
+    table.loc[len(table)] = ["nowhere.png", "zoe", table["answer"][0]]
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    features = ("--features", made / "features.csv", "--skip-bad")
+    said = call("adapt", tmp_path / "labels.csv", *features, "--out", tmp_path / "out")
+    assert said.code == 0
+    assert re.search(r"^zoe +0 +– +0\.00–1\.00$", said.out, re.MULTILINE)
+
+
+def test_a_name_that_two_images_share(made: Path, tmp_path: Path, call) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "photos" / folder).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "photos" / folder / "same.png")
+    (tmp_path / "labels.csv").write_text("image,worker,answer\nsame.png,ann,cat\nb/same.png,ann,dog\n")
+    said = call("adapt", tmp_path / "labels.csv", "--images", tmp_path / "photos", "--out", tmp_path / "out")
+    assert said.code == 2
+    assert "'same.png' may mean 'a/same.png' or 'b/same.png' in " in said.err
+
+
 def test_two_ids_for_one_image(made: Path, tmp_path: Path, call) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text((made / "labels.csv").read_text() + "000,ann0,one\n")
@@ -544,6 +564,13 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
     assert "gold.csv, row 2, column 'truth' is 'nine', which nobody answered" in said.err
+    gold.write_text("image,truth\n0.png,three\n")
+    said = call("aggregate", made / "labels.csv", "--gold", gold)
+    assert said.code == 2
+    assert "gold.csv has the true label of no item that was labelled: its first item is '0.png'" in said.err
+    said = call("aggregate", made / "labels.csv", "--out", tmp_path / "consensus.xlsx")
+    assert said.code == 2
+    assert "consensus.xlsx would hold CSV, expected a name that ends in .csv" in said.err
 
 
 def test_a_million_labels(tmp_path: Path, call) -> None:

@@ -65,7 +65,8 @@ def test_parquet(tmp_path) -> None:
 
 
 def test_ids_that_look_like_numbers_stay_as_written(read) -> None:
-    labels = read("item,annotator,label\n007,01,1\n7,1,1.0\n")
+    with pytest.warns(UserWarning, match=r"the labels '1' and '1\.0' are taken for two"):
+        labels = read("item,annotator,label\n007,01,1\n7,1,1.0\n")
     assert triples(labels) == [("007", "01", "1"), ("7", "1", "1.0")]
 
 
@@ -207,9 +208,28 @@ def test_annotators_of_a_table_are_not_overruled_by_its_name(read_many) -> None:
         read_many({"1.csv": "image,label\n1,x\n", "2.csv": "image,label\n1,x\n"}, {"annotator": "rater"})
 
 
+def test_names_that_may_be_meant_for_one_are_told(read) -> None:
+    content = "item,annotator,label\n1,Ana,Cat\n2,ANA,cat\n3,bob,10\n4,bob,10.0\n5,bob,10.5\n6,bob,100\n"
+    with pytest.warns(UserWarning, match="are taken for two") as told:
+        read(content)
+    assert [str(one.message).partition(": ")[2] for one in told] == [
+        "the labels '10' and '10.0' are taken for two.",
+        "the labels 'Cat' and 'cat' are taken for two.",
+        "the annotators 'Ana' and 'ANA' are taken for two.",
+    ]
+
+
+def test_a_wide_and_a_long_table_are_one_crowd(read_many) -> None:
+    labels = read_many({"1.csv": "image,ann,bob\na.png,x,y\nb.png,y,\n", "2.csv": "image,worker,label\nb.png,cyd,x\n"})
+    assert triples(labels) == [
+        ("a.png", "ann", "x"),
+        ("a.png", "bob", "y"),
+        ("b.png", "ann", "y"),
+        ("b.png", "cyd", "x"),
+    ]
+
+
 def test_files_that_do_not_belong_together(read_many, tmp_path) -> None:
-    with pytest.raises(CrowdshotError, match=r"1\.csv has the format 'long' but .*2\.csv has 'wide', expected one"):
-        read_many({"1.csv": LONG, "2.csv": WIDE})
     with pytest.raises(CrowdshotError, match="no file of labels is given"):
         read_labels([])
     with pytest.warns(UserWarning, match=r"1\.csv and 1 more: 5 labels dropped"):

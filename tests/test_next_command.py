@@ -25,7 +25,7 @@ LABELS = """image,worker,answer
 3.png,cyd,dog
 4.png,cyd,cat
 """
-COLUMNS = ["image", "worker", "gain", "answer", "confidence", "n_labels"]
+COLUMNS = ["image", "worker", "answer", "gain", "believed", "confidence", "n_labels"]
 
 
 @pytest.fixture
@@ -76,7 +76,8 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
     rows = [line.split(",") for line in done.stdout.splitlines()]
     assert rows[0] == COLUMNS
     assert rows[1][:2] == ["2.png", "cyd"]  # the only one who has not said what it is
-    assert rows[1][5] == "2"
+    assert rows[1][2] == ""  # whoever is asked fills it in
+    assert rows[1][6] == "2"
     assert len(rows) == 4
     before = {tuple(line.split(",")[:2]) for line in LABELS.splitlines()}
     assert not before & {tuple(row[:2]) for row in rows[1:]}
@@ -91,7 +92,7 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
     assert table["gain"].tolist() == [q.gain for q in found]
     assert table["confidence"].tolist() == [belief[q.item].max() for q in found]
-    assert table["answer"].tolist() == [ann.classes[belief[q.item].argmax()] for q in found]
+    assert table["believed"].tolist() == [ann.classes[belief[q.item].argmax()] for q in found]
     assert report["n_questions"] == report["cost"] == 4
     assert report["doubt"] == pytest.approx(sum(1 - np.square(belief).sum(1)))
     assert report["gain"] == pytest.approx(table["gain"].sum())
@@ -141,6 +142,21 @@ def test_features_make_unlabelled_items_askable(labels: Path, features: Path) ->
     assert table["image"][0] == "5.png"  # nobody labelled it, and it lies between the two
     assert table["n_labels"][0] == 0
     assert table["confidence"][0] == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_list_is_filled_in_and_given_back(labels: Path, tmp_path: Path, call) -> None:
+    """What is believed is no answer: a row that nobody filled in counts for nothing."""
+    file = tmp_path / "questions.csv"
+    call(labels, "--budget", 3, "--out", file)
+    before = read_labels(labels).annotations
+    assert read_labels([labels, file]).annotations.n_labels == before.n_labels
+    table = pd.read_csv(file, dtype=object)
+    table.loc[1, "answer"] = "dog"
+    table.to_csv(file, index=False)
+    after = read_labels([labels, file]).annotations
+    assert after.n_labels == before.n_labels + 1
+    frame = after.to_frame()
+    assert ((frame["image"] == table["image"][1]) & (frame["worker"] == table["worker"][1])).sum() == 1
 
 
 # ---- Label Studio -----------------------------------------------------------------------------------------------
@@ -310,4 +326,4 @@ def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
     done = call(path, "--out", tmp_path / "questions.csv")
     assert done.code == 0
     assert "no question is worth asking" in done.out
-    assert (tmp_path / "questions.csv").read_text() == "item,annotator,gain,label,confidence,n_labels\n"
+    assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,believed,confidence,n_labels\n"

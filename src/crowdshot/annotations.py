@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.columns import Columns, GivenColumns, find_columns
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.ids import (
     Ids,
     Positions,
@@ -113,7 +113,7 @@ class Annotations:
         label, class_ids = factorize(df[names.label])
         rows = np.flatnonzero(label >= 0)
         if len(rows) == 0:
-            raise CrowdshotError(f"{source} holds no label: column {names.label!r} is empty in all {len(df)} rows.")
+            raise NoLabelError(f"{source} holds no label: column {names.label!r} is empty in all {len(df)} rows.")
         if len(rows) < len(df):
             df, label = df.iloc[rows], label[rows]
 

@@ -44,6 +44,11 @@ def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
         raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
     ids, truth = one_each(table, item), table.text(label)
     known = (positions(ann.items, ids) >= 0) & (truth != "")
+    if not known.any():
+        raise CrowdshotError(
+            f"{path} has the true label of no item that was labelled: its first item is {ids[0]!r}, the labels'"
+            f" {str(ann.items[0])!r}."
+        )
     strange = known & (positions(ann.classes, truth) < 0)
     if strange.any():
         row = int(np.argmax(strange))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import numpy as np
@@ -86,6 +86,7 @@ def match(annotations: Annotations, items: Items, skip: bool) -> tuple[Annotatio
     lost = row < 0
     what = "image" if items.kind == "images" else "features"
     if lost.any() and (lost.all() or not skip):
+        _refuse_shared_name(annotations.items[first(lost)], items)
         stranger, number = show(annotations.items[first(lost)]), f"{lost.sum()} of the {len(row)} labelled items"
         raise CrowdshotError(
             f"{items.source} has no {what} for {number}, first {stranger} (it has {show(items.ids[0])}, for instance)"
@@ -111,6 +112,16 @@ def match(annotations: Annotations, items: Items, skip: bool) -> tuple[Annotatio
         items=ids,
     )
     return matched, [str(name) for name in annotations.items[lost]]
+
+
+def _refuse_shared_name(name: object, items: Items) -> None:
+    """An image that several files are called by is not missing."""
+    bare = PurePosixPath(str(name).replace("\\", "/")).name
+    same = [show(other) for other in items.ids if PurePosixPath(str(other)).name == bare]
+    if items.kind == "images" and len(same) > 1:
+        raise CrowdshotError(
+            f"{show(name)} may mean {same[0]} or {same[1]} in {items.source}, expected the folder before the name."
+        )
 
 
 def _find(ids: Ids, items: Items) -> Positions:

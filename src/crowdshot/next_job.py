@@ -25,7 +25,7 @@ from crowdshot.results import check_columns, check_file, write_file
 from crowdshot.tables import one_each, read_table
 
 Floats = NDArray[np.float64]
-OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "confidence", "n_labels"))
+OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "believed", "confidence", "n_labels"))
 
 
 class Belief(NamedTuple):
@@ -141,7 +141,10 @@ def _read_cost(path: Path, annotator: str) -> dict[str, float]:
 
 
 def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats | None) -> pd.DataFrame:
-    """Under the column names that came in: item, annotator, gain, cost where there is one, and what is believed now."""
+    """Under the column names that came in: item, annotator, room for the label, gain, cost, and what is believed now.
+
+    The label is empty until somebody answers, so that the file can be filled in and given back beside the old one.
+    """
     ann = belief.annotations
     item = np.array([question.item for question in questions], dtype=np.int64)
     annotator = np.array([question.annotator for question in questions], dtype=np.int64)
@@ -150,9 +153,10 @@ def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats |
         {
             ann.columns.item: as_index(ann.items).take(item),
             ann.columns.annotator: as_index(ann.annotators).take(annotator),
+            ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),
             **({} if price is None else {"cost": price[annotator]}),
-            ann.columns.label: as_index(ann.classes).take(p.argmax(1)),
+            "believed": as_index(ann.classes).take(p.argmax(1)),
             "confidence": p.max(1),
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
         }

@@ -33,6 +33,7 @@ Writers = Mapping[str, Callable[[Path], None]]
 """File name -> what writes it, given the path."""
 
 # ---- tables -----------------------------------------------------------------------------------------------------
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 
 
 def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[str]] = OWN_NAMES) -> None:
@@ -171,6 +172,8 @@ def check_file(out: Path, *inputs: Path | None) -> None:
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
         raise CrowdshotError(f"{out} cannot be written, because the folder {out.parent} does not exist.")
+    if out.suffix.lower() in SPREADSHEETS:
+        raise CrowdshotError(f"{out} would hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
     for source in inputs:
         if source is not None and out.exists() and source.exists() and out.samefile(source):
             raise CrowdshotError(f"{out} is what is read, expected another file to write to.")

@@ -92,12 +92,12 @@ def _gold(report: dict[str, Any]) -> str:
 
 def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
     """The least accurate first, because these are the ones to talk to."""
-    worst = sorted(table, key=lambda row: row["accuracy"])[:MOST_ROWS]
+    worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))[:MOST_ROWS]
     rows = [
         (
             _short(row[column]),
             f"{row['n_labels']:,}",
-            f"{row['accuracy']:.2f}",
+            "–" if row["accuracy"] is None else f"{row['accuracy']:.2f}",  # none of their labels was left
             f"{row['low']:.2f}–{row['high']:.2f}",
             _short(row["most_confused"], 2 * LONGEST),
         )

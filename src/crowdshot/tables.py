@@ -131,7 +131,9 @@ def decode(data: bytes, name: str) -> str:
         _refuse_binary(data, name)
         row = data.count(b"\n", 0, error.start) + 1
         found = f"the byte 0x{data[error.start]:02x}, which is not {called} text"
-        raise CrowdshotError(f"{name}, row {row} has {found}: save the file as UTF-8.") from None
+        raise CrowdshotError(
+            f'{name}, row {row} has {found}: save the file as UTF-8 (in Excel, "CSV UTF-8").'
+        ) from None
     if "\0" in text:
         _refuse_binary(data, name)
         row = text.count("\n", 0, text.index("\0")) + 1

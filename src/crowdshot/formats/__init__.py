@@ -7,8 +7,12 @@ that recognises a file reads it, so those that look for more come first. Writers
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from crowdshot.columns import GivenColumns
 from crowdshot.errors import CrowdshotError, NoLabelError
@@ -39,7 +43,6 @@ FORMATS: dict[str, Format] = {
     "wide": table.WIDE,
     "long": table.LONG,  # last: it takes any table, and says what is missing in it
 }
-TABLES = ("wide", "long")
 Path = str | os.PathLike[str]
 
 
@@ -53,20 +56,11 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
     files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
-    tables: dict[str, str] = {}
     parts: list[Labels] = []
     empty: list[NoLabelError] = []
     for file in files:
         try:
-            name = format_name or _recognise(file, columns)
-            if name in TABLES:
-                tables.setdefault(name, file.name)
-            if len(tables) > 1:  # one of them may have been mistaken for the other
-                (one, a), (other, b) = tables.items()
-                raise CrowdshotError(
-                    f"{a} has the format {one!r} but {b} has {other!r}, expected one format for all tables."
-                )
-            parts.append(FORMATS[name].read(file, columns))
+            parts.append(FORMATS[format_name or _recognise(file, columns)].read(file, columns))
         except NoLabelError as error:
             empty.append(error)
     if not parts:
@@ -76,7 +70,20 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
     if empty:
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
     refuse_measurements(labels.annotations.classes.tolist(), source)
+    _tell_twins(labels.annotations.classes, "labels", source)
+    _tell_twins(labels.annotations.annotators, "annotators", source)
     return labels
+
+
+def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
+    """Names that somebody may have meant for one: 'Cat' and 'cat', '7' and '7.0'."""
+    alike: dict[str, str] = {}
+    for name in map(str, names):
+        key = unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
+        key = key.rstrip("0").removesuffix(".") if re.fullmatch(r"-?\d+\.0*", key) else key
+        twin = alike.setdefault(key, name)
+        if twin != name:
+            warnings.warn(f"{source}: the {what} {twin!r} and {name!r} are taken for two.", UserWarning, stacklevel=3)
 
 
 def _open(paths: list[Path]) -> list[LabelFile]:
