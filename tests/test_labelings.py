@@ -143,6 +143,39 @@ def test_a_search_that_keeps_all_finds_the_posterior_written_out():
             assert all(labeling[n] == -1 for n in range(4) if n not in seen)
 
 
+def marginals(u, labels, K, scale, tau):
+    """(N, K), of items that all have labels: sums over all labelings."""
+    _, every = written_out(u, labels, K, scale, tau)
+    weights = torch.tensor(list(every.values()), dtype=torch.float64).softmax(0)
+    out = torch.zeros(len(u), K, dtype=torch.float64)
+    for weight, classes in zip(weights, every, strict=True):
+        out[torch.arange(len(u)), list(classes)] += weight
+    return out
+
+
+def test_beliefs_about_items_are_exact_where_all_labelings_are_kept():
+    u, labels = problem(seed=3)
+    labels[:, :, -1] = -1  # annotators who say nothing of some items, or of all
+    labels[0, 0, 0] = -1
+    for b in range(len(u)):
+        found = labelings.fit(u[b], labels[b], 3, scale=5.0, tau=0.4, width=3**4)
+        exact = marginals(u[b], labels[b], 3, 5.0, 0.4)
+        torch.testing.assert_close(labelings.item_beliefs(found, labels[b]), exact)
+        torch.testing.assert_close(found.responsibilities, exact)
+
+
+def test_beliefs_about_items_keep_their_doubt_where_few_labelings_are_kept():
+    """The share of labelings calls everything certain that two labelings agree on."""
+    off, off_by_shares = 0.0, 0.0
+    for seed in range(10):
+        u, labels = (x[0] for x in problem(seed=seed, B=1, N=5))
+        exact = marginals(u, labels, 3, 5.0, 0.4)
+        found = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=2)
+        off += float((labelings.item_beliefs(found, labels) - exact).abs().sum())
+        off_by_shares += float((found.responsibilities - exact).abs().sum())
+    assert off < 0.8 * off_by_shares
+
+
 def test_the_classifier_averages_the_papers_over_labelings():
     u, labels = problem(seed=5, B=1, N=5)
     q = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -50,6 +50,7 @@ class Posterior:
     unit: Tensor  #: (..., 1, 1), its spread
     scale: Tensor
     tau: Tensor
+    believed: Tensor | None = None  #: (n, K), `item_beliefs` of the items that have labels, where they were asked for
 
     @property
     def n_classes(self) -> int:
@@ -89,10 +90,15 @@ class Posterior:
 
     @property
     def responsibilities(self) -> Tensor:
-        """(..., N, K): by the labelings where an item has labels, else by the classifier."""
+        """(..., N, K): by the labelings where an item has labels, else by the classifier.
+
+        The share of labelings that give an item to a class is sharper than it should be where items are many: a few
+        dozen labelings cannot hold the doubts of fifty items in all their combinations. See `item_beliefs`.
+        """
         predicted = self.log_proba(self.embeddings).exp()
         believed = torch.zeros_like(predicted)
-        believed[..., self._seen, :] = (self.log_weights.exp()[..., None, None] * self._chosen).sum(-3)
+        shares = (self.log_weights.exp()[..., None, None] * self._chosen).sum(-3)
+        believed[..., self._seen, :] = shares if self.believed is None else self.believed
         labelled = (self.labelings[..., :1, :] >= 0).mT  # (..., N, 1)
         return torch.where(labelled, believed, predicted)
 
@@ -146,6 +152,37 @@ def fit(
         scale=scale,
         tau=tau,
     )
+
+
+@torch.no_grad()
+def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
+    """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R).
+
+    Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
+    where the share of labelings would count each labeling for its one class (Rao and Blackwell):
+
+        p(t_n = k) = sum_m w_m p(t_n = k | t_-n of labeling m)
+    """
+    u, K = (fit.embeddings - fit.centre) / fit.unit, fit.n_classes
+    gram, labelings = u @ u.mT, fit.labelings.long()  # (N, N), (M, N)
+    every, crowd = torch.arange(len(labelings), device=u.device), skills.Unknown(skills.coin_table(len(u) + 1, K, u))
+    chosen = one_hot(labelings, K, u.dtype)  # (M, N, K)
+    counts = _counts(labelings[None], labels[None], K)[0]  # (M, R, K, K)
+    inner = gram @ chosen  # (M, N, K), items times class sums
+    # without the item itself
+    own = gram.diagonal()[:, None]
+    size = chosen.sum(-2, keepdim=True) - chosen
+    squared = (chosen * inner).sum(-2, keepdim=True) - chosen * (2 * inner - own)
+    weight = fit.tau + size
+    distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
+    gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
+    for n in range(len(labels)):
+        who = (labels[n] >= 0).nonzero()[:, 0]
+        said = labels[n, who]
+        known = counts[:, who].clone()  # (M, L, K, K)
+        known[every[:, None], torch.arange(len(who), device=u.device), labelings[:, n, None], said] -= 1
+        gain[:, n] += crowd.gain(known[None], who[None], said[None])[0].sum(1)
+    return (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
 
 
 def log_probability(

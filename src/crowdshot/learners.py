@@ -205,9 +205,11 @@ class Searched:
         settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
         settings |= {**encoder.card.get("labelings", {}), **self.given}
         fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
+        believed = labelings.item_beliefs(fit, labels)
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
         everywhere[:, place] = fit.labelings.to(everywhere)
-        return Learned(replace(fit, embeddings=x, labelings=everywhere), settings, *untouched(x))
+        learned = replace(fit, embeddings=x, labelings=everywhere, believed=believed)
+        return Learned(learned, settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         return labelings.Posterior(**tensors)

@@ -1,0 +1,65 @@
+"""How sure to be of single labelled items: shares of labelings, and what labelings say of an item given all others.
+
+    python benchmarks/doubt.py [--problems 12]
+
+Ten classes of scikit-learn's digits as they are, and with noise, so that images say little; the demo's seven
+annotators, of whom some label each image. Of the consensus on the labelled images: how much is right, its calibration
+error (ten bins), the mean negative log-probability of the truth, how often it is 99 % sure, and right in that.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from new_items import problem
+from sklearn.datasets import load_digits
+
+from crowdshot import CrowdClassifier, labelings
+
+SIZES = [(3, 3), (3, 5), (5, 2), (10, 3)]
+NOISE = {"as they are": 0.0, "with noise": 0.5}
+SURE = 0.99
+
+
+def told(probabilities, truth):
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
+    where = np.minimum((confidence * 10).astype(int), 9)
+    error = np.abs(np.bincount(where, right - confidence, 10)).sum() / len(truth)
+    loss = -np.log(probabilities[np.arange(len(truth)), truth].clip(1e-6)).mean()
+    sure = confidence >= SURE
+    return f"{right.mean():.3f} {error:11.3f} {loss:8.2f} {sure.sum():5d} {right[sure].mean():6.3f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=12)
+    n = parser.parse_args().problems
+    torch.set_num_threads(1)
+    digits = load_digits()
+    truth = digits.target.astype(np.int64)
+    print(f"{'digits, items a class, labels an item, by':58} right calibration  log-loss  sure  right")
+    for kind, noise in NOISE.items():
+        images = digits.images / 16 + noise * np.random.default_rng(0).normal(size=digits.images.shape)
+        base = CrowdClassifier()
+        embeddings = base.embed(images.clip(0, 1))
+        settings = base.encoder_.card["labelings"]
+        for shots, per_item in SIZES:
+            found = {"shares of 32 labelings": [], "shares of 256": [], "each item given the others, 32": []}
+            known = []
+            for seed in range(n):
+                support, _, ann = problem(truth, shots, per_item, seed)
+                if len(np.unique(ann.label)) < ann.n_classes:
+                    continue
+                known.append(truth[support])
+                u, labels = embeddings[support], ann.to_tensor()
+                fits = [labelings.fit(u, labels, ann.n_classes, **{**settings, "width": w}) for w in (32, 256)]
+                beliefs = [fits[0].responsibilities, fits[1].responsibilities, labelings.item_beliefs(fits[0], labels)]
+                for part, belief in zip(found.values(), beliefs, strict=True):
+                    part.append(belief.double().numpy())
+            for name, parts in found.items():
+                place = f"{kind}, {shots}, {per_item}, {name}"
+                print(f"{place:58} {told(np.concatenate(parts), np.concatenate(known))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
