@@ -30,11 +30,11 @@ from torch import Tensor
 from crowdshot import mixture, skills
 from crowdshot.errors import CrowdshotError
 from crowdshot.priors import Number, OneCoin, as_number
-from crowdshot.search import search
+from crowdshot.search import compact, search
 
 B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
 SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond.md)
-AT_ONCE = 2**25  # numbers that queries may fill
+AT_ONCE = 2**25  # numbers that queries, or counts, may fill
 GUESS_STEPS = 3  # of EM, for the order in which the search takes items
 
 
@@ -165,7 +165,7 @@ def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
     """
     u, K = (fit.embeddings - fit.centre) / fit.unit, fit.n_classes
     gram, labelings = u @ u.mT, fit.labelings.long()  # (N, N), (M, N)
-    every, crowd = torch.arange(len(labelings), device=u.device), skills.Unknown(skills.coin_table(len(u) + 1, K, u))
+    crowd = skills.Unknown(skills.coin_table(len(u) + 1, K, u))
     chosen = one_hot(labelings, K, u.dtype)  # (M, N, K)
     counts = _counts(labelings[None], labels[None], K)[0]  # (M, R, K, K)
     inner = gram @ chosen  # (M, N, K), items times class sums
@@ -176,12 +176,16 @@ def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
     weight = fit.tau + size
     distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
     gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
-    for n in range(len(labels)):
-        who = (labels[n] >= 0).nonzero()[:, 0]
-        said = labels[n, who]
-        known = counts[:, who].clone()  # (M, L, K, K)
-        known[every[:, None], torch.arange(len(who), device=u.device), labelings[:, n, None], said] -= 1
-        gain[:, n] += crowd.gain(known[None], who[None], said[None])[0].sum(1)
+    who, said = (x[0] for x in compact(labels[None]))  # (N, L)
+    M, N, L = *labelings.shape, who.shape[1]
+    for part in torch.split(torch.arange(N, device=u.device), max(1, AT_ONCE // (8 * M * L * K * K))):
+        annotator, label = who[part], said[part]  # (n, L)
+        known = counts[:, annotator].movedim(1, 0).contiguous()  # (n, M, L, K, K)
+        n, m, k = (torch.arange(size, device=u.device) for size in (len(part), M, L))
+        known[n[:, None, None], m[:, None], k, labelings.T[part][..., None], label.clamp_min(0)[:, None]] -= (
+            label >= 0
+        ).long()[:, None]
+        gain[:, part] += crowd.gain(known, annotator, label).sum(2).movedim(0, 1)
     return (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
 
 

@@ -35,7 +35,7 @@ def search(
     others of the batch; the second result, (B, M), tells which are real.
     """
     B, N, R, K, M, dtype = len(gram), gram.shape[-1], labels.shape[-1], n_classes, 1, gram.dtype
-    who, said = _compact(labels)  # (B, N, L)
+    who, said = compact(labels)  # (B, N, L)
     episode = torch.arange(B, device=gram.device)
     log_p = gram.new_zeros(B, 1)
     size = gram.new_zeros(B, 1, K)
@@ -76,7 +76,7 @@ def search(
     return labelings, log_p > -torch.inf
 
 
-def _compact(labels: Tensor) -> tuple[Tensor, Tensor]:
+def compact(labels: Tensor) -> tuple[Tensor, Tensor]:
     """(B, N, R) -> who labelled an item and how, (B, N, L), L the most labels an item has; -1 fills up the latter."""
     most = max(1, int((labels >= 0).sum(-1).max()))
     who = (labels < 0).long().argsort(dim=-1, stable=True)[..., :most]
