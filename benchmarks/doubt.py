@@ -11,10 +11,10 @@ import argparse
 
 import numpy as np
 import torch
-from new_items import problem
 from sklearn.datasets import load_digits
 
 from crowdshot import CrowdClassifier, labelings
+from crowdshot.demo import draw_problem
 
 SIZES = [(3, 3), (3, 5), (5, 2), (10, 3)]
 NOISE = {"as they are": 0.0, "with noise": 0.5}
@@ -47,7 +47,8 @@ def main():
             found = {"shares of 32 labelings": [], "shares of 256": [], "each item given the others, 32": []}
             known = []
             for seed in range(n):
-                support, _, ann = problem(truth, shots, per_item, seed)
+                problem = draw_problem(truth, seed, shots, per_item)
+                support, ann = problem.support, problem.annotations
                 if len(np.unique(ann.label)) < ann.n_classes:
                     continue
                 known.append(truth[support])

@@ -14,24 +14,11 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from crowdshot import Annotations, CrowdClassifier, simulate
-from crowdshot.demo import CLASSES, KINDS, UNSEEN
+from crowdshot import CrowdClassifier
+from crowdshot.demo import draw_problem
 from crowdshot.report.estimate import leave_out
 
 SIZES = [(shots, labels) for shots in (3, 10) for labels in (1, 3, 5)]
-
-
-def problem(truth, shots, labels_per_item, seed):
-    """Which images are labelled, which are new, and what annotators say."""
-    random, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    order = random.permutation(len(truth))
-    support = np.concatenate([order[truth[order] == k][:shots] for k in range(CLASSES)])
-    new = np.setdiff1d(order, support, assume_unique=True)[:UNSEEN]
-    kinds = torch.tensor([simulate.KINDS.index(kind) for kind in KINDS])
-    confusion = simulate.draw_confusion(kinds, CLASSES, generator)
-    said = simulate.draw_labels(torch.from_numpy(truth[support]), confusion, None, generator).numpy()
-    silent = random.random(said.shape).argsort(1) >= labels_per_item
-    return support, new, Annotations.from_matrix(np.where(silent, -1, said), classes=range(CLASSES))
 
 
 def main():
@@ -47,11 +34,12 @@ def main():
     for shots, labels in SIZES:
         found = {name: [] for name in kinds}
         for seed in range(n):
-            support, new, ann = problem(truth, shots, labels, seed)
+            problem = draw_problem(truth, seed, shots, labels)
+            support, new, ann = problem.support, problem.query, problem.annotations
             for name, X in kinds.items():
                 clf = CrowdClassifier()
                 clf.encoder_ = clf.choose_encoder(X)
-                clf.fit_embeddings(embedded[name][support], ann)
+                clf.fit_embeddings(embedded[name][support], ann, items=ann.items)
                 check = leave_out(clf, embedded[name][support])
                 found[name].append((check.when_sure().share, clf.score(X[new], truth[new])))
         means = {name: np.mean(pairs, axis=0) for name, pairs in found.items()}

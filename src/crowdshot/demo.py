@@ -65,16 +65,18 @@ def run(out: Path, seed: int = 0) -> str:
     return describe(scores, *first, files)
 
 
-def draw_problem(truth: NDArray[np.int64], seed: int) -> Problem:
+def draw_problem(truth: NDArray[np.int64], seed: int, shots: int = SHOTS, labels_per_item: int = len(KINDS)) -> Problem:
+    """``shots`` images of each class, and of the annotators so many, drawn by lot, label each."""
     random, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     order = random.permutation(len(truth))
-    support = np.concatenate([order[truth[order] == k][:SHOTS] for k in range(CLASSES)])
+    support = np.concatenate([order[truth[order] == k][:shots] for k in range(CLASSES)])
     query = np.setdiff1d(order, support, assume_unique=True)[:UNSEEN]
     kinds = torch.tensor([simulate.KINDS.index(kind) for kind in KINDS])
     confusion = simulate.draw_confusion(kinds, CLASSES, generator)
-    labels = simulate.draw_labels(torch.from_numpy(truth[support]), confusion, None, generator)
+    labels = simulate.draw_labels(torch.from_numpy(truth[support]), confusion, None, generator).numpy()
+    labels[random.random(labels.shape).argsort(1) >= labels_per_item] = -1
     items = [f"{i:04d}.png" for i in support]
-    annotations = Annotations.from_matrix(labels.numpy(), items=items, annotators=NAMES, classes=range(CLASSES))
+    annotations = Annotations.from_matrix(labels, items=items, annotators=NAMES, classes=range(CLASSES))
     return Problem(support, query, confusion.double().numpy(), annotations)
 
 
