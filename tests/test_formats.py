@@ -213,8 +213,7 @@ def test_names_that_may_be_meant_for_one_are_told(read) -> None:
     with pytest.warns(UserWarning, match="are taken for two") as told:
         read(content)
     assert [str(one.message).partition(": ")[2] for one in told] == [
-        "the labels '10' and '10.0' are taken for two.",
-        "the labels 'Cat' and 'cat' are taken for two.",
+        "the labels '10' and '10.0' are taken for two, and so are 1 more that differ as little.",
         "the annotators 'Ana' and 'ANA' are taken for two.",
     ]
 

@@ -78,12 +78,16 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
 def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
     """Names that somebody may have meant for one: 'Cat' and 'cat', '7' and '7.0'."""
     alike: dict[str, str] = {}
+    twins: list[tuple[str, str]] = []
     for name in map(str, names):
         key = unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
         key = key.rstrip("0").removesuffix(".") if re.fullmatch(r"-?\d+\.0*", key) else key
-        twin = alike.setdefault(key, name)
-        if twin != name:
-            warnings.warn(f"{source}: the {what} {twin!r} and {name!r} are taken for two.", UserWarning, stacklevel=3)
+        other = alike.setdefault(key, name)
+        twins += [(other, name)] if other != name else []
+    if twins:
+        (one, two), more = twins[0], len(twins) - 1
+        rest = f", and so are {more:,} more that differ as little" if more else ""
+        warnings.warn(f"{source}: the {what} {one!r} and {two!r} are taken for two{rest}.", UserWarning, stacklevel=3)
 
 
 def _open(paths: list[Path]) -> list[LabelFile]:
