@@ -707,6 +707,7 @@ def test_encoders_lists_what_can_be_named(call) -> None:
     assert lines["photo-lite0-protonet"].endswith(
         " as a prototypical network; the default for colour images (needs the extra lite0)"
     )
+    assert ", trained on 764 of 964 classes of omniglot.zip " in lines["omniglot"]  # the others validated and tested it
     assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with pretend annotators (needs the extra lite0)")
 
 

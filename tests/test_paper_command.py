@@ -148,6 +148,7 @@ def test_experiments_that_are_figures(quick, tmp_path, name):
     done = call("figures", name, "--quick", *places)
     assert done.exit_code == 0, done.output
     assert {file.suffix for file in tmp_path.rglob("*.*")} >= {".png", ".svg"}
+    assert "TOY SIZE" in (tmp_path / name / f"{name}.svg").read_text()
 
 
 def test_a_part_of_an_experiment(tmp_path):

@@ -462,6 +462,12 @@ def test_a_toy_says_that_it_is_one(results):
     assert "TOY SIZE" in (results / "main" / "tables.md").read_text()
 
 
+def test_what_joins_the_papers_systems_is_marked(monkeypatch):
+    monkeypatch.setattr(comparison, "ADDED", ("PrSV", "NN", "NNMV"))
+    names = ["Ours", "PrSV", "PrSV wide", "NNMV", "NN b=2", "Labelings"]
+    assert [*map(comparison.column_name, names)] == ["Ours", "PrSV†", "PrSV† wide", "NNMV†", "NN† b=2", "Labelings"]
+
+
 # ---- what tables are made of -----------------------------------------------------------------------------------------
 
 

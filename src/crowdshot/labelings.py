@@ -181,10 +181,9 @@ def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
     for part in torch.split(torch.arange(N, device=u.device), max(1, AT_ONCE // (8 * M * L * K * K))):
         annotator, label = who[part], said[part]  # (n, L)
         known = counts[:, annotator].movedim(1, 0).contiguous()  # (n, M, L, K, K)
-        n, m, k = (torch.arange(size, device=u.device) for size in (len(part), M, L))
-        known[n[:, None, None], m[:, None], k, labelings.T[part][..., None], label.clamp_min(0)[:, None]] -= (
-            label >= 0
-        ).long()[:, None]
+        item, one, place = (torch.arange(count, device=u.device) for count in (len(part), M, L))
+        called = (labelings.T[part][..., None], label.clamp_min(0)[:, None])  # true, observed
+        known[item[:, None, None], one[:, None], place, *called] -= (label >= 0).long()[:, None]
         gain[:, part] += crowd.gain(known, annotator, label).sum(2).movedim(0, 1)
     return (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
 

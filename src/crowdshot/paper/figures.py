@@ -41,7 +41,7 @@ def make(name: str, settings: Settings, out: Path | None = None) -> list[str]:
             told.append(f"{experiment.name}: {why}")
             continue
         if is_toy(experiment, experiment.datasets, settings.results):
-            drawing.warn(figure, TOY.replace("`", ""))
+            drawing.warn(figure, TOY.partition(" (")[0])
         files = drawing.save(figure, (out or settings.results) / experiment.name, experiment.name)
         told.append(f"{experiment.name}: {files[0]} and {files[1].name}.")
     return told
@@ -69,7 +69,8 @@ def draw(experiment: Experiment, read: Reader, settings: Settings) -> Figure | N
 def averages(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
     """Each method's average over cells beside the paper's, a panel for each dataset."""
     tables = {dataset: average_table(experiment, dataset, part) for dataset, part in rows.items()}
-    figure, axes = drawing.panels(len(rows), 3.4, max(1.9, 0.75 + 0.24 * max(map(len, tables.values()))))
+    least = 2.7 if len(rows) == 1 else 1.9  # below a single panel the legend has four lines
+    figure, axes = drawing.panels(len(rows), 3.4, max(least, 0.75 + 0.24 * max(map(len, tables.values()))))
     for ax, (dataset, table) in zip(axes, tables.items(), strict=True):
         ax.set_title(label(dataset), fontsize=9, loc="left")
         drawing.draw_dots(ax, table)

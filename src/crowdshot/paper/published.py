@@ -28,13 +28,8 @@ METHODS = (
 """In the order of the paper's tables."""
 STAND_INS = {"tiny-imagenet-100": "miniimagenet"}
 """A dataset here -> the paper's, whose figures are set beside it."""
-IN_MAIN = (
-    "main",
-    "labelme",
-    "cifar10h",
-    "each-cell",
-    "as-long",
-)  # experiments whose figures the paper's main tables hold
+IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-long")
+"""Experiments whose figures the paper's main tables hold."""
 
 
 def figures(experiment: str, dataset: str) -> pd.DataFrame:
