@@ -378,11 +378,13 @@ def test_methods_share_encoders_where_they_can():
     assert want("LRMV") is None
     assert want("PrMV") == want("PrDS", steps=5) == want("MCL") == want("w/o PA")
     assert want("MaMV") == want("MaDS", steps=4)
-    assert want(dataset="labelme") == want(dataset="cifar10h") == want(dataset="cifar10s")
+    photographs = ("tiny-imagenet-100", "labelme", "cifar10h", "cifar10s")
+    assert len({want(dataset=name) for name in photographs}) == 1
+    assert len({want(dataset=name, trained_for="sparse") for name in photographs[1:]}) == 1
     assert len({want("Labelings", dataset=name) for name in ("tiny-imagenet-100", "labelme", "cifar10s")}) == 1
     different = [want(steps=j, b=b) for j in (1, 2) for b in (1.0, 10.0)]
     different += [want("PrMV"), want("PrMV w/ PA"), want("LNL"), want("MaMV"), want("MaMV", step_size=1.0)]
-    different += [want(dataset="labelme"), want(dataset="tiny-imagenet-100"), want(iterations=10)]
+    different += [want(dataset="labelme"), want(dataset="labelme", trained_for="sparse"), want(iterations=10)]
     different += [want(trained_for="cell"), want("Labelings")]
     assert len({one.name for one in different}) == len(set(different)) == len(different)
     assert want("PrMV").iterations == 30_000
@@ -398,9 +400,10 @@ def test_what_an_encoder_is_trained_for():
     assert of(trained_for="cell") == ((3, 3), (5, 5))
     assert of("PrMV", trained_for="cell") == ((3, 3), (3, 3)), "those who tell the truth are as good as three of them"
     assert of(trained_for="one") == ((1, 5), (3, 7))
-    assert of(dataset="labelme", cell=Cell(28, 0, REAL, 8, 3)) == ((1, 5), (20, 20))
-    sparse = want(dataset="labelme", cell=Cell(24, 0, REAL, 8))
+    assert of(dataset="labelme", cell=Cell(28, 0, REAL, 8, 3)) == ((1, 5), (3, 7)), "as for its source"
+    sparse = want(dataset="labelme", trained_for="sparse", cell=Cell(24, 0, REAL, 8))
     assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (1, 7))
+    assert sparse.iterations == 16_000
 
 
 def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():

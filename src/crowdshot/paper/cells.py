@@ -33,42 +33,31 @@ OTHER_CROWDS = tuple(CROWDS)[4:]
 
 @dataclass(frozen=True)
 class Target:
-    """A dataset to be tested on: where its encoders learn, how many classes for learning, validation and test."""
+    """A dataset to be tested on: where its encoders learn, how many classes for learning, validation and test.
+
+    ``annotators`` and ``labels_per_item`` (None: all of them) are those of pretend annotators, in validation and, of a
+    dataset that is a source, in meta-training.
+    """
 
     source: str  # the dataset that encoders are meta-trained on
     classes: tuple[int, int, int]  # of the source
     ways: int
-    annotators: Range = (3, 7)  # in meta-training
-    labels_per_item: Range | None = None  # of pretend annotators in validation; None: all of them
+    annotators: Range = (3, 7)
+    labels_per_item: Range | None = None
     episodes: int = 50  # of a cell, for validation as for test
-    iterations: int = 30_000
+    iterations: int = 30_000  # of meta-training, where it is a source
     most_shots: int = 1_000  # that its classes have items for, beside the queries
-    trained_ways: int = 0  # classes in an episode of meta-training, and
-    trained_labels: Range | None = None  # labels per item there, if not the target's
 
 
-def _real(ways: int, labels_per_item: Range) -> Target:
-    """Real annotators label sparsely, and encoders for them have to be trained so; the same ones for all."""
-    return Target(
-        "tiny-imagenet-100",
-        (70, 10, 20),
-        ways,
-        (20, 20),
-        labels_per_item,
-        10,
-        16_000,
-        trained_ways=8,
-        trained_labels=(1, 7),
-    )
-
-
+PHOTOS = Target("tiny-imagenet-100", (70, 10, 20), 4)
+_REAL = replace(PHOTOS, annotators=(20, 20), episodes=10)  # real annotators are many and label few items each
 TARGETS = {
     "omniglot": Target("omniglot", (764, 100, 100), 4, most_shots=10),
-    "miniimagenet": Target("miniimagenet", (70, 10, 20), 4, iterations=60_000),
-    "tiny-imagenet-100": Target("tiny-imagenet-100", (70, 10, 20), 4, iterations=30_000),
-    "labelme": _real(8, (2, 3)),
-    "cifar10h": _real(10, (1, 2)),
-    "cifar10s": _real(10, (4, 7)),
+    "miniimagenet": replace(PHOTOS, source="miniimagenet", iterations=60_000),
+    "tiny-imagenet-100": PHOTOS,
+    "labelme": replace(_REAL, ways=8, labels_per_item=(2, 3)),
+    "cifar10h": replace(_REAL, ways=10, labels_per_item=(1, 2)),
+    "cifar10s": replace(_REAL, ways=10, labels_per_item=(4, 7)),
 }
 
 

@@ -16,7 +16,7 @@ from crowdshot.datasets import Dataset
 from crowdshot.encoders import Encoder, build_encoder, load_encoder, save_encoder
 from crowdshot.methods import Method
 from crowdshot.methods.base import Candidate
-from crowdshot.paper.cells import CROWDS, SOURCE_CROWD, Cell, Target, split_classes
+from crowdshot.paper.cells import CROWDS, SOURCE_CROWD, TARGETS, Cell, Target, split_classes
 from crowdshot.paper.protocol import Protocol
 from crowdshot.recipes import Range, Recipe
 from crowdshot.training import Job, train
@@ -26,6 +26,7 @@ MOST = 128
 PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
 WIDE_WAYS, WIDE_QUERIES, WIDE_COOL_DOWN = 16, 5, 0.3
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
+SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 SHORTER = {"maml": 6}  # a step of MAML costs ten of the others', and a sixth of them is enough (docs/reproduction.md)
 
 
@@ -103,7 +104,7 @@ def wanted(
 ) -> Wanted | None:
     """The encoder that a candidate of a method needs; None where the method needs none.
 
-    ``trained_for``: "one" for all cells, or the "cell". ``iterations`` 0: as many as the target has.
+    ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0: as many as the source has.
     """
     needs = method.needs
     if needs is None:
@@ -120,7 +121,10 @@ def wanted(
             iterations=iterations or WIDE_ITERATIONS[target.source],
             wide=True,
         )
-    shots, annotators = (1, 5), target.annotators
+    learns = TARGETS[target.source]
+    if trained_for == "sparse":
+        learns = replace(learns, **SPARSE)
+    shots, annotators = (1, 5), learns.annotators
     if trained_for == "cell":  # annotators who tell the truth are as good as three of them
         shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
     return Wanted(
@@ -128,12 +132,12 @@ def wanted(
         split,
         needs.objective,
         needs.pseudo_annotation,
-        target.trained_ways or target.ways,
+        learns.ways,
         shots,
         annotators,
-        target.trained_labels or target.labels_per_item,
+        learns.labels_per_item,
         **{name: candidate[name] for name in needs.by},
-        iterations=iterations or target.iterations // SHORTER.get(needs.objective, 1),
+        iterations=iterations or learns.iterations // SHORTER.get(needs.objective, 1),
     )
 
 

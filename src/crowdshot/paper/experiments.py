@@ -17,8 +17,8 @@ from crowdshot.paper import published
 from crowdshot.paper.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
-PHOTOS = ("tiny-imagenet-100", "labelme")
 EVERYWHERE = (*SIMULATED, "labelme")
+CROWDED = ("labelme", "cifar10h", "cifar10s")  # by real annotators
 SYSTEMS = {**METHODS, **VARIANTS, **CEILINGS}
 ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
@@ -31,8 +31,9 @@ WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 class Experiment:
     """``methods`` it runs itself, on ``cells`` of each dataset; ``beside`` names rows of another experiment to show.
 
-    ``encoders``: "one" is trained for all cells of a dataset, or one for each "cell", as the paper does. ``only``
-    restricts candidates, ``settings`` adds to them. ``times`` as many episodes are drawn as the paper has.
+    ``encoders``: "one" is trained for all cells of all datasets that share a source, or one for each "cell", as the
+    paper does, or one that meets crowds as "sparse" as real ones. ``only`` restricts candidates, ``settings`` adds to
+    them. ``times`` as many episodes are drawn as the paper has.
     ``iterations`` of meta-training; 0: as many as the dataset has.
     """
 
@@ -63,7 +64,7 @@ class Experiment:
     def cells(self, dataset: str) -> list[Cell]:
         """Simulated annotators by number and crowd; a dataset with real ones has a cell for each number of shots."""
         ways = TARGETS[dataset].ways
-        if dataset in ("labelme", "cifar10h", "cifar10s"):
+        if dataset in CROWDED:
             if self.scarce:
                 return [Cell(self.scarce + 5 * (ways - self.scarce), 0, REAL, ways, self.scarce)]
             return [Cell(ways * shots, 0, REAL, ways) for shots in self.shots]
@@ -190,11 +191,20 @@ _EXPERIMENTS = [
         "as-long",
         "Encoders meta-trained for as many steps as the paper's, 60,000",
         "Results",
-        ("tiny-imagenet-100",),
-        ("Ours", "PrMV", "PrSV"),
-        beside=("main",),
+        ("tiny-imagenet-100", *CROWDED),
+        ("Ours", "PrMV", "PrDS", "PrSV"),
+        beside=("main", "labelme", "cifar10h"),
         only={"steps": 2, "b": 100.0},
         iterations=60_000,
+    ),
+    Experiment(
+        "as-sparse",
+        "Encoders meta-trained as real annotators work: eight classes, twenty annotators, 1 to 7 labels an item",
+        "Results",
+        CROWDED,
+        tuple(name for name in IN_MAIN if METHODS[name].needs),
+        beside=("labelme", "cifar10h"),
+        encoders="sparse",
     ),
     Experiment(
         "hard-labels",

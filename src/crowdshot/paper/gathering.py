@@ -28,6 +28,7 @@ EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show 
 ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
     "each-cell": "one encoder for all cells; the others have one for each",
     "as-long": "half as many steps of meta-training",
+    "as-sparse": "meta-trained with four classes and every label of three to seven annotators",
     "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
     "two-steps": "all three gradient steps; the others take two",
     "centred": "the origin as the encoder has it; for the others it is the support's centre",

@@ -28,7 +28,7 @@ METHODS = (
 """In the order of the paper's tables."""
 STAND_INS = {"tiny-imagenet-100": "miniimagenet"}
 """A dataset here -> the paper's, whose figures are set beside it."""
-IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-long")
+IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-long", "as-sparse")
 """Experiments whose figures the paper's main tables hold."""
 
 

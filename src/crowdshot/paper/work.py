@@ -35,7 +35,7 @@ BINS = 10  # of the calibration error
 MOST_WAYS = max(target.ways for target in TARGETS.values())
 Needs = list[tuple[Candidate, encoders.Wanted | None]]
 """Candidates of a method, and the encoder that each needs."""
-EMBEDDED = 20  # datasets as encoders see them that are kept: one split's for every candidate of Ours, and some
+EMBEDDED = 40  # classes as an encoder sees them that are kept: one split's, source and target, of all Ours' candidates
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,6 @@ def draw(
     return [("validation", pretend, validation), *tests]
 
 
-@lru_cache(maxsize=EMBEDDED)
 def _view(
     name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, settings: Settings, device: str
 ) -> Dataset:
@@ -188,11 +187,18 @@ def _view(
     dataset = read_dataset(name, settings)
     if one is None:
         return dataset
-    wanted = list(range(len(dataset.pool.names)) if classes is None else classes)
-    some = embedded(dataset.pool.take(wanted).to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
+    wanted = tuple(range(len(dataset.pool.names))) if classes is None else classes
+    some = _embeddings(name, one, wanted, settings, device)
     examples = some.new_zeros(*dataset.pool.examples.shape[:2], some.shape[-1])
-    examples[wanted] = some
+    examples[list(wanted)] = some
     return replace(dataset, pool=replace(dataset.pool, examples=examples))
+
+
+@lru_cache(maxsize=EMBEDDED)
+def _embeddings(name: str, one: encoders.Wanted, classes: tuple[int, ...], settings: Settings, device: str) -> Tensor:
+    """Of these classes' items, (classes, items, M), on the CPU."""
+    pool = read_dataset(name, settings).pool.take(list(classes))
+    return embedded(pool.to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
 
 
 def together(batches: Sequence[Batch]) -> Batch:
