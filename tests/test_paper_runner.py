@@ -160,6 +160,15 @@ def test_an_experiment_may_draw_more_episodes(tmp_path):
     assert counts == {"beyond": [2, 2], "beyond-more-episodes": [20, 20]}
 
 
+@pytest.mark.parametrize(("experiment", "expected"), [("labelme", [50, 10]), ("beyond-more-episodes", [100, 100])])
+def test_real_annotators_have_few_tests_and_as_many_validations_as_others(tmp_path, experiment, expected):
+    toy = settings_in(tmp_path)
+    settings = replace(toy, protocol=replace(toy.protocol, episodes=0))
+    piece = Piece(experiment, "labelme", 0, 8, 0, "PrSV")
+    batches = work.draw(piece, work.cells_of(piece, settings), settings, None, "cpu")
+    assert [len(batch.labels) for _, _, batch in batches] == expected
+
+
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
     draw = work.draw_episodes

@@ -19,6 +19,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.recipes import Range, Recipe
 
 QUERIES = 10  # a class
+VALIDATION = 50  # episodes of a cell at least, from the source, which has plenty
 REAL = "real"  # the crowd of a dataset that has one
 
 CROWDS = {
@@ -44,7 +45,7 @@ class Target:
     ways: int
     annotators: Range = (3, 7)
     labels_per_item: Range | None = None
-    episodes: int = 50  # of a cell, for validation as for test
+    episodes: int = 50  # of a cell, for test; validation has VALIDATION or as many
     iterations: int = 30_000  # of meta-training, where it is a source
     most_shots: int = 1_000  # that its classes have items for, beside the queries
 

@@ -23,7 +23,7 @@ from crowdshot.methods import CrowdEpisodes
 from crowdshot.methods.base import Candidate
 from crowdshot.network_input import input_of
 from crowdshot.paper import encoders
-from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, Cell, Target, draw_episodes, split_classes
+from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGETS, VALIDATION, Cell, Target, draw_episodes, split_classes
 from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS
 from crowdshot.paper.protocol import Protocol
 from crowdshot.paper.selection import candidate_name
@@ -176,7 +176,8 @@ def draw(
     tested = _view(piece.dataset, one, None, settings, device) if real else source
     tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
     pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
-    validation = draw_episodes(source, validate, pretend, n, split, "validation", target.labels_per_item)
+    validations = n if settings.protocol.episodes else max(n, VALIDATION)
+    validation = draw_episodes(source, validate, pretend, validations, split, "validation", target.labels_per_item)
     return [("validation", pretend, validation), *tests]
 
 
