@@ -352,7 +352,7 @@ def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) 
     said = call("adapt", *given)
     assert said.code == 0
     assert f"crowdshot: note: {odd}: 1 labels dropped because their annotators labelled the same item" in said.err
-    assert "crowdshot: note: left out: 1 rows without a label" in said.err
+    assert "crowdshot: note: left out: 1 row without a label" in said.err
     assert (out / "consensus.csv").read_text().startswith("w,o,confidence")
     assert (out / "annotators.csv").read_text().startswith("h,n_labels,")
 
@@ -414,10 +414,10 @@ def test_label_studio_and_back(made: Path, tmp_path: Path, call) -> None:
     photos = ("--images", made / "photos", "--encoder", made / "tiny.safetensors")
     said = call("adapt", *parts, *photos, "--out", tmp_path / "out")
     assert said.code == 0
-    assert "note: left out: 1 cancelled annotations" in said.err
+    assert "note: left out: 1 cancelled annotation" in said.err
     assert everything(tmp_path / "out") == sorted([*FILES, "predictions.json"])
     assert "the consensus as Label Studio imports it" in said.out
-    assert "Left out: 1 cancelled annotations." in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Left out: 1 cancelled annotation." in (tmp_path / "out" / "report.html").read_text("utf-8")
     consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("scan")
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert [task["id"] for task in predictions] == [*range(100, 140), 999]
@@ -464,7 +464,7 @@ def test_answers_that_the_export_says_are_true(made: Path, tmp_path: Path, call)
     export.write_text(TOLOKA)
     said = call("aggregate", export, "--out", tmp_path / "c.csv")
     assert said.code == 0
-    assert "1 items' true labels are known and held fixed (from the labels' file)" in said.out
+    assert "1 true label known and held fixed (from the labels' file)" in said.out
     assert "left out: 2 gold labels of other items" in said.err  # nobody said nine, and a rejected answer's item
     assert pd.read_csv(tmp_path / "c.csv").iloc[0].tolist()[:3] == ["000.png", "zero", 1.0]
     said = call("aggregate", export, "--method", "majority")  # a vote cannot use them, and need not

@@ -117,7 +117,7 @@ def test_cost_in_the_command_or_in_a_file(labels: Path, tmp_path: Path, call) ->
     prices = tmp_path / "prices.csv"
     prices.write_text("cost,worker\n3,cyd\n0.5,bob\n9,zoe\n")
     done = call(labels, "--budget", 2, "--cost", prices)
-    assert done.err == "crowdshot: note: left out: 1 costs of people who gave no label\n"
+    assert done.err == "crowdshot: note: left out: 1 cost of people who gave no label\n"
     table = pd.read_csv(_written(done, tmp_path))
     assert set(table["worker"]) <= {"ann", "bob"}
     assert table["cost"].sum() <= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
         names = what if isinstance(what, list) else []
         number = len(what) if isinstance(what, list) else what
         if number:
-            lines.append(f"{number:,} {reason}" + (f" ({_some(names, 5)})" if names else ""))
+            lines.append(_number(number, reason) + (f" ({_some(names, 5)})" if names else ""))
     return lines
 
 
@@ -57,7 +58,9 @@ def _counts(report: dict[str, Any]) -> str:
 
 
 def _number(n: int, things: str) -> str:
-    return f"{n:,} {things.removesuffix('s') if n == 1 else things}"
+    """ "1 row without a label", "2 rows without a label": the first plural is what is counted."""
+    counted = re.sub(r"s\b", "", things, count=1) if n == 1 else things
+    return f"{n:,} {counted}"
 
 
 def _settled(report: dict[str, Any]) -> str:
@@ -87,7 +90,7 @@ def _gold(report: dict[str, Any]) -> str:
     """What was known to be true: held fixed or, where ``gold_right`` is told, compared with."""
     if "gold_right" in report:
         return f"{report['gold_right']:,} of {report['gold']:,} items whose true label is known have it"
-    return f"{report['gold']:,} items' true labels are known and held fixed (from {report['gold_from']})"
+    return f"{_number(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
