@@ -50,12 +50,12 @@ class Target:
     most_shots: int = 1_000  # that its classes have items for, beside the queries
 
 
-PHOTOS = Target("tiny-imagenet-100", (70, 10, 20), 4)
-_REAL = replace(PHOTOS, annotators=(20, 20), episodes=10)  # real annotators are many and label few items each
+_PHOTOS = Target("tiny-imagenet-100", (70, 10, 20), 4)
+_REAL = replace(_PHOTOS, annotators=(20, 20), episodes=10)  # real annotators are many and label few items each
 TARGETS = {
     "omniglot": Target("omniglot", (764, 100, 100), 4, most_shots=10),
-    "miniimagenet": replace(PHOTOS, source="miniimagenet", iterations=60_000),
-    "tiny-imagenet-100": PHOTOS,
+    "miniimagenet": replace(_PHOTOS, source="miniimagenet", iterations=60_000),
+    "tiny-imagenet-100": _PHOTOS,
     "labelme": replace(_REAL, ways=8, labels_per_item=(2, 3)),
     "cifar10h": replace(_REAL, ways=10, labels_per_item=(1, 2)),
     "cifar10s": replace(_REAL, ways=10, labels_per_item=(4, 7)),

@@ -34,7 +34,7 @@ class Experiment:
     ``encoders``: "one" is trained for all cells of all datasets that share a source, or one for each "cell", as the
     paper does, or one that meets crowds as "sparse" as real ones. ``only`` restricts candidates, ``settings`` adds to
     them. ``times`` as many episodes are drawn as the paper has.
-    ``iterations`` of meta-training; 0: as many as the dataset has.
+    ``iterations`` of meta-training; 0: as many as the source has.
     """
 
     name: str
