@@ -351,7 +351,7 @@ def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) 
     given = (odd, "--features", made / "features.csv", "--out", out, "--columns", "item=w,annotator=h,label=o")
     said = call("adapt", *given)
     assert said.code == 0
-    assert f"crowdshot: note: {odd}: 1 labels dropped because their annotators labelled the same item" in said.err
+    assert f"crowdshot: note: {odd}: 1 label dropped because an annotator labelled the same item" in said.err
     assert "crowdshot: note: left out: 1 row without a label" in said.err
     assert (out / "consensus.csv").read_text().startswith("w,o,confidence")
     assert (out / "annotators.csv").read_text().startswith("h,n_labels,")

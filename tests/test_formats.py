@@ -104,7 +104,7 @@ def test_items_nobody_labelled_stay_in_a_wide_table(read) -> None:
 
 
 def test_a_label_given_twice_is_told(read) -> None:
-    with pytest.warns(UserWarning, match="labels: 1 labels dropped"):
+    with pytest.warns(UserWarning, match="labels: 1 label dropped"):
         labels = read("item,annotator,label\n1,ann,cat\n1,ann,dog\n")
     assert triples(labels) == [("1", "ann", "dog")]
 

@@ -123,7 +123,7 @@ def test_label_studio_two_tags_users_drafts(read) -> None:
 def test_label_studio_the_newest_answer_counts(read) -> None:
     newer = annotation(1, choice("new"), updated_at="2026-02-01")
     older = annotation(1, choice("old"), updated_at="2026-01-01")
-    with pytest.warns(UserWarning, match="1 labels dropped"):
+    with pytest.warns(UserWarning, match="1 label dropped"):
         labels = read([task(1, newer, older)])
     assert triples(labels) == [("/data/upload/1/1.jpg", "1", "new")]
 
@@ -138,7 +138,7 @@ def test_label_studio_the_newest_answer_counts(read) -> None:
             "has no choices, found results of type 'rectanglelabels'",
         ),
         ([task(3, annotation(1, {"type": "rating", "value": {"rating": 4}}))], "found results of type 'rating'"),
-        ([task(3, annotation(1, was_cancelled=True))], "holds no label that can be used: 1 cancelled annotations"),
+        ([task(3, annotation(1, was_cancelled=True))], "holds no label that can be used: 1 cancelled annotation"),
         ([task(3, annotation(1, choice({"a": 1})))], "task 3, annotation 7 holds a dict, expected one label an item"),
         ([{"annotations": 3, "data": {}}], "labels, record 1, annotations holds a int, expected a list"),
         ([{"annotations": [], "data": None}], "labels, record 1, data holds a NoneType"),
@@ -311,7 +311,7 @@ def test_prodigy_annotators_of_other_names(read) -> None:
         ([answer("1", "a", accept=["x"]), answer("2", "a", "maybe", accept=[])], "row 2 has the answer 'maybe'"),
         ([answer("1", "a", accept=["x"]), answer(None, "a", accept=["x"])], "row 2 has no 'image'"),
         ([answer("1", "a", accept=[{"x": 1}])], "row 1, 'accept' holds a dict"),
-        ([answer("1", "a", "ignore", accept=["x"])], "no label that can be used: 1 ignored answers"),
+        ([answer("1", "a", "ignore", accept=["x"])], "no label that can be used: 1 ignored answer"),
     ],
 )
 def test_prodigy_refused(read, records, message: str) -> None:
@@ -432,7 +432,7 @@ def test_mturk_answers_of_crowd_elements(read) -> None:
     [
         ("cat|dog", r"labels, row 2, column 'Answer.a' chooses 2 labels, 'cat', 'dog'"),
         ("[~cat~, ~dog~]", "labels, row 2, column 'Answer.a' chooses 2 labels"),
-        ("", "holds no label that can be used: 1 rows without an answer"),
+        ("", "holds no label that can be used: 1 row without an answer"),
     ],
 )
 def test_mturk_refused(read, said: str, message: str) -> None:
@@ -528,7 +528,7 @@ SECRET = (
         (job(image("1.png", more=BOX)), "no tags on its images but 1 of <box>, expected one tag an image"),
         (job(image("1.png", "a", "b")), "labels, line 5, image '1.png' chooses 2 labels, 'a', 'b'"),
         (job(image("", "a")), "labels, line 5: an <image> without a name"),
-        (job(image("1.png")), "no label that can be used: 1 images without a tag"),
+        (job(image("1.png")), "no label that can be used: 1 image without a tag"),
         (job("")[:-9], r"labels is not XML that can be read \(no element found|unclosed token"),
         (job("").replace("utf-8", "klingon"), "labels is not XML that can be read"),
         ("<annotations>" + "<a>" * 100_000, "labels, line 1 is nested more than 100 deep"),

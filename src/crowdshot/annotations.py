@@ -21,6 +21,7 @@ from crowdshot.ids import (
     Positions,
     arrange,
     as_index,
+    counted,
     factorize,
     first,
     listing,
@@ -292,8 +293,7 @@ def _once_a_pair(
     if duplicates == "error":
         raise CrowdshotError(describe(first(rows.duplicated().to_numpy())))
     dropped: NDArray[np.bool_] = rows.duplicated(keep=duplicates).to_numpy()
-    because = "because their annotators labelled the same item more than once"
-    warnings.warn(
-        f"{source}: {dropped.sum()} labels dropped {because}; the {duplicates} one counts.", UserWarning, stacklevel=3
-    )
+    labels = counted(int(dropped.sum()), "labels")
+    because = "because an annotator labelled the same item more than once"
+    warnings.warn(f"{source}: {labels} dropped {because}; the {duplicates} one counts.", UserWarning, stacklevel=3)
     return ~dropped

@@ -1,5 +1,6 @@
 """Ids of any kind (text, numbers, a mix) to positions 0, 1, 2, … and back; no loop over rows anywhere."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -102,6 +103,11 @@ def first(mask: Any) -> int:
 
 def show(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def counted(n: int, things: str) -> str:
+    """ "1 row without a label", "2,000 rows without a label": the first plural is what is counted."""
+    return f"{n:,} " + (re.sub(r"s\b", "", things, count=1) if n == 1 else things)
 
 
 def listing(values: Iterable[Any], most: int = 10) -> str:

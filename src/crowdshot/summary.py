@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from crowdshot.ids import counted
 
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
@@ -47,20 +48,14 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
         names = what if isinstance(what, list) else []
         number = len(what) if isinstance(what, list) else what
         if number:
-            lines.append(_number(number, reason) + (f" ({_some(names, 5)})" if names else ""))
+            lines.append(counted(number, reason) + (f" ({_some(names, 5)})" if names else ""))
     return lines
 
 
 def _counts(report: dict[str, Any]) -> str:
-    sizes = [_number(report[k], k) for k in ("items", "annotators", "labels") if k in report]
+    sizes = [counted(report[k], k) for k in ("items", "annotators", "labels") if k in report]
     classes = report["classes"]
     return f"{', '.join(sizes)}, {len(classes)} classes: {_some(classes, MOST_CLASSES)}"
-
-
-def _number(n: int, things: str) -> str:
-    """ "1 row without a label", "2 rows without a label": the first plural is what is counted."""
-    counted = re.sub(r"s\b", "", things, count=1) if n == 1 else things
-    return f"{n:,} {counted}"
 
 
 def _settled(report: dict[str, Any]) -> str:
@@ -90,7 +85,7 @@ def _gold(report: dict[str, Any]) -> str:
     """What was known to be true: held fixed or, where ``gold_right`` is told, compared with."""
     if "gold_right" in report:
         return f"{report['gold_right']:,} of {report['gold']:,} items whose true label is known have it"
-    return f"{_number(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
+    return f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:

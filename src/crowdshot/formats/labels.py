@@ -17,6 +17,7 @@ from crowdshot.annotations import Annotations
 from crowdshot.columns import Columns, GivenColumns
 from crowdshot.errors import NoLabelError
 from crowdshot.formats.records import Record, parse_array, parse_lines, rows_of, starts_with
+from crowdshot.ids import counted
 from crowdshot.tables import Table, parse_table, read_bytes
 
 
@@ -126,7 +127,7 @@ def gather(
     """Entries -> labels under these column names (or the plain ones, where two of these are the same)."""
     dropped = {reason: number for reason, number in left_out.items() if number}
     if not entries:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in dropped.items())
+        reasons = ", ".join(counted(number, reason) for reason, number in dropped.items())
         raise NoLabelError(f"{source} holds no label that can be used" + (f": {reasons}." if reasons else "."))
     names = columns if len(set(columns)) == len(columns) else Columns()
     in_time = sorted(entries, key=lambda entry: entry.when)
