@@ -213,9 +213,15 @@ def test_names_that_may_be_meant_for_one_are_told(read) -> None:
     with pytest.warns(UserWarning, match="are taken for two") as told:
         read(content)
     assert [str(one.message).partition(": ")[2] for one in told] == [
-        "the labels '10' and '10.0' are taken for two, and so are 1 more that differ as little.",
+        "the labels '10' and '10.0' are taken for two (and 1 more pair like it).",
         "the annotators 'Ana' and 'ANA' are taken for two.",
     ]
+
+
+def test_items_that_only_look_the_same_are_told(read) -> None:
+    with pytest.warns(UserWarning, match=r"the items 'e\\u0301t\.png' and '\\xe9t\.png' are taken for two\.") as told:
+        read("item,annotator,label\ne\u0301t.png,ann,x\n\u00e9t.png,bob,x\nIMG.png,ann,y\nimg.png,bob,y\n")
+    assert len(told) == 1
 
 
 def test_a_wide_and_a_long_table_are_one_crowd(read_many) -> None:

@@ -72,6 +72,21 @@ def test_files_are_found_as_people_and_tools_name_them(name, expected):
     assert match_files(np.array([name], dtype=object), files).tolist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("name", "files", "expected"),
+    [
+        ("p/\u00e9t\u00e9.png", ["p/e\u0301te\u0301.png"], 0),  # a Mac's folder, a browser's table
+        ("e\u0301te\u0301", ["p/\u00e9t\u00e9.png"], 0),
+        ("/data/upload/1/b240bd95-%C3%A9t%C3%A9.png", ["p/e\u0301te\u0301.png"], 0),
+        ("e\u0301.png", ["\u00e9.png", "e\u0301.png"], 1),  # who has both means the very one
+        ("\u00e9.png", ["\u00e9.png", "e\u0301.png"], 0),
+        ("\u00e9.png", ["a/e\u0301.png", "b/\u00e9.png"], -1),  # two files come to this name
+    ],
+)
+def test_accents_may_be_spelled_in_two_ways(name, files, expected):
+    assert match_files(np.array([name], dtype=object), [PurePath(p) for p in files]).tolist() == [expected]
+
+
 def test_files_keep_the_ids_of_the_table():
     paths = names_of(["photos/b.png", "photos/a.png", "photos/c.png"])
     ann = annotations_of(Annotations.from_frame(TABLE), 3, paths, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath, PurePosixPath
@@ -81,24 +82,31 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
 
     Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
     the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
-    same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`.
+    same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`;
+    then all of it with accents in one piece with their letters, from which some systems part them.
     The first that is some file's decides, and if several files share it, it means none of them.
     """
     by_path: dict[str, int] = {}
-    for index, file in enumerate(files):
-        parts = file.parts
-        for start in range(len(parts)):
-            _claim(by_path, "/".join(parts[start:]), index)
-        _claim(by_path, f"stem:{file.stem}", index)
-        _claim(by_path, f"upload:{_uploaded(file.name)}", index)
+    for index, path in enumerate(files):
+        for file in {path, PurePath(_composed(str(path)))}:
+            parts = file.parts
+            for start in range(len(parts)):
+                _claim(by_path, "/".join(parts[start:]), index)
+            _claim(by_path, f"stem:{file.stem}", index)
+            _claim(by_path, f"upload:{_uploaded(file.name)}", index)
     for index, file in enumerate(files):
         by_path[file.as_posix()] = index
     found = np.full(len(ids), -1, dtype=np.int64)
     for position, name in enumerate(ids):
         paths = list(_plainer(str(name)))
         keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
-        found[position] = next((by_path[key] for key in keys if key in by_path), -1)
+        found[position] = next((by_path[key] for key in (*keys, *map(_composed, keys)) if key in by_path), -1)
     return found
+
+
+def _composed(name: str) -> str:
+    """é as one character, where it is an e with an accent put over it, as macOS writes it."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _keys(path: PurePosixPath) -> tuple[str, ...]:

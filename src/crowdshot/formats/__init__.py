@@ -20,6 +20,7 @@ from crowdshot.formats import argilla, cvat, label_studio, mturk, prodigy, table
 from crowdshot.formats.labels import Format, LabelFile, Labels, Project, join, own_names
 from crowdshot.formats.questions import refuse_measurements
 from crowdshot.formats.write import WRITERS, to_label_studio, write_questions
+from crowdshot.ids import counted
 
 __all__ = [
     "FORMATS",
@@ -72,6 +73,8 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
     refuse_measurements(labels.annotations.classes.tolist(), source)
     _tell_twins(labels.annotations.classes, "labels", source)
     _tell_twins(labels.annotations.annotators, "annotators", source)
+    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    _tell_twins(beyond_ascii, "items", source)
     return labels
 
 
@@ -86,8 +89,10 @@ def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
         twins += [(other, name)] if other != name else []
     if twins:
         (one, two), more = twins[0], len(twins) - 1
-        rest = f", and so are {more:,} more that differ as little" if more else ""
-        warnings.warn(f"{source}: the {what} {one!r} and {two!r} are taken for two{rest}.", UserWarning, stacklevel=3)
+        look_alike = unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", two)
+        pair = " and ".join((ascii if look_alike else repr)(name) for name in (one, two))
+        rest = f" (and {counted(more, 'more pairs like it')})" if more else ""
+        warnings.warn(f"{source}: the {what} {pair} are taken for two{rest}.", UserWarning, stacklevel=3)
 
 
 def _open(paths: list[Path]) -> list[LabelFile]:
