@@ -13,7 +13,13 @@ from crowdshot import aggregate
 from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
 
-EM = [aggregate.dawid_skene, aggregate.one_coin]
+
+def likeliest_coin(ann, **settings):
+    """Maximum likelihood, as Dawid–Skene is by itself."""
+    return aggregate.one_coin(ann, **{"b": 0.0, "c": 0.0, "right": 0.0, **settings})
+
+
+EM = [aggregate.dawid_skene, likeliest_coin]
 
 # Two items, two annotators, two classes: A and B agree that x is 0; on y, A says 1 and B says 0.
 TWO = Annotations.from_dict({"x": {"A": 0, "B": 0}, "y": {"A": 1, "B": 0}})
@@ -113,12 +119,12 @@ def test_dirichlet_priors_by_hand():
 def test_one_coin_by_hand():
     # Both are right in 1 + 1/2 of 2 cases: q = 3/4.
     # x: 3/4·3/4·3/4 against 1/4·1/4·1/4, 27 to 1; y: 3/4·1/4·3/4 against 1/4·3/4·1/4, 3 to 1.
-    fit = aggregate.one_coin(TWO, steps=1)
+    fit = likeliest_coin(TWO, steps=1)
     np.testing.assert_allclose(fit.confusion, [[[3 / 4, 1 / 4], [1 / 4, 3 / 4]]] * 2, rtol=1e-14)
     np.testing.assert_allclose(fit.probabilities, [[27 / 28, 1 / 28], [3 / 4, 1 / 4]], rtol=1e-14)
     np.testing.assert_allclose(fit.log_posterior, [np.log(28 / 64) + np.log(12 / 64)], rtol=1e-14)
     # c = 1 adds one right and one wrong answer: q = (3/2 + 1)/(2 + 2) = 5/8.
-    smooth = aggregate.one_coin(TWO, steps=1, c=1)
+    smooth = likeliest_coin(TWO, steps=1, c=1)
     np.testing.assert_allclose(smooth.confusion[:, 0, 0], [5 / 8, 5 / 8], rtol=1e-14)
 
 
@@ -175,9 +181,9 @@ def test_dawid_skene_with_gold_agrees_with_crowdkit(steps):
 def test_one_coin_agrees_with_crowdkit(steps, n_classes):
     ann = Annotations.from_matrix(random_crowd(seed=steps * n_classes, n_classes=n_classes))
     fitted, expected = crowdkit_probabilities("OneCoinDawidSkene", ann, steps)
-    fit = aggregate.one_coin(ann, steps=steps, tolerance=0)
+    fit = likeliest_coin(ann, steps=steps, tolerance=0)
     np.testing.assert_allclose(fit.probabilities, expected, atol=1e-6)
-    after = aggregate.one_coin(ann, steps=steps + 1, tolerance=0)
+    after = likeliest_coin(ann, steps=steps + 1, tolerance=0)
     np.testing.assert_allclose(after.confusion[:, 0, 0], fitted.skills_[ann.annotators], atol=1e-6)
 
 
@@ -367,10 +373,10 @@ def test_one_coin_needs_telling_that_people_are_better_than_chance():
     """Three annotators, six labels. Soft votes are (2/3, 1/3), (0, 1), (0, 1), so that a's labels cat, dog have 2/3 + 1
     expected hits, and with c = 1, right = 2 first q = (5/3 + 3) / (2 + 4)."""
     ann = Annotations.from_dict({1: {"a": "cat", "b": "dog", "c": "cat"}, 2: {"a": "dog", "b": "dog"}, 3: {"b": "dog"}})
-    first = aggregate.one_coin(ann, steps=1, c=1, right=2)
+    first = aggregate.one_coin(ann, steps=1, b=0)
     assert first.confusion[0, 0, 0] == pytest.approx((5 / 3 + 3) / 6)
-    told = aggregate.one_coin(ann, b=100, c=1, right=2)
+    told = aggregate.one_coin(ann)
     assert told.labels.tolist() == ["cat", "dog", "dog"]
     assert (told.probabilities.max(axis=1) > 0.6).all()
-    untold = aggregate.one_coin(ann, b=100, c=1)
+    untold = aggregate.one_coin(ann, right=0)
     assert (untold.probabilities.max(axis=1) < 0.6).all()  # all taken for guessers

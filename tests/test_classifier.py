@@ -8,6 +8,7 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -264,6 +265,42 @@ def test_a_large_sparse_crowd_gives_what_the_dense_path_gives(clouds, monkeypatc
     np.testing.assert_allclose(sparse.confusion_, dense.confusion_, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["auto", "paper", "PrDS", "LRDS"])
+def test_probabilities_are_what_metrics_of_scikit_learn_take(method):
+    """Rows sum to one in double precision, and nothing is above it."""
+    digits, random = load_digits(), np.random.default_rng(3)
+    four = random.choice(10, 4, replace=False)
+    items = np.concatenate([random.choice(np.flatnonzero(digits.target == k), 3, replace=False) for k in four])
+    labels = np.where(random.random((12, 4)) < 0.7, digits.target[items, None], random.choice(four, (12, 4)))
+    others = np.flatnonzero(np.isin(digits.target, four))
+    clf = CrowdClassifier(method=method).fit(digits.images[items], labels)
+    found = clf.predict_proba(digits.images[others])
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-14)
+    assert found.max() <= 1
+    assert 0 < log_loss(digits.target[others], found) < 3
+    assert clf.consensus_["confidence"].max() <= 1
+
+
+def test_one_class_is_refused_though_more_are_listed(clouds):
+    """An empty class lies in the midst of all items; there is nothing to tell it from the only one that was named."""
+    X, labels, _ = clouds
+    with pytest.raises(CrowdshotError, match="labels: all are 'fox', expected labels of two classes or more"):
+        CrowdClassifier("identity").fit(X, np.full_like(labels, "fox"), classes=["fox", "hen"])
+
+
+def test_seeds_of_numpy_and_what_is_no_seed(clouds, tmp_path):
+    X, labels, _ = clouds
+    clf = CrowdClassifier("identity", random_state=np.int64(3)).fit(X, labels)
+    np.testing.assert_array_equal(
+        clf.predict_proba(X), CrowdClassifier("identity", random_state=3).fit(X, labels).predict_proba(X)
+    )
+    clf.save(tmp_path / "clf.safetensors")
+    assert CrowdClassifier.load(tmp_path / "clf.safetensors").random_state == 3
+    for strange in (None, -1, 1.5, np.random.RandomState(0)):
+        with pytest.raises(CrowdshotError, match=r"random_state: found .*, expected a whole number"):
+            CrowdClassifier("identity", random_state=strange).fit(X, labels)
+
+
 def test_repeats_with_the_seed(clouds):
     X, labels, _ = clouds
     one, two = (CrowdClassifier("identity", random_state=3).fit(X, labels).predict_proba(X) for _ in range(2))
@@ -274,7 +311,12 @@ def test_repeats_with_the_seed(clouds):
     ("settings", "X", "labels", "message"),
     [
         ({"encoder": "nonesuch"}, np.zeros((2, 2)), [[0], [1]], "encoder is 'nonesuch', but must be a file or one of"),
-        ({"encoder": "identity"}, np.zeros((2, 2)), [["a"], ["a"]], "labels: all are 'a'; expected two classes"),
+        (
+            {"encoder": "identity"},
+            np.zeros((2, 2)),
+            [["a"], ["a"]],
+            "labels: all are 'a', expected labels of two classes",
+        ),
         ({"encoder": "identity"}, np.zeros((3, 2)), [[0], [1]], "labels: found 2 rows, expected 3"),
         (
             {"encoder": "identity", "device": "abacus"},

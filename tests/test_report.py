@@ -240,6 +240,16 @@ def test_leaving_out_is_fitting_without_the_labels_of_a_part(method):
     assert check.when_sure(1.1) is None
 
 
+def test_where_a_part_has_all_there_is_of_a_class_the_other_is_all_one_knows():
+    x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    said = np.zeros((20, 3), dtype=int)
+    said[4] = 1
+    clf = CrowdClassifier("identity", scale=0.001).fit(x, said)
+    check = leave_out(clf, clf.embed(x))
+    assert check.consensus[4] == 1
+    assert check.probabilities[4].tolist() == [1, 0]
+
+
 def test_features_that_say_nothing_promise_nothing():
     said, _ = crowd([coin(0.9, 2)] * 5, 200)
     x = np.random.default_rng(5).normal(size=(200, 6)).astype(np.float32)

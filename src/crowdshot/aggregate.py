@@ -133,18 +133,18 @@ def dawid_skene(
 def one_coin(
     ann: Annotations,
     steps: int = 100,
-    b: float = 0.0,
-    c: float = 0.0,
+    b: float = 100.0,
+    c: float = 1.0,
     tolerance: float = 1e-6,
     gold: Gold = None,
-    right: float = 0.0,
+    right: float = 2.0,
 ) -> Consensus:
     """Dawid–Skene with one number an annotator: right with probability q, wrong evenly over the other classes.
 
     The model of choice where annotators gave few labels. ``c`` is the pseudo-count of the right label and of each wrong
     one, ``right`` a further one of the right label: with few labels EM must be told that people are better than chance,
-    or it may take them all for guessers. The other arguments are those of ``dawid_skene``. ``confusion`` holds the
-    matrices q implies.
+    or it may take them all for guessers. The other arguments are those of ``dawid_skene``; the paper's b = 100 keeps
+    classes from dying out, and b = c = right = 0 is maximum likelihood. ``confusion`` holds the matrices q implies.
     """
     _check(steps, b=b, c=c, tolerance=tolerance, right=right)
     K = ann.n_classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -64,7 +65,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items. This and the five before it
         are the mixture's ("ours", "paper" and "w/o PA") alone.
     device : "auto" is a GPU where there is one.
-    random_state : seeds the choice of held-back labels, and methods that draw lots.
+    random_state : a whole number, which seeds the choice of held-back labels, and methods that draw lots.
 
     Attributes
     ----------
@@ -115,7 +116,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         (None, NaN, -1 or "" where there is none), a table with a row for each label, a dict of dicts, or
         `Annotations`. In the latter three an item is named by ``items``, which gives X's ids in order; without it,
         by X's index if X is a DataFrame, by the file's name if X is a list of paths, else by its position.
-        classes: all there are, in the order wanted; one that nobody named has probability 0 everywhere.
+        classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
         """
         return self.fit_embeddings(
             self.embed(X), labels, items=names_of(X) if items is None else items, classes=classes
@@ -157,10 +158,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         annotations = annotations_of(labels, len(embeddings), items, classes)
-        if annotations.n_classes < 2:
-            raise CrowdshotError(
-                f"labels: all are {show(annotations.classes[0])}; expected two classes or more (classes= can name them)"
-            )
+        if (annotations.label == annotations.label[0]).all():
+            only = show(annotations.classes[annotations.label[0]])
+            raise CrowdshotError(f"labels: all are {only}, expected labels of two classes or more")
         learner = self.learner()
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
@@ -175,12 +175,21 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         given = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
         if self.covariance == "identity":
             del given["covariance"]
-        return learner_of(self.method, self.settings, given, self.random_state)
+        return learner_of(self.method, self.settings, given, self.seed)
 
     def learner_again(self) -> Learner:
         """The one that was chosen, with the settings it found: what learns the same from the same."""
         check_is_fitted(self, "fit_")
-        return learner_of(self.method, self.settings_, {}, self.random_state)
+        return learner_of(self.method, self.settings_, {}, self.seed)
+
+    @property
+    def seed(self) -> int:
+        """``random_state``, checked."""
+        if not isinstance(self.random_state, Integral) or not 0 <= int(self.random_state) < 2**32:
+            raise CrowdshotError(
+                f"random_state: found {self.random_state!r}, expected a whole number from 0 to 2**32 - 1"
+            )
+        return int(self.random_state)
 
     # ---- predicting -----------------------------------------------------------------------------------------------
 
@@ -192,7 +201,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         if embeddings.shape[1] != len(self.shift_):
             raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
-        result: NDArray[np.float64] = out.double().cpu().numpy()
+        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
         return result
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -232,10 +241,16 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
         return out
 
+    def _beliefs(self) -> NDArray[np.float64]:
+        """p(class | labels, items), (N, K)."""
+        beliefs = self.fit_.responsibilities.double()
+        out: NDArray[np.float64] = (beliefs / beliefs.sum(-1, keepdim=True)).cpu().numpy()
+        return out
+
     @property
     def consensus_(self) -> pd.DataFrame:
         check_is_fitted(self, "fit_")
-        probabilities = self.fit_.responsibilities.double().cpu().numpy()
+        probabilities = self._beliefs()
         class_probs = self.fit_.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
@@ -251,8 +266,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "fit_")
         ann = self.annotations_
-        belief = self.fit_.responsibilities.double().cpu().numpy()
-        right = belief[ann.item, ann.label].clip(0, 1)
+        belief = self._beliefs()
+        right = belief[ann.item, ann.label]
 
         def total(values: NDArray[Any]) -> NDArray[np.float64]:
             return np.asarray(np.bincount(ann.annotator, values, ann.n_annotators), dtype=np.float64)

@@ -138,10 +138,10 @@ def _vote(ann: Annotations, steps: int, gold: dict[str, str] | None) -> Consensu
     return aggregation.majority_vote(ann)
 
 
-# One number an annotator is what a few labels can support, and the paper's b = 100 keeps classes from dying out.
+# One number an annotator is what a few labels can support.
 # Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
 METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus]] = {
-    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, b=100.0, c=1.0, right=2.0, gold=gold),
+    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, gold=gold),
     "dawid-skene": lambda ann, steps, gold: aggregation.dawid_skene(ann, steps, gold=gold),
     "majority": _vote,
     "soft": _vote,

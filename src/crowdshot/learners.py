@@ -76,14 +76,12 @@ class Learner(Protocol):
 
 
 def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
-    """As `Learner.learn`, without the classes that nobody named: they have probability 0.
+    """As `Learner.learn`, without the classes that nobody named: they have probability 0. Two at least must be.
 
     A class without an item has its mean where the prior puts it, in the midst of all items, and would draw those to
     itself that lie between the others.
     """
     named = np.unique(annotations.label)
-    if len(named) < 2:
-        return learner.learn(x, annotations, encoder)
     place = np.full(annotations.n_classes, -1)
     place[named] = np.arange(len(named))
     fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])

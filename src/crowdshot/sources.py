@@ -134,7 +134,7 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
                 f"{source} does not say which class its items are, expected a folder for each class, an array of "
                 "labels, or annotations."
             )
-        consensus = aggregate.one_coin(matched, b=100.0, c=1.0, right=2.0)
+        consensus = aggregate.one_coin(matched)
         labelled = np.bincount(matched.item, minlength=len(items)) > 0
         classes = [str(name) if known else "" for name, known in zip(consensus.labels, labelled, strict=True)]
         extra["truth"] = "the annotators' consensus, by one-coin"

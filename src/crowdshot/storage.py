@@ -39,7 +39,7 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         "encoder": encoder_card,
         "method": clf.method,
         "settings": _to_card(clf.settings_),
-        "random_state": clf.random_state,
+        "random_state": clf.seed,
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
         "columns": list(ann.columns),

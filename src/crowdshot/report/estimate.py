@@ -86,14 +86,17 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
     rows = np.unique(ann.item)
     consensus = belief[rows].argmax(1)
     part = np.full(ann.n_items, -1)
-    part[rows] = _parts(consensus, np.random.default_rng(clf.random_state))
+    part[rows] = _parts(consensus, np.random.default_rng(clf.seed))
     learner = clf.learner_again()
     probabilities = np.zeros_like(belief)
     for number in range(part.max() + 1):
         kept = part[ann.item] != number
         rest = replace(ann, item=ann.item[kept], annotator=ann.annotator[kept], label=ann.label[kept])
-        fit = learn(learner, embeddings, rest, clf.encoder_).fit
         hidden = np.flatnonzero(part == number)
+        if (rest.label == rest.label[0]).all():  # nobody knows of another class
+            probabilities[hidden, rest.label[0]] = 1.0
+            continue
+        fit = learn(learner, embeddings, rest, clf.encoder_).fit
         probabilities[hidden] = fit.responsibilities.double().cpu().numpy()[hidden]  # of items that have no label
     return Check(rows, consensus, probabilities[rows])
 

@@ -38,7 +38,7 @@ class Map(NamedTuple):
 
 
 def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
-    seed = basis.clf.random_state
+    seed = basis.clf.seed
     rows = _few_enough(basis.labelled, seed)
     xy, how = place(basis.embeddings[rows].float().cpu().numpy(), seed)
     votes, agree = basis.votes[rows], basis.votes_for(basis.label)[rows]

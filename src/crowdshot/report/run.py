@@ -46,7 +46,7 @@ def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     return {
         "Method": f"{method.name}: {method.summary}" + ("" if isinstance(learner, Mixture | Searched) else BY_OTHERS),
         "Encoder": f"{encoder or 'chosen by the items'}: {_encoder(clf.encoder_)}",
-        "Settings": f"{settings or 'none'}; seed {clf.random_state}",
+        "Settings": f"{settings or 'none'}; seed {clf.seed}",
         "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",
     }
 
