@@ -388,3 +388,9 @@ def test_a_million_rows_take_no_loop_over_rows():
     assert time.perf_counter() - start < 1.0  # about 0.1 s in practice
     assert len(ann) == 990_000
     assert np.array_equal(ann.classes[ann.label], frame["label"].dropna())
+
+
+def test_a_nan_that_numpy_made_text_of_is_missing():
+    ann = Annotations.from_matrix(np.array([["x", np.nan], ["y", "x"]]))
+    assert ann.classes.tolist() == ["x", "y"]
+    assert len(ann.label) == 3

@@ -291,16 +291,11 @@ def test_gradient_through_weights_and_classifier():
     q = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
     def loss(u, q, scale, tau):
-        # the centre and the spread of the support are taken as they are, so hold them still
         found = labelings.fit(u, labels, 3, scale=scale, tau=tau, width=81)
         return found.log_proba(q)[..., 0].sum()
 
     number = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (3.0, 0.7)]
-    assert torch.autograd.gradcheck(lambda q, s, t: loss(u, q, s, t), (q.requires_grad_(), *number))
-    support = u.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(loss(support, q, *number), support)
-    assert gradient.isfinite().all()
-    assert gradient.abs().max() > 0
+    assert torch.autograd.gradcheck(loss, (u.requires_grad_(), q.requires_grad_(), *number))
 
 
 def test_identical_items_and_nobody_labelling_are_no_trouble():

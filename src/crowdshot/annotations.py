@@ -171,6 +171,8 @@ class Annotations:
             values[np.ma.getmaskarray(matrix)] = None
         else:
             values = np.asarray(matrix)
+            if values.dtype.kind == "U":
+                values = np.where(values == "nan", "", values)  # as NumPy writes a NaN beside text
         if values.ndim != 2:
             raise CrowdshotError(
                 f"the matrix of labels has shape {values.shape}, expected (items, annotators); "

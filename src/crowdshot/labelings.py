@@ -129,7 +129,7 @@ def fit(
     u, said = embeddings.reshape(-1, N, D), labels.reshape(-1, N, R)
     scale, tau = as_number(scale, u), as_number(tau, u)
     labelled = (said >= 0).any(-1, keepdim=True).to(u.dtype)  # (B, N, 1)
-    centre, unit = _centre_and_spread(u.detach(), labelled)
+    centre, unit = _centre_and_spread(u, labelled)
     u = labelled * (u - centre) / unit
     gram = u @ u.mT
     crowd: skills.Crowd = skills.Unknown(skills.coin_table(N + 1, n_classes, u))

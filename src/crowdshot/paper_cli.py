@@ -64,13 +64,15 @@ def run(
     size = protocol.QUICK if quick else protocol.PAPER
     if splits is not None:
         low, high = as_range(splits, "--splits")
+        if not 0 <= low <= high <= protocol.PAPER.splits[-1]:
+            raise CrowdshotError(f"--splits: found {splits!r}, expected some of the five, 0:4.")
         size = replace(size, splits=tuple(range(low, high + 1)))
     experiments = runner.chosen(name)
     size = replace(
         size,
         episodes=episodes or size.episodes,
         iterations=iterations or size.iterations,
-        only=_pairs(only),
+        only=_pairs(only, runner.settings_of(experiments)),
         sizes=_sizes(cells, {cell.size for one in experiments for place in one.datasets for cell in one.cells(place)}),
     )
     work = work / "toy" if quick else work
@@ -143,13 +145,20 @@ def _told(words: list[str]) -> str:
     return shlex.join(told)
 
 
-def _pairs(text: str | None) -> tuple[tuple[str, float], ...]:
+def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:
+    """Settings by their names, each with a value that some candidate has."""
     try:
-        return tuple(
+        pairs = tuple(
             (name, float(value)) for name, value in (word.split("=") for word in (text or "").split(",") if word)
         )
     except ValueError:
         raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None
+    _some(",".join(name for name, _ in pairs) or None, set(possible), "--only")
+    for name, value in pairs:
+        if value not in possible[name]:
+            values = ", ".join(f"{one:g}" for one in sorted(possible[name]))
+            raise CrowdshotError(f"--only: found {name}={value:g}, expected {name} to be one of {values}.")
+    return pairs
 
 
 def _sizes(text: str | None, possible: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

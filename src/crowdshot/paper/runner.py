@@ -34,6 +34,16 @@ def chosen(names: str) -> list[Experiment]:
     return [EXPERIMENTS[name] for name in wanted]
 
 
+def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
+    """What candidates of their methods differ in, and the values that there are."""
+    found: dict[str, set[float]] = defaultdict(set)
+    for method in {name for experiment in experiments for name in experiment.methods}:
+        for candidate in SYSTEMS[method].candidates:
+            for name, value in candidate.items():
+                found[name].add(float(value))
+    return dict(found)
+
+
 def run(
     experiments: Sequence[Experiment],
     datasets: Sequence[str] | None,
