@@ -550,6 +550,27 @@ def test_aggregate(made: Path, tmp_path: Path, call) -> None:
     assert everything(tmp_path) == ["c.csv", "labels.csv"]
 
 
+def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> None:
+    """As `adapt` does, where there are no images: the least accurate first."""
+    labels = tmp_path / "labels.csv"
+    rows = [f"{i},{who},{said}" for i in range(20) for who, said in (("ann", i % 2), ("bob", i % 2), ("cyd", 0))]
+    labels.write_text("item,who,label\n" + "\n".join(rows) + "\n")
+    said = call("aggregate", labels, "--out", tmp_path / "c.csv", "--annotators", tmp_path / "people.csv")
+    assert said.code == 0
+    lines = [line.split() for line in said.out.splitlines() if line.startswith(("ann ", "bob ", "cyd "))]
+    assert [line[0] for line in lines] == ["cyd", "ann", "bob"]
+    people = pd.read_csv(tmp_path / "people.csv").set_index("who")
+    assert list(people) == ["n_labels", "accuracy", "low", "high", "most_confused"]
+    assert people["accuracy"]["cyd"] == pytest.approx(0.5, abs=0.05)
+    assert people["most_confused"]["cyd"] == "1 → 0 (10 times)"
+    assert (people["accuracy"][["ann", "bob"]] > 0.9).all()
+    told = json.loads(call("aggregate", labels, "--json").out)["annotator_table"]
+    assert [row["who"] for row in told] == ["ann", "bob", "cyd"]
+    said = call("aggregate", labels, "--out", tmp_path / "c.csv", "--annotators", tmp_path / "c.csv")
+    assert said.code == 2
+    assert "--annotators is" in said.err
+
+
 def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold = tmp_path / "gold.csv"
     gold.write_text("image,truth\n000.png,three\nelsewhere.png,one\n002.png,\n")
@@ -568,6 +589,14 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
     assert "gold.csv has the true label of no item that was labelled: its first item is '0.png'" in said.err
+    gold.write_text("image,seen,truth\n000.png,one,three\n")  # the truth is not what stands first
+    said = call("aggregate", made / "labels.csv", "--gold", gold, "--json")
+    first = json.loads(said.out)["consensus"][0]
+    assert (first["image"], first["answer"], first["confidence"]) == ("000.png", "three", 1)
+    gold.write_text("image,seen,said\n000.png,one,three\n")
+    said = call("aggregate", made / "labels.csv", "--gold", gold)
+    assert said.code == 2
+    assert "gold.csv has 2 columns beside the item, 'seen', 'said': call that of true labels truth." in said.err
     said = call("aggregate", made / "labels.csv", "--out", tmp_path / "consensus.xlsx")
     assert said.code == 2
     assert "consensus.xlsx would hold CSV, expected a name that ends in .csv" in said.err

@@ -288,3 +288,46 @@ def test_readers_raise_nothing_but_our_error(tmp_path_factory, name: str | None,
     except (CrowdshotError, UserWarning) as error:  # a label given twice warns, which is an error in these tests
         told = str(error)
     assert not told or "fuzz" in told
+
+
+# ---- columns that are no annotator's, rows that are no labels -------------------------------------------------------
+
+
+def test_a_wide_table_may_know_the_truth_and_have_notes(read) -> None:
+    with pytest.warns(UserWarning, match=r"labels: 'Notes', 'width' sounds like no annotator, and is left out\."):
+        labels = read("item,ann,bob,True Label,Notes,width\n1,cat,cat,cat,,10\n2,dog,cat,,blurry,10\n")
+    assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "cat"), ("2", "ann", "dog"), ("2", "bob", "cat")]
+    assert labels.gold == {"1": "cat"}
+
+
+def test_a_wide_table_without_annotators(read) -> None:
+    with pytest.raises(CrowdshotError, match="no column of an annotator: found 'item', 'truth', 'gold'"):
+        read("item,truth,gold\n1,cat,cat\n2,dog,cat\n")
+
+
+def test_a_header_in_the_middle_is_no_label(read) -> None:
+    """Files put together by `cat`."""
+    part = "item,annotator,label\n1,ann,cat\n2,bob,dog\n"
+    with pytest.warns(UserWarning, match=r"labels: row 4 repeats the header, and is left out\."):
+        labels = read(part + part.replace("ann,", "cyd,").replace("bob,", "dan,"))
+    assert triples(labels) == [("1", "ann", "cat"), ("1", "cyd", "cat"), ("2", "bob", "dog"), ("2", "dan", "dog")]
+    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and so do 1 more\)"):
+        read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n2,bob,dog\nitem,annotator,label\n")
+
+
+def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
+    with (
+        pytest.warns(UserWarning, match="row 3 repeats the header"),
+        pytest.raises(CrowdshotError, match="row 5, column 'item' is empty"),
+    ):
+        read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n\n,bob,dog\n")
+
+
+@pytest.mark.parametrize("word", ["NA", "n/a", "NULL", "None"])
+def test_what_other_programs_write_for_nothing_is_told(read, word) -> None:
+    with pytest.warns(UserWarning, match=f"the label {word!r} is taken for a class like any other"):
+        read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+
+
+def test_none_of_these_is_a_class(read) -> None:
+    read("item,annotator,label\n1,ann,none\n2,ann,cat\n")

@@ -325,5 +325,8 @@ def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
     path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n2,bob,dog\n")
     done = call(path, "--out", tmp_path / "questions.csv")
     assert done.code == 0
+    assert "nobody is left to ask: every annotator has labelled every item" in done.out
+    path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n")
+    done = call(path, "--budget", "0.5", "--out", tmp_path / "questions.csv")
     assert "no question is worth asking" in done.out
     assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,believed,confidence,n_labels\n"

@@ -11,7 +11,16 @@ import pytest
 from crowdshot import CrowdClassifier
 from crowdshot.columns import Columns
 from crowdshot.errors import CrowdshotError
-from crowdshot.results import check_columns, check_file, check_folder, records, write_file, write_folder, write_results
+from crowdshot.results import (
+    check_columns,
+    check_file,
+    check_folder,
+    check_table,
+    records,
+    write_file,
+    write_folder,
+    write_results,
+)
 
 NAMES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors"]
 
@@ -51,6 +60,42 @@ def test_files_say_what_the_classifier_says(clf: CrowdClassifier, tmp_path: Path
     assert row == pytest.approx(clf.confusion_[0, 0, 1], rel=1e-5)
     again = CrowdClassifier.load(tmp_path / "deep" / "out" / "model.safetensors")
     assert again.predict([[0.1, 0.1]]).tolist() == ["x"]
+
+
+def test_what_an_earlier_run_left_does_not_stand_beside_new_results(clf: CrowdClassifier, tmp_path: Path) -> None:
+    (tmp_path / "predictions.json").write_text("of another project")
+    (tmp_path / "mine.txt").write_text("keep")
+    write_results(clf, tmp_path, overwrite=True)
+    assert everything(tmp_path) == sorted([*NAMES, "mine.txt"])
+
+
+def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.csv", tmp_path / "link.csv"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_file(link, pd.DataFrame({"a": [1]}))
+    assert link.is_symlink()
+    assert target.read_text() == "a\n1\n"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert everything(tmp_path) == ["link.csv", "target.csv"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(pipe, pd.DataFrame({"a": [1]}))
+    assert os.read(reader, 100) == b"a\n1\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.json", "table.tsv", "photo.png"])
+def test_a_name_that_promises_something_else_than_csv_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CrowdshotError, match=f"{name} would hold CSV, expected a name that ends in .csv"):
+        check_table(tmp_path / name)
 
 
 def test_a_folder_that_is_not_empty_is_refused_or_written_into(clf: CrowdClassifier, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,11 +14,20 @@ from crowdshot.errors import CrowdshotError
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A name to write to, which becomes ``out`` when the block is done; of a failure nothing stays."""
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
+    """A name to write to, which becomes ``out`` when the block is done; of a failure nothing stays.
+
+    What ``out`` links to is replaced, and keeps its permissions; a pipe or a device is written to as it is.
+    """
+    target = out.resolve() if out.is_symlink() else out
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
+        if target.exists() and not target.is_file():
+            yield target
+            return
         yield temporary
-        os.replace(temporary, out)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
     except OSError as error:
         raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
     finally:

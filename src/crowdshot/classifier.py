@@ -10,22 +10,19 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crowdshot import priors, storage
 from crowdshot.aggregate import Consensus
-from crowdshot.annotations import Annotations
 from crowdshot.devices import choose_device
 from crowdshot.encoders import Encoder, are_features, load_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.ids import as_index, show
+from crowdshot.ids import show
+from crowdshot.judging import judge
 from crowdshot.learners import ARGUMENTS, Learner, learn, learner_of
 from crowdshot.matching import annotations_of, names_of
-
-INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
 
 
 class CrowdClassifier(ClassifierMixin, BaseEstimator):
@@ -257,37 +254,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def annotators_(self) -> pd.DataFrame:
-        """Accuracy is judged by the consensus, whose own doubt widens the interval.
-
-        A label is right with probability p, the responsibility of the class it names. With h = sum p expected hits in n
-        labels, accuracy has the mean (h + 1/2) / (n + 1) of Jeffreys' Beta(h + 1/2, n - h + 1/2). Its variance is that
-        Beta's plus sum p (1 - p) / (n + 1)^2, as h itself is not known; ``low`` to ``high`` is the middle 90 % of the
-        Beta with that mean and variance.
-        """
+        """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.judging`)."""
         check_is_fitted(self, "fit_")
-        ann = self.annotations_
-        belief = self._beliefs()
-        right = belief[ann.item, ann.label]
-
-        def total(values: NDArray[Any]) -> NDArray[np.float64]:
-            return np.asarray(np.bincount(ann.annotator, values, ann.n_annotators), dtype=np.float64)
-
-        n_labels = total(np.ones_like(right))
-        mean = (total(right) + 0.5) / (n_labels + 1)
-        spread = mean * (1 - mean)
-        variance = spread / (n_labels + 2) + total(right * (1 - right)) / (n_labels + 1) ** 2
-        strength = spread / variance - 1
-        hits, misses = mean * strength, (1 - mean) * strength
-        return pd.DataFrame(
-            {
-                ann.columns.annotator: as_index(ann.annotators),
-                "n_labels": n_labels.astype(np.int64),
-                "accuracy": np.where(n_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
-                "low": np.where(n_labels > 0, betaincinv(hits, misses, (1 - INTERVAL) / 2), 0.0),
-                "high": np.where(n_labels > 0, betaincinv(hits, misses, (1 + INTERVAL) / 2), 1.0),
-                "most_confused": _most_confused(ann, belief),
-            }
-        )
+        return judge(self.annotations_, self._beliefs())
 
     # ---- saving ---------------------------------------------------------------------------------------------------
 
@@ -309,21 +278,3 @@ def _column_names(X: Any) -> NDArray[Any] | None:
     if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
         return None
     return np.asarray(X.columns, dtype=object)
-
-
-def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
-    """For each annotator the likeliest mistake, "true → said (how often, as expected)"; "" if there is hardly any."""
-    R, K = ann.n_annotators, ann.n_classes
-    said = np.zeros((R * K, K))  # [annotator and what they said, true]
-    np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
-    wrong = said.reshape(R, K, K) * (1 - np.eye(K))
-    worst = wrong.reshape(R, -1).argmax(1)
-    times = wrong.reshape(R, -1).max(1)
-    return [
-        f"{ann.classes[cell % K]} → {ann.classes[cell // K]} ({_times(n)})" if n >= 0.5 else ""
-        for cell, n in zip(worst, times, strict=True)
-    ]
-
-
-def _times(n: float) -> str:
-    return "once" if n < 1.5 else f"{n:.0f} times"

@@ -154,7 +154,7 @@ class Method(StrEnum):
     epilog="""\b
 Examples:
   crowdshot aggregate labels.csv
-  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv
+  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
 """
 )
 @told
@@ -172,14 +172,18 @@ def aggregate(
         Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
     ] = None,
     out: File = None,
+    annotators: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
+    ] = None,
     columns: ColumnNames = None,
     format_name: FormatName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Consensus from labels alone, without looking at the items."""
+    """Consensus from labels alone, without looking at the items, and who is how often right."""
     from crowdshot import jobs
 
-    report, table = jobs.aggregate(labels, method.value, steps, gold, out, as_columns(columns), format_name)
+    given = (labels, method.value, steps, gold, out, as_columns(columns), format_name, annotators)
+    report, table = jobs.aggregate(*given)
     show(report, as_json, table, "consensus")
 
 

@@ -39,6 +39,19 @@ ALIASES: dict[str, tuple[str, str, str]] = {
     ),
 }
 
+# Columns of tables that have more than labels; what a wide table calls so is no annotator.
+TRUTH = {"truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"}
+NO_ANNOTATOR = {
+    *("note", "notes", "comment", "comments", "remark", "remarks", "description", "caption", "tags", "width", "height"),
+    *("size", "split", "fold", "set", "source", "url", "link", "date", "time", "timestamp", "created", "updated"),
+    *("consensus", "majority", "confidence", "agreement"),
+}
+
+
+def plain(name: Any) -> str:
+    """A column's name without case, spaces and the like: ``True Label`` is truelabel."""
+    return re.sub(r"[^a-z0-9]", "", str(name).lower())
+
 
 def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str = "the table") -> Columns:
     """The names of the three columns: those given, the others by their aliases.
@@ -71,7 +84,7 @@ def _given(columns: GivenColumns) -> dict[str, str]:
 
 
 def _match(role: str, found: list[Any], source: str) -> Any:
-    exact = {name: re.sub(r"[^a-z0-9]", "", str(name).lower()) for name in found}
+    exact = {name: plain(name) for name in found}
     without_id = {name: word.removesuffix("id") for name, word in exact.items()}
     for aliases in ALIASES[role]:
         for words in (exact, without_id):

@@ -1,5 +1,6 @@
 """How commands speak: results on stdout, all else on stderr, and errors as a sentence with an exit code."""
 
+import errno
 import functools
 import json
 import os
@@ -41,6 +42,10 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise SystemExit(0) from None
             except Exception as error:
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                    typer.echo(f"crowdshot: the output could not be written ({error.strerror}).", err=True)
+                    raise SystemExit(2) from None
                 if os.environ.get("CROWDSHOT_DEBUG"):
                     raise
                 first_line = next(iter(str(error).splitlines()), "")

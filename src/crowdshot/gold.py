@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.annotations import Annotations
-from crowdshot.columns import Columns
+from crowdshot.columns import TRUTH, Columns, plain
 from crowdshot.errors import CrowdshotError
-from crowdshot.ids import positions
+from crowdshot.ids import listing, positions
 from crowdshot.tables import one_each, read_table
 
 
@@ -23,6 +23,19 @@ def usable(gold: Mapping[str, str], ann: Annotations) -> tuple[dict[str, str], i
     return {item: label for (item, label), use in zip(gold.items(), known, strict=True) if use}, int((~known).sum())
 
 
+def _label_column(path: Path, header: list[str], item: int, usual: str) -> int:
+    others = [column for column in range(len(header)) if column != item]
+    if header[item] == usual:
+        raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
+    called_so = [column for column in others if plain(header[column]) in TRUTH]
+    as_usual = [column for column in others if header[column] == usual]
+    for found in (called_so, as_usual, others):
+        if len(found) == 1:
+            return found[0]
+    names = listing(header[column] for column in others)
+    raise CrowdshotError(f"{path} has {len(others)} columns beside the item, {names}: call that of true labels truth.")
+
+
 def compare(gold: Mapping[str, str], consensus: pd.DataFrame, columns: Columns) -> dict[str, int]:
     """How many items' true labels are known, and how many of these the consensus has."""
     truth = consensus[columns.item].map(gold)
@@ -32,16 +45,15 @@ def compare(gold: Mapping[str, str], consensus: pd.DataFrame, columns: Columns) 
 def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
     """{item: label} of the items that someone labelled, and how many others there are.
 
-    The columns are those of the labels' table, else the first is the item and the second its label.
+    The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or
+    called truth, gold or the like, or as in the labels' table.
     """
     table = read_table(path)
     header = table.header
     if len(header) < 2:
         raise CrowdshotError(f"{path} has {len(header)} column, expected the item and its true label.")
     item = header.index(ann.columns.item) if ann.columns.item in header else 0
-    label = header.index(ann.columns.label) if ann.columns.label in header else 1
-    if item == label:
-        raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
+    label = _label_column(path, header, item, ann.columns.label)
     ids, truth = one_each(table, item), table.text(label)
     known = (positions(ann.items, ids) >= 0) & (truth != "")
     if not known.any():

@@ -26,6 +26,7 @@ from crowdshot.fitting import fit
 from crowdshot.formats import read_labels
 from crowdshot.images import list_images
 from crowdshot.inputs import check_kind, check_width, find_readable, open_items
+from crowdshot.judging import judge
 from crowdshot.learners import AUTO
 from crowdshot.progress import progress
 from crowdshot.results import (
@@ -33,6 +34,7 @@ from crowdshot.results import (
     check_columns,
     check_file,
     check_folder,
+    check_table,
     csv_writers,
     prediction_table,
     records,
@@ -106,7 +108,7 @@ def predict(
 ) -> tuple[Report, pd.DataFrame]:
     """A fitted model and new items -> a table with item, label, confidence and each class's probability."""
     if out is not None:
-        check_file(out, model, features)
+        check_table(out, model, features)
     clf = CrowdClassifier.load(model)
     items = open_items(images, features)
     check_kind(clf.encoder_, items, f"{model}")
@@ -156,13 +158,18 @@ def aggregate(
     out: Path | None = None,
     columns: Mapping[str, str] | None = None,
     format_name: str | None = None,
+    annotators: Path | None = None,
 ) -> tuple[Report, pd.DataFrame]:
     """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
 
     All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
+    ``annotators``: a file for a table of how good each of them is.
     """
-    if out is not None:
-        check_file(out, *labels, gold_file)
+    files = [file for file in (out, annotators) if file is not None]
+    for file in files:
+        check_table(file, *labels, gold_file)
+    if len(files) == 2 and files[0].absolute() == files[1].absolute():
+        raise CrowdshotError(f"--annotators is {annotators}, as --out is, expected another file.")
     read = read_labels(labels, columns, format_name)
     ann = read.annotations
     check_columns(ann.columns, ", ".join(map(str, labels)))
@@ -176,18 +183,22 @@ def aggregate(
     table = consensus.to_frame(ann)
     if method != "majority":
         table = with_probabilities(table, ann.classes, consensus.probabilities)
-    if out is not None:
-        with progress("writing"):
-            write_file(out, table)
+    people = judge(ann, consensus.probabilities)
+    with progress("writing"):
+        for path, content in ((out, table), (annotators, people)):
+            if path is not None:
+                write_file(path, content)
     report = {
         "method": method,
         **_counts(ann),
         "settled": int((table["confidence"] >= SETTLED).sum()),
         "settled_at": SETTLED,
+        "annotator_column": ann.columns.annotator,
+        "annotator_table": records(people),
         "gold": len(known or ()),
         "gold_from": str(gold_file or "the labels' file"),
         "left_out": {**read.left_out, "gold labels of other items": unknown},
-        "files": [] if out is None else [str(out)],
+        "files": [str(file) for file in files],
     }
     return report, table
 

@@ -21,7 +21,7 @@ from crowdshot.formats.label_studio import UNLABELLED
 from crowdshot.ids import as_index, first, listing, positions, show
 from crowdshot.jobs import METHODS, STEPS
 from crowdshot.progress import progress
-from crowdshot.results import check_columns, check_file, write_file
+from crowdshot.results import TABLES, check_columns, check_table, write_file
 from crowdshot.tables import one_each, read_table
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,8 @@ def ask(
     .json is for Label Studio, any other is CSV.
     """
     if out is not None:
-        check_file(out, *labels, features, cost if isinstance(cost, Path) else None)
+        costs = cost if isinstance(cost, Path) else None
+        check_table(out, *labels, features, costs, endings=(*TABLES, ".json"))
     if images is None and features is None:
         belief = _from_labels(read_labels(labels, columns, format_name), encoder)
     else:
@@ -88,6 +89,7 @@ def ask(
         "budget": budget,
         "doubt": float(asking.doubt(belief.probabilities).sum()),
         "gain": float(sum(question.gain for question in questions)),
+        "unasked": ann.n_items * ann.n_annotators - ann.n_labels,
         "left_out": {**belief.left_out, "costs of people who gave no label": others},
         "files": [] if out is None else [str(out)],
     }

@@ -3,7 +3,7 @@
 The one rule for numbers in arrays: ``bool``, ``uint8`` and ``uint16`` go by their type (1, 255, 65535); any other
 numbers by the first of 1, 16, 255, 65535 that the largest value of the whole input does not exceed (16 is full
 ink in scikit-learn's digits). A ladder rather than the maximum itself, so that a picture is scaled alike
-whichever others come with it.
+whichever others come with it, unless all of them are dark.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Writers = Mapping[str, Callable[[Path], None]]
 """File name -> what writes it, given the path."""
 
 # ---- tables -----------------------------------------------------------------------------------------------------
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+TABLES = ("", ".csv", ".txt")  # endings of files that hold CSV
 
 
 def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[str]] = OWN_NAMES) -> None:
@@ -108,7 +108,10 @@ def write_results(
         writers["predictions.json"] = lambda path: WRITERS["label-studio"](path, consensus, labels)
     if report is not None:
         writers["report.html"] = report
-    return write_folder(out, writers, overwrite)
+    files = write_folder(out, writers, overwrite)
+    for stale in {"predictions.json", "report.html"} - set(writers):  # of what was there before
+        (out / stale).unlink(missing_ok=True)
+    return files
 
 
 def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
@@ -166,14 +169,19 @@ def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[P
     return [out / name for name in writers]
 
 
+def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:
+    """As `check_file`, for a file that will hold CSV."""
+    check_file(out, *inputs)
+    if out.suffix.lower() not in endings:
+        raise CrowdshotError(f"{out} would hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
+
+
 def check_file(out: Path, *inputs: Path | None) -> None:
-    """To be called before the work: may a table be written to this file, and is it none of the inputs?"""
+    """To be called before the work: may this file be written, and is it none of the inputs?"""
     if out.is_dir():
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
         raise CrowdshotError(f"{out} cannot be written, because the folder {out.parent} does not exist.")
-    if out.suffix.lower() in SPREADSHEETS:
-        raise CrowdshotError(f"{out} would hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
     for source in inputs:
         if source is not None and out.exists() and source.exists() and out.samefile(source):
             raise CrowdshotError(f"{out} is what is read, expected another file to write to.")

@@ -72,7 +72,9 @@ def _settled(report: dict[str, Any]) -> str:
 def _questions(report: dict[str, Any]) -> str:
     """How many, for whom, and what is expected of them."""
     if not report["n_questions"]:
-        return "no question is worth asking: no answer is expected to change anything"
+        if report["unasked"]:
+            return "no question is worth asking: no answer is expected to change anything"
+        return "nobody is left to ask: every annotator has labelled every item, and only another one could add to that"
     asked, doubt, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
     people = "one annotator" if report["asked_annotators"] == 1 else f"{report['asked_annotators']:,} annotators"
     cost = f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""

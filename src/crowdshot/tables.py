@@ -11,6 +11,8 @@ import csv
 import io
 import json
 import os
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,12 +185,24 @@ def _parse_separated(text: str, name: str) -> Table:
     frame = cells.slice(1).to_pandas()
     frame.columns = pd.Index([str(cells.column(i)[0]).strip() for i in range(width)])
     rows = np.setdiff1d(np.arange(2, 2 + len(frame) + len(blank)), blank)
-    empty = np.arange(len(frame))  # positions of rows in which no cell so far holds anything
-    for column in range(width):
-        empty = empty[(frame.iloc[empty, column] == "").to_numpy(bool)]
-        if len(empty) == 0:
-            return Table(name, frame, rows)
-    return Table(name, frame.drop(index=empty).reset_index(drop=True), np.delete(rows, empty))
+    again = _rows_that_are(frame, frame.columns)
+    if len(again):
+        many = f" (and so do {len(again) - 1:,} more)" if len(again) > 1 else ""
+        warnings.warn(
+            f"{name}: row {rows[again[0]]} repeats the header{many}, and is left out.", UserWarning, stacklevel=2
+        )
+    useless = np.union1d(again, _rows_that_are(frame, [""] * width))
+    if len(useless) == 0:
+        return Table(name, frame, rows)
+    return Table(name, frame.drop(index=useless).reset_index(drop=True), np.delete(rows, useless))
+
+
+def _rows_that_are(frame: pd.DataFrame, cells: Iterable[str]) -> NDArray[np.int64]:
+    """Positions of the rows that hold these cells, one for each column."""
+    alike = np.arange(len(frame))
+    for column, cell in enumerate(cells):
+        alike = alike[(frame.iloc[alike, column] == cell).to_numpy(bool)]
+    return alike
 
 
 def _sniff(text: str, name: str) -> tuple[str, int]:

@@ -71,11 +71,24 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
     if empty:
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
     refuse_measurements(labels.annotations.classes.tolist(), source)
+    _tell_blanks(labels.annotations.classes, source)
     _tell_twins(labels.annotations.classes, "labels", source)
     _tell_twins(labels.annotations.annotators, "annotators", source)
     beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
     _tell_twins(beyond_ascii, "items", source)
     return labels
+
+
+BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
+
+
+def _tell_blanks(classes: Iterable[Any], source: str) -> None:
+    """Other programs write these where they have nothing to write."""
+    blanks = [name for name in map(str, classes) if name in BLANKS]
+    if blanks:
+        warnings.warn(
+            f"{source}: the label {blanks[0]!r} is taken for a class like any other.", UserWarning, stacklevel=3
+        )
 
 
 def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:

@@ -1,5 +1,8 @@
 """Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
 
+A wide table's column that is called truth, gold or the like has the true labels; one called notes, width or the like is
+no annotator's.
+
 CSV with any separator, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007" and "7"
 differ; a blank cell is a missing label, and so are NaN and -1 in a wide table. A long table without annotators is one
 annotator's, if it is one of several files.
@@ -7,6 +10,7 @@ annotator's, if it is one of several files.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.annotations import Annotations
-from crowdshot.columns import Columns, GivenColumns, find_columns
+from crowdshot.columns import NO_ANNOTATOR, TRUTH, Columns, GivenColumns, find_columns, plain
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats.labels import Format, LabelFile, Labels
 from crowdshot.ids import Ids, first, listing
@@ -51,7 +55,15 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
         )
     header = table.header
     others = [column for column in range(len(header)) if column != at]
+    truth = [column for column in others if plain(header[column]) in TRUTH]
+    idle = [column for column in others if plain(header[column]) in NO_ANNOTATOR]
+    if idle:
+        names = listing(header[column] for column in idle)
+        warnings.warn(f"{table.name}: {names} sounds like no annotator, and is left out.", UserWarning, stacklevel=2)
+    others = [column for column in others if column not in truth + idle]
     annotators = [header[column] for column in others]
+    if not annotators:
+        raise CrowdshotError(f"{table.name} has no column of an annotator: found {listing(header)}.")
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
     if odd is not None:
         found = f"more than one column {odd!r}" if odd else "a column without a name"
@@ -67,7 +79,9 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
         }
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
-    return Labels(replace(annotations, columns=Columns(item=header[at] or "item")))
+    known = zip(items, _said(table, truth[0]), strict=True) if truth else ()
+    gold = {item: label for item, label in known if label}
+    return Labels(replace(annotations, columns=Columns(item=header[at] or "item")), gold=gold)
 
 
 def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:

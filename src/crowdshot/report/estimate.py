@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 from torch import Tensor
 
-from crowdshot.classifier import INTERVAL, CrowdClassifier
+from crowdshot.classifier import CrowdClassifier
 from crowdshot.ids import Positions
+from crowdshot.judging import INTERVAL
 from crowdshot.learners import Mixture, Searched, learn
 from crowdshot.methods.adapted import find
 
