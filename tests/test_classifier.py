@@ -301,6 +301,16 @@ def test_seeds_of_numpy_and_what_is_no_seed(clouds, tmp_path):
             CrowdClassifier("identity", random_state=strange).fit(X, labels)
 
 
+@pytest.mark.parametrize(
+    "strange", [{"tau": "x"}, {"c": "one-coin"}, {"c": (-1.0, 1.0)}, {"c": (np.nan, 1.0)}, {"b": -1}]
+)
+def test_settings_of_the_mixture_that_are_no_numbers(clouds, strange):
+    X, labels, _ = clouds
+    (name,) = strange
+    with pytest.raises(CrowdshotError, match=rf"{name}: found .*, expected a number, 0 or more"):
+        CrowdClassifier("identity", **strange).fit(X, labels)
+
+
 def test_repeats_with_the_seed(clouds):
     X, labels, _ = clouds
     one, two = (CrowdClassifier("identity", random_state=3).fit(X, labels).predict_proba(X) for _ in range(2))

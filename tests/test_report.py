@@ -518,7 +518,7 @@ def test_how_it_was_done(tmp_path: Path):
         == "Ours: a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings"
     )
     assert how["Encoder"] == "chosen by the items: identity for feature vectors"
-    assert "c = one-coin (right 2, wrong 1, weight 10)" in how["Settings"]
+    assert "c = one-coin (right 3, wrong 1, weight 10)" in how["Settings"]
     assert "crowdshot 0." in how["Versions"]
     other = CrowdClassifier("identity", method="LRDS").fit(x, np.arange(20)[:, None] % 2)
     assert describe(other, "identity")["Encoder"].startswith("identity: ")

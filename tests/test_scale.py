@@ -37,13 +37,13 @@ def soft_vote_and_prototypes(X, labels, K, queries):
 @pytest.mark.parametrize("name", ["digits", "wine"])
 @pytest.mark.parametrize("crowd", sorted(CROWDS))
 def test_consensus_beats_the_soft_vote_and_the_classifier_its_prototypes(name, crowd):
-    """Means over 30 crowds, 3 and 8 shots: better in both, by what was seen (a tenth of a point or more)."""
+    """Means over many crowds, 3 and 8 shots: better in both, by what was seen (a point or more)."""
     X, truth = features(name)
     K = int(truth.max()) + 1
     n_annotators, per_item, mixture = CROWDS[crowd]
     random, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     consensus_gain, classifier_gain = [], []
-    for trial in range(30):
+    for trial in range(30 if name == "digits" else 120):
         shots = 3 if trial % 2 else 8
         order = random.permutation(len(X))
         support = np.concatenate([order[truth[order] == k][:shots] for k in range(K)])
@@ -57,8 +57,8 @@ def test_consensus_beats_the_soft_vote_and_the_classifier_its_prototypes(name, c
         vote_right = (winners[np.arange(len(support)), truth[support]] / winners.sum(1)).mean()
         consensus_gain.append((clf.consensus_["label"] == truth[support]).mean() - vote_right)
         classifier_gain.append(clf.score(X[query], truth[query]) - (nearest == truth[query]).mean())
-    assert np.mean(consensus_gain) > 0.001, consensus_gain
-    assert np.mean(classifier_gain) > 0.001, classifier_gain
+    assert np.mean(consensus_gain) > 0.01, consensus_gain
+    assert np.mean(classifier_gain) > 0.01, classifier_gain
 
 
 def test_the_choice_does_not_depend_on_units_or_on_where_zero_is():
@@ -88,7 +88,7 @@ def test_a_crowd_too_large_for_the_search_is_sampled(monkeypatch):
     X, truth = features("wine")
     labels = simulate.draw_labels(torch.tensor(truth), torch.eye(3).expand(50, 3, 3) * 0.6 + 0.4 / 3, 2).numpy()
     monkeypatch.setattr(scale, "MOST_CELLS", 100_000)
-    rows, few = scale._few_enough(Annotations.from_matrix(labels), np.random.default_rng(0))
+    rows, few = scale._few_enough(Annotations.from_matrix(labels), np.arange(len(labels)), np.random.default_rng(0))
     assert 20 <= len(rows) < len(truth)
     assert (few >= 0).sum() == 2 * len(rows)
     np.testing.assert_array_equal(np.sort(few.numpy(), 1)[:, -2:], np.sort(labels[rows.numpy()], 1)[:, -2:])
@@ -101,3 +101,28 @@ def test_constant_features_are_no_trouble():
     assert float(factor) == 1.0
     clf = CrowdClassifier("identity").fit(np.full((4, 3), 7.0), [[0, 0], [1, 1], [0, 1], [1, 1]])
     assert clf.consensus_["label"].tolist()[:2] == [0, 1]
+
+
+def test_the_order_of_items_and_annotators_does_not_matter():
+    """Labels are held back by lot, and the lots are the items' and the annotators', not the rows' and the columns'."""
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        truth = np.repeat(np.arange(5), 2)
+        X = np.eye(5, 6)[truth] + random.normal(0, 0.6, (10, 6))
+        labels = np.where(random.random((10, 5)) < 0.6, truth[:, None], random.integers(5, size=(10, 5)))
+        labels[random.random((10, 5)) < 0.4] = -1
+        labels[np.arange(10), random.integers(5, size=10)] = truth  # nobody is without a label
+        plain = CrowdClassifier("identity").fit(X, labels, classes=range(5))
+        rows, columns = random.permutation(10), random.permutation(5)
+        moved = CrowdClassifier("identity").fit(X[rows], labels[rows][:, columns], classes=range(5))
+        assert moved.scale_ == plain.scale_
+        np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e18, 1e30])
+def test_the_unit_of_features_does_not_matter(factor):
+    X, truth = features("wine")
+    some = np.concatenate([np.flatnonzero(truth == k)[:5] for k in range(3)])
+    plain = CrowdClassifier("identity").fit(X[some], truth[some, None].repeat(3, 1))
+    large = CrowdClassifier("identity").fit(X[some] * factor, truth[some, None].repeat(3, 1))
+    np.testing.assert_allclose(large.predict_proba(X * factor), plain.predict_proba(X), atol=1e-3)

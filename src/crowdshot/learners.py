@@ -238,8 +238,12 @@ class Mixture:
         if not isinstance(steps, Integral) or int(steps) < 1:
             raise CrowdshotError(f"steps: found {steps!r}, expected a whole number, 1 or more")
         for name, value in self.given.items():
-            if isinstance(value, Real) and not 0 <= float(value) < math.inf:
-                raise CrowdshotError(f"{name}: found {value!r}, expected a number, 0 or more")
+            numbers = value if isinstance(value, tuple | list) and len(value) == 2 else [value]
+            if (name == "c" and callable(value)) or isinstance(value, torch.Tensor) or name == "covariance":
+                continue
+            if not all(isinstance(one, Real) and 0 <= float(one) < math.inf for one in numbers):
+                pair = ", a pair (right, wrong) or a prior" if name == "c" else ""
+                raise CrowdshotError(f"{name}: found {value!r}, expected a number, 0 or more{pair}")
 
     def default_encoder(self, X: Any) -> Encoder:
         return self.choose(X)
@@ -250,11 +254,12 @@ class Mixture:
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
         objective = encoder.card.get("recipe", {}).get("objective", "mixture")
         trained = encoder.card.get("priors") if objective in self.at_home else None
-        settings: dict[str, Any] = {"steps": scale.STEPS, **scale.PRIORS, "scale": None, "covariance": "identity"}
+        beliefs = scale.priors_of(annotations.n_classes)
+        settings: dict[str, Any] = {"steps": scale.STEPS, **beliefs, "scale": None, "covariance": "identity"}
         if trained:
             settings |= {"steps": trained.get("steps", 2), **priors.from_card(trained), "scale": 1.0}
         settings |= self.given
-        if isinstance(settings["c"], tuple):
+        if isinstance(settings["c"], tuple | list):
             settings["c"] = priors.Diagonal(*settings["c"])
         shift, factor = untouched(x) if trained else scale.standardise(x)
         x = (x - shift) * factor

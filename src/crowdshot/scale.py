@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot import mixture
@@ -25,10 +26,16 @@ from crowdshot.priors import OneCoin, Priors
 TYPICAL = 8.0
 CANDIDATES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 FOLDS = 5
-#: What outside features are fitted with: an annotator is probably better than chance, and mostly one-coin.
-PRIORS: Priors = {"tau": 1.0, "b": 100.0, "c": OneCoin(right=2.0, wrong=1.0, weight=10.0)}
 STEPS = 3
 MOST_CELLS = 20_000_000
+
+
+def priors_of(n_classes: int) -> Priors:
+    """What outside features are fitted with: an annotator is better than chance, and mostly one-coin.
+
+    An accuracy starts from three right labels and one of each wrong one, as in `aggregate.one_coin`.
+    """
+    return {"tau": 1.0, "b": 100.0, "c": OneCoin(right=3.0, wrong=n_classes - 1.0, weight=10.0)}
 
 
 def standardise(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,16 +43,24 @@ def standardise(features: Tensor) -> tuple[Tensor, Tensor]:
 
     One factor for all dimensions: which dimension counts for more is the features' own affair.
     """
-    shift = features.mean(0)
-    size = (features - shift).square().sum(-1).mean().sqrt()
-    return shift, torch.where(size > 0, 1 / size.clamp_min(torch.finfo(features.dtype).tiny), 1.0)
+    exact = features.double()  # squares of large numbers leave single precision
+    shift = exact.mean(0)
+    size = (exact - shift).square().sum(-1).mean().sqrt()
+    return shift.to(features), torch.where(size > 0, 1 / size.clamp_min(1e-38), 1.0).to(features)
 
 
 def choose_scale(embeddings: Tensor, annotations: Annotations, *, steps: int, seed: int, priors: Priors) -> float:
-    """The candidate that predicts held-back labels best. Embeddings (N, D), standardised, one row for each item."""
+    """The candidate that predicts held-back labels best. Embeddings (N, D), standardised, one row for each item.
+
+    The order of items and annotators does not matter: lots are drawn for them in an order of their own.
+    """
     generator = torch.Generator().manual_seed(seed)
-    rows, labels = _few_enough(annotations, np.random.default_rng(seed))
-    embeddings, labels = embeddings[rows], labels.to(embeddings.device)
+    random = np.random.default_rng(seed)
+    labelled = np.unique(annotations.item)
+    place = _in_own_order(embeddings[labelled].double().cpu().numpy(), random)
+    rows, labels = _few_enough(annotations, labelled[place], random)
+    labels = labels[:, _in_own_order(labels.numpy().T + 1.0, random)].to(embeddings.device)
+    embeddings = embeddings[rows]
     candidates = torch.tensor(CANDIDATES, dtype=embeddings.dtype, device=embeddings.device)
     score = -(candidates / TYPICAL).log2().abs()
     for lots in (torch.rand(labels.shape, generator=generator), torch.rand(len(labels), 1, generator=generator)):
@@ -66,15 +81,23 @@ def choose_scale(embeddings: Tensor, annotations: Annotations, *, steps: int, se
     return float(candidates[score.argmax()])
 
 
-def _few_enough(annotations: Annotations, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _in_own_order(vectors: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.int64]:
+    """Positions of (n, d) vectors, sorted by where they lie along some direction: the same in whichever order given."""
+    return np.argsort(vectors @ random.standard_normal(vectors.shape[1]), kind="stable")
+
+
+def _few_enough(
+    annotations: Annotations, rows: NDArray[np.int64], random: np.random.Generator
+) -> tuple[Tensor, Tensor]:
     """Positions (n,) of labelled items, all or a random part, and their labels (n, r) without idle annotators."""
-    rows = np.unique(annotations.item)
     while True:
         kept = np.isin(annotations.item, rows)
         who, column = np.unique(annotations.annotator[kept], return_inverse=True)
         if len(rows) * len(who) * annotations.n_classes * FOLDS * len(CANDIDATES) <= MOST_CELLS or len(rows) <= 20:
             break
-        rows = np.sort(random.choice(rows, len(rows) // 2, replace=False))
+        rows = rows[np.sort(random.choice(len(rows), len(rows) // 2, replace=False))]
     labels = np.full((len(rows), len(who)), -1, dtype=np.int64)
-    labels[np.searchsorted(rows, annotations.item[kept]), column] = annotations.label[kept]
+    place = np.empty(annotations.n_items, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    labels[place[annotations.item[kept]], column] = annotations.label[kept]
     return torch.from_numpy(rows), torch.from_numpy(labels)
