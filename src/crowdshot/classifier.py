@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from crowdshot import priors, storage
 from crowdshot.aggregate import Consensus
+from crowdshot.annotations import Annotations
 from crowdshot.devices import choose_device
 from crowdshot.encoders import Encoder, are_features, load_encoder
 from crowdshot.errors import CrowdshotError
@@ -155,9 +156,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         annotations = annotations_of(labels, len(embeddings), items, classes)
-        if (annotations.label == annotations.label[0]).all():
-            only = show(annotations.classes[annotations.label[0]])
-            raise CrowdshotError(f"labels: all are {only}, expected labels of two classes or more")
+        check_classes(annotations)
         learner = self.learner()
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
@@ -271,6 +270,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         clf = cls()
         storage.load_classifier(clf, path)
         return clf
+
+
+def check_classes(annotations: Annotations) -> None:
+    """There must be something to tell apart."""
+    if (annotations.label == annotations.label[0]).all():
+        only = show(annotations.classes[annotations.label[0]])
+        raise CrowdshotError(f"labels: all are {only}, expected labels of two classes or more")
 
 
 def _column_names(X: Any) -> NDArray[Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from crowdshot.classifier import CrowdClassifier
+from crowdshot.classifier import CrowdClassifier, check_classes
 from crowdshot.errors import CrowdshotError
 from crowdshot.formats import Labels, read_labels
 from crowdshot.formats.label_studio import UNLABELLED
@@ -60,6 +60,7 @@ def fit(
         items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
     if annotations.n_labels == 0:
         raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
+    check_classes(annotations)
 
     with progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
