@@ -394,3 +394,10 @@ def test_a_nan_that_numpy_made_text_of_is_missing():
     ann = Annotations.from_matrix(np.array([["x", np.nan], ["y", "x"]]))
     assert ann.classes.tolist() == ["x", "y"]
     assert len(ann.label) == 3
+
+
+def test_classes_that_are_numbers_stand_in_their_order():
+    ann = Annotations.from_matrix([["10", "9"], ["2", "-1x"]])
+    assert ann.classes.tolist() == ["-1x", "10", "2", "9"]
+    ann = Annotations.from_matrix([["10", "9"], ["2", "02"]])
+    assert ann.classes.tolist() == ["02", "2", "9", "10"]

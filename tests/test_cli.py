@@ -157,7 +157,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         ((labels, "--features", features, "--format", "xml"), "format is 'xml', expected one of"),
         (
             (tmp_path / "wide.csv", "--features", features, "--columns", "annotator=x,label=confidence"),
-            "the column for the label is called 'confidence', which the results call something else",
+            "the column for the label is called 'confidence', a name that results have for something else",
         ),
     ]:
         said = call("adapt", *arguments, "--out", tmp_path / "out")

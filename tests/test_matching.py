@@ -155,3 +155,9 @@ def test_two_uploads_of_one_file_are_told():
     labels = Annotations.from_dict({"3f2a1b9c-cat.jpg": {"x": "u"}, "00000000-cat.jpg": {"x": "v"}})
     with pytest.raises(CrowdshotError, match=r"'3f2a1b9c-cat.jpg' and '00000000-cat.jpg' both mean 'cat.jpg'"):
         match(labels, items, skip=True)
+
+
+def test_an_index_that_names_no_row_is_no_name():
+    X = pd.DataFrame([[0.0], [1.0]], index=[0, 0])
+    assert names_of(X) is None
+    assert annotations_of([["a"], ["b"]], 2, names_of(X), None).items.tolist() == [0, 1]

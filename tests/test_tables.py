@@ -161,3 +161,12 @@ def test_any_bytes_are_a_table_or_told(data: bytes) -> None:
     except CrowdshotError as error:
         told = str(error)
     assert not told or told.startswith("t")
+
+
+def test_excels_row_about_the_separator_is_none_of_the_table(tmp_path):
+    file = tmp_path / "excel.csv"
+    file.write_text("sep=;\r\nitem;label\r\n1;a,b\r\n2;c\r\n")
+    table = read_table(file)
+    assert table.header == ["item", "label"]
+    assert table.text(1).tolist() == ["a,b", "c"]
+    assert table.place(0, 0) == f"{file}, row 3, column 'item'"

@@ -56,8 +56,8 @@ def plain(name: Any) -> str:
 def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str = "the table") -> Columns:
     """The names of the three columns: those given, the others by their aliases.
 
-    ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case,
-    spaces, ``_`` and a final ``id`` do not matter to an alias: ``Worker ID`` is a worker.
+    ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case, spaces,
+    ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
     """
     found = list(found)
     given = _given(columns)
@@ -85,7 +85,7 @@ def _given(columns: GivenColumns) -> dict[str, str]:
 
 def _match(role: str, found: list[Any], source: str) -> Any:
     exact = {name: plain(name) for name in found}
-    without_id = {name: word.removesuffix("id") for name, word in exact.items()}
+    without_id = {name: word.removesuffix("id").removesuffix("name") for name, word in exact.items()}
     for aliases in ALIASES[role]:
         for words in (exact, without_id):
             matches = [name for name, word in words.items() if word in aliases.split()]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 Ids = NDArray[Any]
 Positions = NDArray[np.int64]
 
@@ -69,7 +70,9 @@ def unique_ids(values: Iterable[Any], argument: str, size: int | None = None) ->
 
 
 def ordered(ids: Ids) -> Ids:
-    """Sorted; ids that cannot be compared with each other are grouped by type first."""
+    """Sorted; whole numbers that are written as text by their value, what cannot be compared by type first."""
+    if ids.dtype == object and all(isinstance(name, str) and WHOLE_NUMBER.fullmatch(name) for name in ids):
+        return ids[sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]))]
     try:
         return np.sort(ids)
     except TypeError:

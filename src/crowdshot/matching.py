@@ -21,9 +21,9 @@ from crowdshot.ids import Ids, Positions, as_index, first, positions, show
 
 
 def names_of(X: Any) -> list[Any] | None:
-    """What X itself calls its items: a DataFrame's index, or file paths; None for arrays."""
+    """What X itself calls its items: a DataFrame's index, if it names each row, or file paths; None for arrays."""
     if isinstance(X, pd.DataFrame):
-        return list(X.index)
+        return list(X.index) if X.index.is_unique else None
     if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
         return [PurePath(x) for x in X]
     return None
@@ -69,11 +69,10 @@ def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | Non
     try:
         columns = find_columns(labels.columns)
     except CrowdshotError as error:
-        if len(labels) != n_items:
-            raise
-        raise CrowdshotError(
-            f"{str(error).rstrip('.')}; or labels.to_numpy(), if rows are the items of X and columns the annotators"
-        ) from None
+        advice = re.sub(r"columns=(\{.*?\})", r"Annotations.from_frame(labels, \1)", str(error).rstrip("."))
+        if len(labels) == n_items:
+            advice += "; or labels.to_numpy(), if rows are the items of X and columns the annotators"
+        raise CrowdshotError(advice) from None
     return Annotations.from_frame(labels, columns, classes=classes)
 
 

@@ -71,7 +71,8 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
     except PermissionError:
         raise UnreadableError("may not be read (permission denied)") from None
     except UnidentifiedImageError:
-        raise UnreadableError("is not an image that Pillow can read") from None
+        convert = ": convert it to JPEG or PNG" if path.suffix.lower() in (".heic", ".heif", ".avif") else ""
+        raise UnreadableError(f"is not an image that Pillow can read{convert}") from None
     except Image.DecompressionBombError as error:
         raise UnreadableError(f"is too large an image ({str(error).split(',')[0]})") from None
     except Exception as error:  # damaged bytes make Pillow's parsers raise nearly anything

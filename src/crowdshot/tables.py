@@ -11,9 +11,10 @@ import csv
 import io
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,14 @@ def _refuse_binary(data: bytes, name: str) -> None:
 
 
 def _parse_separated(text: str, name: str) -> Table:
-    """Rows of cells; the first row names the columns. A row with too many or too few cells is an error."""
+    """Rows of cells; the first row names the columns. A row with too many or too few cells is an error.
+
+    Excel may have put a row before it that tells the separator, ``sep=;``.
+    """
+    told = re.match(r"\"?sep=.\"?\r?\n", text)
+    if told:
+        table = _parse_separated(text[told.end() :], name)
+        return replace(table, rows=table.rows + 1)
     separator, width = _sniff(text, name)
     blank: list[int] = []
     ragged: list[tuple[int, int]] = []
