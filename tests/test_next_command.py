@@ -304,7 +304,10 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         ((labels, "--images", tmp_path, "--features", features), "expected either --images or --features, got both."),
         ((labels, "--encoder", "glyphs"), "--encoder is for items, expected --images or --features with it."),
         ((tmp_path / "one.csv",), "all are 'cat', expected two classes or more"),
-        ((tmp_path / "clash.csv", "--columns", "item=gain"), "is called 'gain', which the results call something else"),
+        (
+            (tmp_path / "clash.csv", "--columns", "item=gain"),
+            "is called 'gain', a name that results have for something else",
+        ),
         ((tmp_path / "no.csv",), "no.csv does not exist, expected a file."),
     ]:
         done = call(*arguments, "--out", tmp_path / "questions.csv")

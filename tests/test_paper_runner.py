@@ -426,7 +426,8 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
 
 
 @pytest.mark.parametrize(
-    ("dataset", "names"), [("omniglot", ("Ours", "PrMV", "Labelings")), ("tiny-imagenet-100", ("Labelings",))]
+    ("dataset", "names"),
+    [("omniglot", ("Ours", "PrMV", "Labelings")), ("tiny-imagenet-100", ("PrMV", "MaMV", "Labelings"))],
 )
 def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""

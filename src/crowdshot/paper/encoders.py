@@ -28,7 +28,9 @@ WIDE_WAYS, WIDE_QUERIES, WIDE_COOL_DOWN = 16, 5, 0.3
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
-SHORTER = {"maml": 6}  # a step of MAML costs ten of the others', and a sixth of them is enough (docs/reproduction.md)
+# A step of MAML costs ten of the others'. A sixth as many are enough for characters, but not for photographs, where its
+# rows could be better (docs/reproduction.md).
+SHORTER = {"maml": 6}
 
 
 @dataclass(frozen=True)
