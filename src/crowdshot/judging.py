@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import betaincinv
 
 from crowdshot.annotations import Annotations
@@ -49,8 +50,8 @@ def judge(ann: Annotations, belief: NDArray[np.float64]) -> pd.DataFrame:
 def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
     """For each annotator the likeliest mistake, "true → said (how often, as expected)"; "" if there is hardly any."""
     R, K = ann.n_annotators, ann.n_classes
-    said = np.zeros((R * K, K))  # [annotator and what they said, true]
-    np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
+    labels = (ann.annotator * K + ann.label, ann.item)
+    said = csr_array((np.ones(ann.n_labels), labels), (R * K, ann.n_items)) @ belief  # [annotator, said; true]
     wrong = said.reshape(R, K, K) * (1 - np.eye(K))
     worst = wrong.reshape(R, -1).argmax(1)
     times = wrong.reshape(R, -1).max(1)
