@@ -301,8 +301,21 @@ def test_seeds_of_numpy_and_what_is_no_seed(clouds, tmp_path):
             CrowdClassifier("identity", random_state=strange).fit(X, labels)
 
 
+@pytest.mark.parametrize("number", [torch.tensor(torch.nan), torch.tensor(-1.0), torch.ones(2), Diagonal])
+def test_what_looks_like_a_setting_of_the_mixture_and_is_none(clouds, number):
+    X, labels, _ = clouds
+    with pytest.raises(CrowdshotError, match=r"c: found .*, expected a number, 0 or more, a pair"):
+        CrowdClassifier("identity", c=number).fit(X, labels)
+
+
+def test_settings_may_be_tensors(clouds):
+    X, labels, _ = clouds
+    same = CrowdClassifier("identity", c=torch.tensor(2.0)).fit(X, labels).predict_proba(X)
+    np.testing.assert_allclose(same, CrowdClassifier("identity", c=2.0).fit(X, labels).predict_proba(X), atol=1e-6)
+
+
 @pytest.mark.parametrize(
-    "strange", [{"tau": "x"}, {"c": "one-coin"}, {"c": (-1.0, 1.0)}, {"c": (np.nan, 1.0)}, {"b": -1}]
+    "strange", [{"tau": "x"}, {"c": "one-coin"}, {"c": (-1.0, 1.0)}, {"c": (np.nan, 1.0)}, {"b": (1, 2)}]
 )
 def test_settings_of_the_mixture_that_are_no_numbers(clouds, strange):
     X, labels, _ = clouds

@@ -564,6 +564,8 @@ def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> 
     assert people["accuracy"]["cyd"] == pytest.approx(0.5, abs=0.05)
     assert people["most_confused"]["cyd"] == "1 → 0 (10 times)"
     assert (people["accuracy"][["ann", "bob"]] > 0.9).all()
+    alone = call("aggregate", labels, "--annotators", tmp_path / "people.csv")
+    assert alone.out == call("aggregate", labels).out, "the consensus still goes to stdout"
     told = json.loads(call("aggregate", labels, "--json").out)["annotator_table"]
     assert [row["who"] for row in told] == ["ann", "bob", "cyd"]
     said = call("aggregate", labels, "--out", tmp_path / "c.csv", "--annotators", tmp_path / "c.csv")

@@ -294,15 +294,23 @@ def test_readers_raise_nothing_but_our_error(tmp_path_factory, name: str | None,
 
 
 def test_a_wide_table_may_know_the_truth_and_have_notes(read) -> None:
-    with pytest.warns(UserWarning, match=r"labels: 'Notes', 'width' sounds like no annotator, and is left out\."):
+    with pytest.warns(
+        UserWarning, match="as no annotator is called so: 'Notes', 'width'|'True Label' is taken for"
+    ) as told:
         labels = read("item,ann,bob,True Label,Notes,width\n1,cat,cat,cat,,10\n2,dog,cat,,blurry,10\n")
     assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "cat"), ("2", "ann", "dog"), ("2", "bob", "cat")]
     assert labels.gold == {"1": "cat"}
+    assert len(told) == 2
 
 
 def test_a_wide_table_without_annotators(read) -> None:
-    with pytest.raises(CrowdshotError, match="no column of an annotator: found 'item', 'truth', 'gold'"):
+    with pytest.raises(CrowdshotError, match="has 2 columns of true labels, 'truth', 'gold', expected one at most"):
         read("item,truth,gold\n1,cat,cat\n2,dog,cat\n")
+    with (
+        pytest.warns(UserWarning, match="is called so: 'notes', 'source'"),
+        pytest.raises(CrowdshotError, match="no column of an annotator: found 'item', 'notes', 'source'"),
+    ):
+        read("item,notes,source\n1,cat,cat\n2,dog,cat\n")
 
 
 def test_a_header_in_the_middle_is_no_label(read) -> None:
@@ -311,7 +319,7 @@ def test_a_header_in_the_middle_is_no_label(read) -> None:
     with pytest.warns(UserWarning, match=r"labels: row 4 repeats the header, and is left out\."):
         labels = read(part + part.replace("ann,", "cyd,").replace("bob,", "dan,"))
     assert triples(labels) == [("1", "ann", "cat"), ("1", "cyd", "cat"), ("2", "bob", "dog"), ("2", "dan", "dog")]
-    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and so do 1 more\)"):
+    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n2,bob,dog\nitem,annotator,label\n")
 
 
@@ -331,3 +339,17 @@ def test_what_other_programs_write_for_nothing_is_told(read, word) -> None:
 
 def test_none_of_these_is_a_class(read) -> None:
     read("item,annotator,label\n1,ann,none\n2,ann,cat\n")
+
+
+def test_headers_of_joined_files_with_marks_and_spaces(read) -> None:
+    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
+        labels = read("\ufeffitem, who, label\n1,ann,cat\n\ufeffitem, who, label\n2,bob,dog\n item ,who,label\n")
+    assert triples(labels) == [("1", "ann", "cat"), ("2", "bob", "dog")]
+
+
+def test_files_that_disagree_about_the_truth(read_many) -> None:
+    with (
+        pytest.warns(UserWarning, match="'gold' is taken for the true labels"),
+        pytest.raises(CrowdshotError, match="the true label of 'a' is 'x' and 'y', expected one"),
+    ):
+        read_many({"1.csv": "item,ann,bob,gold\na,x,x,x\nb,y,x,\n", "2.csv": "item,cyd,dan,gold\na,x,x,y\nb,y,x,\n"})

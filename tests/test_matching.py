@@ -80,7 +80,10 @@ def test_files_are_found_as_people_and_tools_name_them(name, expected):
         ("/data/upload/1/b240bd95-%C3%A9t%C3%A9.png", ["p/e\u0301te\u0301.png"], 0),
         ("e\u0301.png", ["\u00e9.png", "e\u0301.png"], 1),  # who has both means the very one
         ("\u00e9.png", ["\u00e9.png", "e\u0301.png"], 0),
-        ("\u00e9.png", ["a/e\u0301.png", "b/\u00e9.png"], -1),  # two files come to this name
+        ("\u00e9.png", ["a/e\u0301.png", "b/\u00e9.png"], 1),
+        ("\u00e9.png", ["a/e\u0301.png", "b/e\u0301.png"], -1),  # two files come to this name
+        ("e\u0301/x.png", ["\u00e9/x.png", "x.png"], 0),  # a folder in another spelling comes before a bare name
+        ("e\u0301/x.png", ["\u00e9/x.png", "\u00e8/x.png"], 0),
     ],
 )
 def test_accents_may_be_spelled_in_two_ways(name, files, expected):

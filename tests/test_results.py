@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +64,11 @@ def test_files_say_what_the_classifier_says(clf: CrowdClassifier, tmp_path: Path
     assert again.predict([[0.1, 0.1]]).tolist() == ["x"]
 
 
-def test_what_an_earlier_run_left_does_not_stand_beside_new_results(clf: CrowdClassifier, tmp_path: Path) -> None:
+def test_what_an_earlier_run_left_beside_new_results_is_told(clf: CrowdClassifier, tmp_path: Path) -> None:
     (tmp_path / "predictions.json").write_text("of another project")
-    (tmp_path / "mine.txt").write_text("keep")
-    write_results(clf, tmp_path, overwrite=True)
-    assert everything(tmp_path) == sorted([*NAMES, "mine.txt"])
+    with pytest.warns(UserWarning, match=r"predictions\.json was there before, and is not of these results"):
+        write_results(clf, tmp_path, overwrite=True)
+    assert (tmp_path / "predictions.json").read_text() == "of another project"
 
 
 def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
@@ -90,6 +92,20 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"a\n1\n"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such name here")
+def test_what_stdout_is_called_is_written_to() -> None:
+    code = "from crowdshot.results import write_file; from pathlib import Path; import pandas as pd;"
+    code += "write_file(Path('/dev/stdout'), pd.DataFrame({'a': [1]}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "a\n1\n"
+
+
+def test_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(CrowdshotError, match=r"loop could not be written"):
+        write_file(tmp_path / "loop", pd.DataFrame({"a": [1]}))
 
 
 @pytest.mark.parametrize("name", ["table.parquet", "table.json", "table.tsv", "photo.png"])

@@ -119,6 +119,17 @@ def test_the_order_of_items_and_annotators_does_not_matter():
         np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X), atol=1e-4)
 
 
+def test_the_order_does_not_matter_where_items_are_twins():
+    random = np.random.default_rng(0)
+    truth = np.tile(np.repeat(np.arange(3), 10), 2)
+    X = np.tile(np.eye(3, 4)[truth[:30]] + random.normal(0, 0.7, (30, 4)), (2, 1))
+    labels = np.where(random.random((60, 4)) < 0.6, truth[:, None], random.integers(3, size=(60, 4)))
+    plain = CrowdClassifier("identity").fit(X, labels)
+    for _ in range(5):
+        rows = random.permutation(60)
+        assert CrowdClassifier("identity").fit(X[rows], labels[rows]).scale_ == plain.scale_
+
+
 @pytest.mark.parametrize("factor", [1e-30, 1e18, 1e30])
 def test_the_unit_of_features_does_not_matter(factor):
     X, truth = features("wine")

@@ -170,3 +170,9 @@ def test_excels_row_about_the_separator_is_none_of_the_table(tmp_path):
     assert table.header == ["item", "label"]
     assert table.text(1).tolist() == ["a,b", "c"]
     assert table.place(0, 0) == f"{file}, row 3, column 'item'"
+    file.write_text("sep=;\nitem;label\n1;a\n2;b;c\n")
+    with pytest.raises(CrowdshotError, match="row 4 has 3 cells, expected 2"):
+        read_table(file)
+    file.write_text("sep=;\n")
+    with pytest.raises(CrowdshotError, match="has no rows, expected a table"):
+        read_table(file)

@@ -18,11 +18,14 @@ def replacing(out: Path) -> Iterator[Path]:
 
     What ``out`` links to is replaced, and keeps its permissions; a pipe or a device is written to as it is.
     """
-    target = out.resolve() if out.is_symlink() else out
+    try:
+        target = out.resolve() if out.is_symlink() else out
+    except RuntimeError as error:  # links in a circle
+        raise CrowdshotError(f"{out} could not be written ({error}).") from None
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        if target.exists() and not target.is_file():
-            yield target
+        if (out.exists() and not out.is_file()) or out.absolute().parts[1:2] in (("dev",), ("proc",)):
+            yield out
             return
         yield temporary
         if target.exists():

@@ -140,7 +140,7 @@ def predict(
     from crowdshot import jobs
 
     report, table = jobs.predict(model, images, features, out, skip_bad)
-    show(report, as_json, table, "predictions")
+    show(report, as_json, table if out is None else None, "predictions")
 
 
 class Method(StrEnum):
@@ -184,7 +184,7 @@ def aggregate(
 
     given = (labels, method.value, steps, gold, out, as_columns(columns), format_name, annotators)
     report, table = jobs.aggregate(*given)
-    show(report, as_json, table, "consensus")
+    show(report, as_json, table if out is None else None, "consensus")
 
 
 @app.command(
@@ -232,7 +232,7 @@ def ask_next(
 
     given = (images, features, encoder, as_costs(cost), most, out, as_columns(columns), format_name, skip_bad)
     report, table = next_job.ask(labels, budget, *given)
-    show(report, as_json, table, "questions")
+    show(report, as_json, table if out is None else None, "questions")
 
 
 @app.command(

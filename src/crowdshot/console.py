@@ -69,15 +69,14 @@ def _in_options(sentence: str) -> str:
 
 
 def show(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = None, rows: str = "rows") -> None:
-    """The report in words or JSON; a table that went to no file comes along, or alone as CSV."""
+    """The report in words or JSON; a table that went to no file comes along, or, in the place of words, as CSV."""
     from crowdshot import results, summary
 
     for line in summary.left_out(report["left_out"]):
         note(f"left out: {line}")
-    to_show = table if not report["files"] else None
     if as_json:
-        typer.echo(json.dumps(report if to_show is None else {**report, rows: results.records(to_show)}))
-    elif to_show is not None:
-        results.write_csv(to_show, sys.stdout)
+        typer.echo(json.dumps(report if table is None else {**report, rows: results.records(table)}))
+    elif table is not None:
+        results.write_csv(table, sys.stdout)
     else:
         typer.echo(summary.tell(report))

@@ -52,7 +52,8 @@ def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
     header = table.header
     if len(header) < 2:
         raise CrowdshotError(f"{path} has {len(header)} column, expected the item and its true label.")
-    item = header.index(ann.columns.item) if ann.columns.item in header else 0
+    called = [plain(name) for name in header]
+    item = called.index(plain(ann.columns.item)) if plain(ann.columns.item) in called else int(called[0] in TRUTH)
     label = _label_column(path, header, item, ann.columns.label)
     ids, truth = one_each(table, item), table.text(label)
     known = (positions(ann.items, ids) >= 0) & (truth != "")

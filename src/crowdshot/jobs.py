@@ -168,7 +168,7 @@ def aggregate(
     files = [file for file in (out, annotators) if file is not None]
     for file in files:
         check_table(file, *labels, gold_file)
-    if len(files) == 2 and files[0].absolute() == files[1].absolute():
+    if len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise CrowdshotError(f"--annotators is {annotators}, as --out is, expected another file.")
     read = read_labels(labels, columns, format_name)
     ann = read.annotations
@@ -253,6 +253,8 @@ def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
 def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report:
     """A folder of images -> an .npz with ids, features and labels (the folder each image lies in)."""
     check_file(out)
+    if out.suffix.lower() not in ("", ".npz"):
+        raise CrowdshotError(f"{out} would hold arrays of NumPy, expected a name that ends in .npz.")
     network = load_encoder(encoder)
     files = list_images(images)
     with progress("embedding") as tick:

@@ -238,10 +238,10 @@ class Mixture:
         if not isinstance(steps, Integral) or int(steps) < 1:
             raise CrowdshotError(f"steps: found {steps!r}, expected a whole number, 1 or more")
         for name, value in self.given.items():
-            numbers = value if isinstance(value, tuple | list) and len(value) == 2 else [value]
-            if (name == "c" and callable(value)) or isinstance(value, torch.Tensor) or name == "covariance":
+            if name == "covariance" or (name == "c" and callable(value) and not isinstance(value, type)):
                 continue
-            if not all(isinstance(one, Real) and 0 <= float(one) < math.inf for one in numbers):
+            numbers = value if name == "c" and isinstance(value, tuple | list) and len(value) == 2 else [value]
+            if not all(_is_number(one) and 0 <= float(one) < math.inf for one in numbers):
                 pair = ", a pair (right, wrong) or a prior" if name == "c" else ""
                 raise CrowdshotError(f"{name}: found {value!r}, expected a number, 0 or more{pair}")
 
@@ -274,6 +274,10 @@ class Mixture:
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         fields: dict[str, Any] = {"covariance": None, **tensors}
         return mixture.Fit(**fields, covariance_kind=settings["covariance"])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
 
 
 def untouched(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,25 +82,32 @@ def match_files(ids: Ids, files: Sequence[PurePath]) -> Positions:
     Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
     the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
     same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`;
-    then all of it with accents in one piece with their letters, from which some systems part them.
-    The first that is some file's decides, and if several files share it, it means none of them.
+    of each the very spelling, then the one with accents in one piece with their letters, from which some systems
+    part them. The first that is some file's decides, and if several files share it, it means none of them.
     """
-    by_path: dict[str, int] = {}
-    for index, path in enumerate(files):
-        for file in {path, PurePath(_composed(str(path)))}:
-            parts = file.parts
-            for start in range(len(parts)):
-                _claim(by_path, "/".join(parts[start:]), index)
-            _claim(by_path, f"stem:{file.stem}", index)
-            _claim(by_path, f"upload:{_uploaded(file.name)}", index)
-    for index, file in enumerate(files):
-        by_path[file.as_posix()] = index
+    spelled = _by_path(files)
+    composed = _by_path([PurePath(_composed(str(file))) for file in files])
     found = np.full(len(ids), -1, dtype=np.int64)
     for position, name in enumerate(ids):
         paths = list(_plainer(str(name)))
         keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
-        found[position] = next((by_path[key] for key in (*keys, *map(_composed, keys)) if key in by_path), -1)
+        places = (place for key in keys for place in (spelled.get(key), composed.get(_composed(key))))
+        found[position] = next((place for place in places if place is not None), -1)
     return found
+
+
+def _by_path(files: Sequence[PurePath]) -> dict[str, int]:
+    """All that a file may be called -> its position, -1 where several are called so."""
+    by_path: dict[str, int] = {}
+    for index, file in enumerate(files):
+        parts = file.parts
+        for start in range(len(parts)):
+            _claim(by_path, "/".join(parts[start:]), index)
+        _claim(by_path, f"stem:{file.stem}", index)
+        _claim(by_path, f"upload:{_uploaded(file.name)}", index)
+    for index, file in enumerate(files):
+        by_path[file.as_posix()] = index
+    return by_path
 
 
 def _composed(name: str) -> str:

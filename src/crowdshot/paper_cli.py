@@ -149,7 +149,8 @@ def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str
     """Settings by their names, each with a value that some candidate has."""
     try:
         pairs = tuple(
-            (name, float(value)) for name, value in (word.split("=") for word in (text or "").split(",") if word)
+            (name.strip(), float(value))
+            for name, value in (word.split("=") for word in (text or "").split(",") if word)
         )
     except ValueError:
         raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None

@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -109,8 +110,9 @@ def write_results(
     if report is not None:
         writers["report.html"] = report
     files = write_folder(out, writers, overwrite)
-    for stale in {"predictions.json", "report.html"} - set(writers):  # of what was there before
-        (out / stale).unlink(missing_ok=True)
+    for stale in {"predictions.json", "report.html"} - set(writers):
+        if (out / stale).is_file():
+            warnings.warn(f"{out / stale} was there before, and is not of these results.", UserWarning, stacklevel=2)
     return files
 
 

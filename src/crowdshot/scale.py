@@ -57,7 +57,8 @@ def choose_scale(embeddings: Tensor, annotations: Annotations, *, steps: int, se
     generator = torch.Generator().manual_seed(seed)
     random = np.random.default_rng(seed)
     labelled = np.unique(annotations.item)
-    place = _in_own_order(embeddings[labelled].double().cpu().numpy(), random)
+    told = [embeddings[labelled].double().cpu().numpy(), annotations.vote_counts()[labelled]]  # votes tell twins apart
+    place = _in_own_order(np.concatenate(told, axis=1), random)
     rows, labels = _few_enough(annotations, labelled[place], random)
     labels = labels[:, _in_own_order(labels.numpy().T + 1.0, random)].to(embeddings.device)
     embeddings = embeddings[rows]

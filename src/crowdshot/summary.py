@@ -36,7 +36,9 @@ def tell(report: dict[str, Any]) -> str:
     if report.get("gold"):
         parts.append(_gold(report))
     if "annotator_table" in report:
-        parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"]) + "\n")
+        parts.append(
+            "\n" + _annotators(report["annotator_column"], report["annotator_table"], bool(report.get("gold"))) + "\n"
+        )
     parts.append(_files(report["files"]))
     return "\n".join(parts)
 
@@ -55,7 +57,8 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
 def _counts(report: dict[str, Any]) -> str:
     sizes = [counted(report[k], k) for k in ("items", "annotators", "labels") if k in report]
     classes = report["classes"]
-    return f"{', '.join(sizes)}, {len(classes)} classes: {_some(classes, MOST_CLASSES)}"
+    number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+    return f"{', '.join(sizes)}, {number}: {_some(classes, MOST_CLASSES)}"
 
 
 def _settled(report: dict[str, Any]) -> str:
@@ -90,7 +93,7 @@ def _gold(report: dict[str, Any]) -> str:
     return f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
 
 
-def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
+def _annotators(column: str, table: Sequence[dict[str, Any]], truth_known: bool) -> str:
     """The least accurate first, because these are the ones to talk to."""
     worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))[:MOST_ROWS]
     rows = [
@@ -107,7 +110,7 @@ def _annotators(column: str, table: Sequence[dict[str, Any]]) -> str:
     text = columns([head, *rows])
     more = len(table) - len(worst)
     if len(table) == 1:
-        return f"{text}\n{ALONE}"
+        return text if truth_known else f"{text}\n{ALONE}"
     return text + (f"\n… and {more:,} more accurate ones" if more else "")
 
 

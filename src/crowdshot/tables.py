@@ -13,8 +13,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ SEPARATORS = ",;\t|"
 PARQUET, ZIP = b"PAR1", b"PK\x03\x04"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAMPLE = 64 * 1024  # characters in which the separator is looked for
+AROUND = " \t\ufeff"  # what may stand around a cell; files that were joined have a mark before each part
 LARGEST_BLOCK = 2**30  # bytes; pyarrow counts them in 32 bits
 
 
@@ -157,19 +157,20 @@ def _parse_separated(text: str, name: str) -> Table:
 
     Excel may have put a row before it that tells the separator, ``sep=;``.
     """
-    told = re.match(r"\"?sep=.\"?\r?\n", text)
-    if told:
-        table = _parse_separated(text[told.end() :], name)
-        return replace(table, rows=table.rows + 1)
+    told = re.match(r"\"?sep=.\"?\r?\n?", text)
+    before = 1 if told else 0  # rows above the header
+    text = text[told.end() :] if told else text
+    if not text.strip():
+        raise CrowdshotError(f"{name} has no rows, expected a table.")
     separator, width = _sniff(text, name)
     blank: list[int] = []
     ragged: list[tuple[int, int]] = []
 
     def odd_row(row: Any) -> str:
         if row.text.strip():
-            ragged.append((row.number, row.actual_columns))
+            ragged.append((row.number + before, row.actual_columns))
         else:
-            blank.append(row.number)
+            blank.append(row.number + before)
         return "skip"
 
     data = text.encode()
@@ -192,25 +193,27 @@ def _parse_separated(text: str, name: str) -> Table:
         raise CrowdshotError(f"{name}, row {row} has {found} cells, expected {width} as in the header{others}{hint}")
     frame = cells.slice(1).to_pandas()
     frame.columns = pd.Index([str(cells.column(i)[0]).strip() for i in range(width)])
-    rows = np.setdiff1d(np.arange(2, 2 + len(frame) + len(blank)), blank)
-    again = _rows_that_are(frame, frame.columns)
+    rows = np.setdiff1d(np.arange(2, 2 + len(frame) + len(blank)) + before, blank)
+    first_cells = pa.compute.utf8_trim(cells.column(0).slice(1), characters=AROUND)
+    maybe = np.flatnonzero(pa.compute.equal(first_cells, frame.columns[0]).to_numpy(zero_copy_only=False))
+    again = maybe[[[cell.strip(AROUND) for cell in frame.iloc[row]] == list(frame.columns) for row in maybe]]
     if len(again):
-        many = f" (and so do {len(again) - 1:,} more)" if len(again) > 1 else ""
+        many = f" (and {len(again) - 1:,} more)" if len(again) > 1 else ""
         warnings.warn(
             f"{name}: row {rows[again[0]]} repeats the header{many}, and is left out.", UserWarning, stacklevel=2
         )
-    useless = np.union1d(again, _rows_that_are(frame, [""] * width))
+    useless = np.union1d(again, _empty_rows(frame))
     if len(useless) == 0:
         return Table(name, frame, rows)
     return Table(name, frame.drop(index=useless).reset_index(drop=True), np.delete(rows, useless))
 
 
-def _rows_that_are(frame: pd.DataFrame, cells: Iterable[str]) -> NDArray[np.int64]:
-    """Positions of the rows that hold these cells, one for each column."""
-    alike = np.arange(len(frame))
-    for column, cell in enumerate(cells):
-        alike = alike[(frame.iloc[alike, column] == cell).to_numpy(bool)]
-    return alike
+def _empty_rows(frame: pd.DataFrame) -> NDArray[np.int64]:
+    """Positions of the rows in which no cell holds anything."""
+    empty = np.arange(len(frame))
+    for column in range(frame.shape[1]):
+        empty = empty[(frame.iloc[empty, column] == "").to_numpy(bool)]
+    return empty
 
 
 def _sniff(text: str, name: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from crowdshot.annotations import Annotations
 from crowdshot.columns import Columns, GivenColumns
-from crowdshot.errors import NoLabelError
+from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formats.records import Record, parse_array, parse_lines, rows_of, starts_with
 from crowdshot.ids import counted
 from crowdshot.tables import Table, parse_table, read_bytes
@@ -156,7 +156,13 @@ def join(source: str, parts: Sequence[Labels]) -> Labels:
     left_out: Counter[str] = Counter()
     for part in parts:
         left_out.update(part.left_out)
-    gold = {item: label for part in parts for item, label in part.gold.items()}
+    gold: dict[str, str] = {}
+    for part in parts:
+        for item, label in part.gold.items():
+            if gold.setdefault(item, label) != label:
+                raise CrowdshotError(
+                    f"{source}: the true label of {item!r} is {gold[item]!r} and {label!r}, expected one."
+                )
     return Labels(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
 
 

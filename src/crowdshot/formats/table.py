@@ -59,7 +59,13 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
     idle = [column for column in others if plain(header[column]) in NO_ANNOTATOR]
     if idle:
         names = listing(header[column] for column in idle)
-        warnings.warn(f"{table.name}: {names} sounds like no annotator, and is left out.", UserWarning, stacklevel=2)
+        warnings.warn(f"{table.name}: left out, as no annotator is called so: {names}.", UserWarning, stacklevel=2)
+    if len(truth) > 1:
+        names = listing(header[column] for column in truth)
+        raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
+    if truth:
+        told = f"{table.name}: {header[truth[0]]!r} is taken for the true labels, and for no annotator."
+        warnings.warn(told, UserWarning, stacklevel=2)
     others = [column for column in others if column not in truth + idle]
     annotators = [header[column] for column in others]
     if not annotators:
