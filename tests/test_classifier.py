@@ -308,10 +308,13 @@ def test_what_looks_like_a_setting_of_the_mixture_and_is_none(clouds, number):
         CrowdClassifier("identity", c=number).fit(X, labels)
 
 
-def test_settings_may_be_tensors(clouds):
+def test_settings_may_be_tensors(clouds, tmp_path):
     X, labels, _ = clouds
-    same = CrowdClassifier("identity", c=torch.tensor(2.0)).fit(X, labels).predict_proba(X)
-    np.testing.assert_allclose(same, CrowdClassifier("identity", c=2.0).fit(X, labels).predict_proba(X), atol=1e-6)
+    clf = CrowdClassifier("identity", c=torch.tensor(2.0), tau=torch.tensor(0.5)).fit(X, labels)
+    plain = CrowdClassifier("identity", c=2.0, tau=0.5).fit(X, labels)
+    np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+    clf.save(tmp_path / "clf.safetensors")
+    assert CrowdClassifier.load(tmp_path / "clf.safetensors").settings_["tau"] == 0.5
 
 
 @pytest.mark.parametrize(

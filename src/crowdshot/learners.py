@@ -258,7 +258,7 @@ class Mixture:
         settings: dict[str, Any] = {"steps": scale.STEPS, **beliefs, "scale": None, "covariance": "identity"}
         if trained:
             settings |= {"steps": trained.get("steps", 2), **priors.from_card(trained), "scale": 1.0}
-        settings |= self.given
+        settings |= {name: float(value) if isinstance(value, Tensor) else value for name, value in self.given.items()}
         if isinstance(settings["c"], tuple | list):
             settings["c"] = priors.Diagonal(*settings["c"])
         shift, factor = untouched(x) if trained else scale.standardise(x)

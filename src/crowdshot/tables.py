@@ -157,7 +157,7 @@ def _parse_separated(text: str, name: str) -> Table:
 
     Excel may have put a row before it that tells the separator, ``sep=;``.
     """
-    told = re.match(r"\"?sep=.\"?\r?\n?", text)
+    told = re.match(r"\"?sep=.\"?(\r?\n|$)", text)
     before = 1 if told else 0  # rows above the header
     text = text[told.end() :] if told else text
     if not text.strip():
