@@ -11,6 +11,8 @@ from pathlib import Path
 
 from crowdshot.errors import CrowdshotError
 
+OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of what the process has open, be it a file
+
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
@@ -24,7 +26,7 @@ def replacing(out: Path) -> Iterator[Path]:
         raise CrowdshotError(f"{out} could not be written ({error}).") from None
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        if (out.exists() and not out.is_file()) or out.absolute().parts[1:2] in (("dev",), ("proc",)):
+        if (out.exists() and not out.is_file()) or str(out.absolute()).startswith(OPEN_FILES):
             yield out
             return
         yield temporary

@@ -36,9 +36,8 @@ def tell(report: dict[str, Any]) -> str:
     if report.get("gold"):
         parts.append(_gold(report))
     if "annotator_table" in report:
-        parts.append(
-            "\n" + _annotators(report["annotator_column"], report["annotator_table"], bool(report.get("gold"))) + "\n"
-        )
+        truth_used = bool(report.get("gold")) and "gold_right" not in report
+        parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
     parts.append(_files(report["files"]))
     return "\n".join(parts)
 
@@ -93,7 +92,7 @@ def _gold(report: dict[str, Any]) -> str:
     return f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
 
 
-def _annotators(column: str, table: Sequence[dict[str, Any]], truth_known: bool) -> str:
+def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:
     """The least accurate first, because these are the ones to talk to."""
     worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))[:MOST_ROWS]
     rows = [
@@ -110,7 +109,7 @@ def _annotators(column: str, table: Sequence[dict[str, Any]], truth_known: bool)
     text = columns([head, *rows])
     more = len(table) - len(worst)
     if len(table) == 1:
-        return text if truth_known else f"{text}\n{ALONE}"
+        return text if truth_used else f"{text}\n{ALONE}"
     return text + (f"\n… and {more:,} more accurate ones" if more else "")
 
 
