@@ -17,6 +17,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(READY)
 	for name in aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done

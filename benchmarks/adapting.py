@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from crowdshot import labelings, mixture
-from crowdshot.classifier import CrowdClassifier
+from crowdshot.classifier.classifier import CrowdClassifier
 
 N, R, K, D = 40, 5, 4, 64
 

@@ -77,7 +77,7 @@ def timed(call: Callable[[], Any], runs: int = 7, limit: float = 5.0) -> tuple[f
 
 def measure_times(df: pd.DataFrame, method: str, steps: int) -> tuple[float, float, float]:
     """Seconds of crowd-kit, ours, and ours from the table."""
-    from crowdshot.annotations import Annotations
+    from crowdshot.labels.annotations import Annotations
 
     ann = Annotations.from_frame(df)
     theirs, ours = crowdkit_methods(steps)[method], our_methods(steps)[method]
@@ -98,7 +98,7 @@ def measure_memory(side: str, size: tuple[int, int, int], steps: int) -> dict[st
 
 
 def print_memory(side: str, size: tuple[int, int, int], steps: int) -> None:
-    from crowdshot.annotations import Annotations
+    from crowdshot.labels.annotations import Annotations
 
     def run(method: str, df: pd.DataFrame) -> Any:
         if side == "crowd-kit":

@@ -20,7 +20,7 @@ whose consensus is right and, where items are looked at, of other items that the
     least agreement     the item whose labels agree least (the leading label's share; of equal ones the item with the
                         fewest labels, of these any), of any annotator
     fewest, then least  the same, but one more label that disagrees is imagined: items with few labels come earlier
-    entropy, likeliest  expected gain with another doubt: see `crowdshot.asking`
+    entropy, likeliest  expected gain with another doubt: see `crowdshot.labels.asking`
 """
 
 import argparse
@@ -36,17 +36,18 @@ import torch
 from labelme import read
 from PIL import Image
 
-from crowdshot import asking, simulate
-from crowdshot.annotations import Annotations
-from crowdshot.classifier import CrowdClassifier
-from crowdshot.datasets import omniglot
-from crowdshot.encoders import load_encoder
-from crowdshot.evaluation import embedded
-from crowdshot.jobs import METHODS, STEPS
-from crowdshot.paper.drawing import INK, SOFT, Course, draw_lines, panels, save
+from crowdshot import simulate
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.commands.aggregate import METHODS, STEPS
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.episodes.datasets import omniglot
+from crowdshot.labels import asking
+from crowdshot.labels.annotations import Annotations
+from crowdshot.methods.scoring import embedded
+from crowdshot.paper.show.drawing import INK, SOFT, Course, draw_lines, panels, save
 
 OURS = "expected gain"
-FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.asking`
+FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.labels.asking`
 RIVALS = {"random": None, "least agreement": 0, "fewest, then least": 1}  # labels that are imagined to disagree
 STYLES = {
     OURS: {"color": INK, "lw": 2.2, "marker": ""},

@@ -17,13 +17,15 @@ import csv
 import torch
 
 from crowdshot import labelings, mixture, priors, simulate
-from crowdshot.annotated import draw
-from crowdshot.encoders import load_encoder
-from crowdshot.evaluation import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
-from crowdshot.methods import METHODS, CrowdEpisodes, votes
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.episodes.crowd_labels import draw
+from crowdshot.episodes.sources import open_source
+from crowdshot.methods import METHODS, verdicts
 from crowdshot.methods.ceilings import CEILINGS
-from crowdshot.recipes import Recipe
-from crowdshot.sources import open_source
+from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods.scoring import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
+from crowdshot.model import votes
+from crowdshot.training.recipe import Recipe
 
 CROWDS = {"the paper's crowds": simulate.PAPER_TARGETS, "flippers, class-wise": simulate.OTHER_TARGETS[1:3]}
 CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and pretend annotators
@@ -79,7 +81,7 @@ def ways_to_learn(learned, trusted):
         (
             "Dawid–Skene (PrDS)",
             CLEAN,
-            system(METHODS, "PrDS", lambda labels: votes.believe(labels, WAYS, METHODS["PrDS"].default)),
+            system(METHODS, "PrDS", lambda labels: verdicts.believe(labels, WAYS, METHODS["PrDS"].default)),
         ),
         ("the paper's EM, its constants, J = 2", NOISY, em(2, priors.PAPER)),
         ("EM with learned priors, J = 2", NOISY, em(2, priors.from_card(learned))),

@@ -16,9 +16,10 @@ import torch
 from PIL import Image
 
 from crowdshot import aggregate
-from crowdshot.annotations import Annotations
-from crowdshot.classifier import CrowdClassifier
-from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.labels.annotations import Annotations
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
 
 K, QUERIES = 8, 10
 

@@ -16,8 +16,9 @@ import time
 
 import torch
 
-from crowdshot.encoders import Conv4
-from crowdshot.methods import METHODS, CrowdEpisodes, Method
+from crowdshot.encoders.architectures import Conv4
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes, Method
 
 # method: seconds of testing, from the paper's table of computation times (Omniglot)
 PAPER = {

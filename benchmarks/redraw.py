@@ -16,14 +16,15 @@ from pathlib import Path
 
 import torch
 
-from crowdshot.datasets import load_dataset
-from crowdshot.encoders import build_encoder, load_encoder
-from crowdshot.evaluation import embedded
-from crowdshot.methods import METHODS, CrowdEpisodes
-from crowdshot.network_input import input_of
-from crowdshot.paper.cells import TARGET_CROWDS, TARGETS, Cell, draw_episodes, split_classes
-from crowdshot.paper.encoders import wanted
-from crowdshot.paper.work import together
+from crowdshot.encoders.network_input import input_of
+from crowdshot.encoders.saved import build_encoder, load_encoder
+from crowdshot.episodes.datasets import load_dataset
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods.scoring import embedded
+from crowdshot.paper.plan.cells import TARGET_CROWDS, TARGETS, Cell, draw_episodes, split_classes
+from crowdshot.paper.run.encoders import wanted
+from crowdshot.paper.run.work import together
 
 SPLITS, EPISODES = 5, 50
 SYSTEMS = {"Ours": {"steps": 2, "b": 100.0}, "LRMV": {"C": 1.0}, "PrMV": {}, "PrSV": {}}

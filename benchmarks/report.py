@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from crowdshot.annotations import Annotations
-from crowdshot.classifier import CrowdClassifier
-from crowdshot.images import list_images
-from crowdshot.report import Run, write_report
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.encoders.images import list_images
+from crowdshot.labels.annotations import Annotations
+from crowdshot.report.page.how_made import Run
+from crowdshot.report.page.writing import write_report
 
 ANNOTATORS, CLASSES, WIDTH, LABELS = 40, 10, 192, 3
 

@@ -19,7 +19,7 @@ from labelme import read
 from PIL import Image
 
 from crowdshot import Annotations, CrowdClassifier, aggregate
-from crowdshot.results import SETTLED
+from crowdshot.labels.belief import SETTLED
 
 HEAD = ("", "items", "settled", "of these right", "right in all", "log-loss")
 

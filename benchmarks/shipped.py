@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import torch
 
-from crowdshot import evaluation
-from crowdshot.encoders import PROTOTYPICAL, load_encoder
-from crowdshot.sources import open_source
+from crowdshot.encoders.saved import PROTOTYPICAL, load_encoder
+from crowdshot.episodes.sources import open_source
+from crowdshot.methods import scoring
 
 
 def embedded(pool, encoder):
     """Where items are the features of a backbone, what its head makes of them."""
     if encoder.architecture != "lite0":
-        return evaluation.embedded(pool, encoder)
+        return scoring.embedded(pool, encoder)
     body, head = encoder.module.body, encoder.module.head
     with torch.no_grad():
         return replace(pool, examples=head((pool.examples.float() - body.mean) / body.std))
@@ -30,7 +30,7 @@ def embedded(pool, encoder):
 
 def rows(name, path):
     """(title, scores by shots and annotators) of an encoder and its twin."""
-    source = open_source(path, at_least=evaluation.EXAMPLES)
+    source = open_source(path, at_least=scoring.EXAMPLES)
     twin = f"{name}{PROTOTYPICAL}"
     for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "Labelings"])):
         encoder = load_encoder(encoder_name)
@@ -39,10 +39,10 @@ def rows(name, path):
         pool = embedded(source.pool.take(tested_on), encoder)
         for way in ways:
             if way == "Labelings":
-                classify = evaluation.by_labelings(encoder.card["labelings"])
+                classify = scoring.by_labelings(encoder.card["labelings"])
             else:  # with the priors of a prototypical network that is soft votes
-                classify = evaluation.by_mixture(encoder.card["priors"])
-            yield f"`{encoder_name}`, {way}", evaluation.score_table(pool, classify)
+                classify = scoring.by_mixture(encoder.card["priors"])
+            yield f"`{encoder_name}`, {way}", scoring.score_table(pool, classify)
 
 
 def short(cell):

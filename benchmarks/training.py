@@ -15,13 +15,14 @@ import time
 import torch
 from torch import nn
 
-from crowdshot.distributed import World
-from crowdshot.encoders import Conv4, build_encoder
-from crowdshot.episodes import ClassPool
-from crowdshot.held_out import Job
-from crowdshot.images import ImageInput
-from crowdshot.recipes import Recipe
-from crowdshot.trainer import Trainer
+from crowdshot.encoders.architectures import Conv4
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.training.job import Job
+from crowdshot.training.processes import World
+from crowdshot.training.recipe import Recipe
+from crowdshot.training.trainer import Trainer
 
 WAYS, SHOTS, ANNOTATORS, QUERIES, STEPS = 4, 3, 5, 10, 2
 RECIPE = Recipe(

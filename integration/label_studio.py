@@ -27,7 +27,8 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from crowdshot import __version__
-from crowdshot.formats import WRITERS, read_labels
+from crowdshot.labels.formats import read_labels
+from crowdshot.labels.formats.write import WRITERS
 
 ROUND, SQUARE = "disc", "carré, plein"  # a comma and an accent, for CSV
 UNLABELLED = 9

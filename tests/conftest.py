@@ -6,7 +6,8 @@ import hypothesis
 import pytest
 import torch
 
-from crowdshot import cli, progress
+from crowdshot import progress
+from crowdshot.commands.cli import app
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=True, max_examples=40)
@@ -28,7 +29,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         capsys.readouterr()
         code: object = 0
         try:
-            cli.app([str(argument) for argument in arguments], prog_name="crowdshot")
+            app.app([str(argument) for argument in arguments], prog_name="crowdshot")
         except SystemExit as stop:
             code = stop.code
         return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]

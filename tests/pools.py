@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from crowdshot.encoders import Encoder, build_encoder
-from crowdshot.episodes import ClassPool
-from crowdshot.features import FeatureInput
-from crowdshot.held_out import Job
-from crowdshot.images import ImageInput
-from crowdshot.recipes import Recipe
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.training.job import Job
+from crowdshot.training.recipe import Recipe
 
 QUICK = {"ways": (2, 3), "shots": (1, 2), "annotators": (2, 3), "queries": 2, "validation_episodes": 4}
 

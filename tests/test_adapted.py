@@ -11,11 +11,15 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from crowdshot import CrowdClassifier, mixture
-from crowdshot.encoders import build_encoder, default_encoder, shipped_encoders
+from crowdshot.classifier import compared
+from crowdshot.classifier import default_encoder as choosing
+from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import ImageInput, read_images
+from crowdshot.encoders.saved import build_encoder, shipped_encoders
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import FeatureInput
-from crowdshot.images import ImageInput, read_images
-from crowdshot.methods import METHODS, CrowdEpisodes, adapted
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
 from problems import em_by_loops
 
 SETTINGS = {"RFMV": {"trees": 30}, "MCL": {"iterations": 200}, "CNAL": {"iterations": 80}}
@@ -149,18 +153,18 @@ def test_a_network_is_taught_and_goes_into_the_file(pictures, tmp_path):
 
 def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, monkeypatch):
     images, labels, encoder = pictures
-    monkeypatch.setattr(adapted, "AT_ONCE", 3 * 28 * 28 * 64)
+    monkeypatch.setattr(compared, "AT_ONCE", 3 * 28 * 28 * 64)
     x, said = read_images(images, encoder.input)[None], torch.tensor(labels)[None]
     for name, pieces in (("PrSV", 3), ("MCL", 3), ("MaMV", 1)):
         calls = []
-        inner = adapted.Adapted._probabilities
+        inner = compared.Adapted._probabilities
         monkeypatch.setattr(
-            adapted.Adapted, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
+            compared.Adapted, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
         )
         settings = {"iterations": 3} if name == "MCL" else {}
         clf = CrowdClassifier(encoder, method=name, settings=settings).fit(images, labels)
         found = clf.predict_proba(images)
-        monkeypatch.setattr(adapted.Adapted, "_probabilities", inner)
+        monkeypatch.setattr(compared.Adapted, "_probabilities", inner)
         direct = METHODS[name].predict(CrowdEpisodes(x, said, x, 2), encoder.module, **clf.settings_)
         np.testing.assert_allclose(found, direct[0], atol=1e-5)
         assert (len(calls), sum(calls)) == (pieces, 8)
@@ -179,7 +183,7 @@ def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pict
     grey = CrowdClassifier(method="LRMV").choose_encoder(images)
     assert (grey.input.size, grey.input.channels) == ((28, 28), 1)
     for installed, size in ((False, (84, 84)), (True, (224, 224))):
-        monkeypatch.setattr("crowdshot.encoders.is_installed", lambda there=installed: there)
+        monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda there=installed: there)
         colour = CrowdClassifier(method="RFDS").choose_encoder(np.zeros((2, 9, 9, 3)))
         assert (colour.input.size, colour.input.channels) == (size, 3)
     assert colour.architecture == "lite0-features"
@@ -189,14 +193,14 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
     images, _, _ = pictures
     assert CrowdClassifier(method="MCL").choose_encoder(images).card["trained_on"].endswith("glyphs")
     assert CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 5))).architecture == "identity"
-    monkeypatch.setattr(adapted, "shipped_encoders", list)
+    monkeypatch.setattr(choosing, "shipped_encoders", list)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="MaDS").fit(images, np.zeros((8, 2)))
     assert str(error.value) == (
         "encoder: MaDS needs an encoder meta-trained with clean labels (maml), and no glyphs-maml is shipped; expected"
         " encoder= (--encoder) with one of your own, as `crowdshot train --objective maml --clean` makes it"
     )
-    monkeypatch.setattr("crowdshot.encoders.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: False)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 9, 9, 3)))
     assert str(error.value) == (
@@ -209,16 +213,16 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
     """One rule says which base suits X; the suffix is all in which methods differ."""
-    monkeypatch.setattr("crowdshot.encoders.is_installed", lambda: installed)
-    monkeypatch.setattr(adapted, "load_encoder", lambda name: name)
-    shipped = [name for one in METHODS.values() if one.needs for name in adapted.shipped_names(one.needs)]
-    monkeypatch.setattr(adapted, "shipped_encoders", lambda: shipped)
+    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: installed)
+    monkeypatch.setattr(choosing, "load_encoder", lambda name: name)
+    shipped = [name for one in METHODS.values() if one.needs for name in choosing.shipped_names(one.needs)]
+    monkeypatch.setattr(choosing, "shipped_encoders", lambda: shipped)
     photos, drawings, features = np.zeros((2, 9, 9, 3)), np.zeros((2, 9, 9)), np.zeros((2, 5))
     base = "photo-lite0" if installed else "photo"
     suffixes = {"w/o PA": "-protonet", "MCL": "-protonet", "MCL w/ PA": "-protonet-pa", "LNL": "-lnl"}
     suffixes |= {"Ours": "", "MaDS": "-maml", "MaMV w/ PA": "-maml-pa"}
     for name, suffix in suffixes.items():
-        chosen = [adapted.shipped_encoder(METHODS[name], X) for X in (photos, drawings, features)]
+        chosen = [choosing.shipped_encoder(METHODS[name], X) for X in (photos, drawings, features)]
         assert chosen == [base + suffix, "glyphs" + suffix, "identity"]
         assert default_encoder(photos) + suffix == chosen[0]
 
@@ -226,7 +230,10 @@ def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
 def test_what_methods_need_has_a_name_and_is_shipped_for_drawings_and_photographs():
     needs = [one.needs for one in METHODS.values() if one.needs]
     names = {
-        name for one in needs for name in adapted.shipped_names(one) if not name.startswith("photo-") or "lite0" in name
+        name
+        for one in needs
+        for name in choosing.shipped_names(one)
+        if not name.startswith("photo-") or "lite0" in name
     }
     assert names - {"photo"} <= set(shipped_encoders())
 
@@ -293,7 +300,7 @@ def test_bad_settings_get_one_clear_sentence(corners, arguments, message):
 
 
 def test_a_crowd_too_large_for_a_dense_method_is_told(corners, monkeypatch):
-    monkeypatch.setattr(adapted, "MOST_CELLS", 98)  # 11 items, 3 annotators, 3 classes: 99
+    monkeypatch.setattr(compared, "MOST_CELLS", 98)  # 11 items, 3 annotators, 3 classes: 99
     with pytest.raises(CrowdshotError, match="labels: 99 items × annotators × classes are too many for LRDS"):
         CrowdClassifier(method="LRDS").fit(*corners)
 
@@ -303,6 +310,6 @@ def test_ours_does_not_wait_for_the_others():
         "import sys, numpy as np\n"
         "from crowdshot import CrowdClassifier\n"
         "CrowdClassifier().fit(np.eye(2), [[0, 0], [1, 1]])\n"
-        "sys.exit('crowdshot.methods' in sys.modules)"
+        "sys.exit('crowdshot.methods.forest' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot import aggregate
-from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
 
 
 def likeliest_coin(ann, **settings):

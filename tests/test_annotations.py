@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.annotations import Annotations, Columns
-from crowdshot.columns import find_columns
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import Columns, find_columns
 
 
 def table(rows, columns=("item", "annotator", "label")):

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, norm
 
-from crowdshot import asking
-from crowdshot.annotations import Annotations
-from crowdshot.asking import choose, doubt, expected_confusion, gains
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels import asking
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.asking import choose, expected_confusion, gains
+from crowdshot.labels.belief import doubt
 
 NONE = (np.array([], dtype=np.int64), np.array([], dtype=np.int64))
 

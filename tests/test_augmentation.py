@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from crowdshot.augmentation import augment
+from crowdshot.episodes.augmentation import augment
+from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
-from crowdshot.randomness import Uniforms
 
 
 def moved(image, mirrored, down, right):

@@ -13,11 +13,13 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crowdshot import Annotations, CrowdClassifier, labelings, learners, mixture, scale, simulate
-from crowdshot.encoders import Encoder, build_encoder, save_encoder
+from crowdshot import Annotations, CrowdClassifier, labelings, mixture, simulate
+from crowdshot.classifier import evidence_scale, learners
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.saved import build_encoder, save_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.images import ImageInput
-from crowdshot.priors import Diagonal
+from crowdshot.model.priors import Diagonal
 
 PAPER_CARD = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 3}
 
@@ -259,7 +261,7 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
 def test_a_large_sparse_crowd_gives_what_the_dense_path_gives(clouds, monkeypatch):
     X, labels, _ = clouds
     dense = CrowdClassifier("identity").fit(X, labels)
-    monkeypatch.setattr("crowdshot.learners.MOST_DENSE", 0)
+    monkeypatch.setattr("crowdshot.classifier.own.MOST_DENSE", 0)
     sparse = CrowdClassifier("identity").fit(X, labels)
     np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X), atol=1e-5)
     np.testing.assert_allclose(sparse.confusion_, dense.confusion_, atol=1e-5)
@@ -434,7 +436,9 @@ def test_when_the_default_is_the_mixture(drawings, clouds, monkeypatch):
     monkeypatch.setattr(learners, "FEW", 20)
     many = CrowdClassifier().fit(images, said)
     assert isinstance(many.fit_, mixture.Fit)
-    assert many.settings_["scale"] in scale.CANDIDATES  # the encoder knows nothing of the mixture's unit variance
+    assert (
+        many.settings_["scale"] in evidence_scale.CANDIDATES
+    )  # the encoder knows nothing of the mixture's unit variance
     assert isinstance(CrowdClassifier(method="labelings").fit(images, said).fit_, labelings.Posterior)
     told = CrowdClassifier(settings={"tau": 2.0}).fit(images, said)  # a setting of labelings: never passed over
     assert isinstance(told.fit_, labelings.Posterior)

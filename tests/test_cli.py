@@ -22,9 +22,9 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import crowdshot
-from crowdshot import cli
-from crowdshot.encoders import build_encoder, save_encoder
-from crowdshot.images import ImageInput
+from crowdshot.commands.cli import app
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.saved import build_encoder, save_encoder
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
@@ -65,7 +65,7 @@ def models(made: Path) -> Path:
         encoder = ["--encoder", str(made / "tiny.safetensors")] if "images" in given else []
         option, _, name = given.partition("=")
         with pytest.raises(SystemExit) as stop:
-            cli.app(
+            app.app(
                 ["adapt", f"{made}/labels.csv", option, f"{made}/{name}", "--out", f"{made}/{out}", *encoder],
                 prog_name="crowdshot",
             )
@@ -202,7 +202,10 @@ def test_labelled_items_without_an_image_or_features(made: Path, tmp_path: Path,
     labels.write_text("item,annotator,label\nx,a,1\ny,a,2\n")
     said = call("adapt", labels, *photos, "--out", tmp_path / "other", "--skip-bad")
     assert said.code == 2
-    assert "has no image for 2 of the 2 labelled items, first 'x' (it has '000.png', for instance)." in said.err
+    assert (
+        "has no image for 2 of the 2 labelled items, first 'x' (it has '000.png', for instance), expected one for each."
+        in said.err
+    )
 
 
 def test_an_annotator_of_whom_no_label_is_left(made: Path, tmp_path: Path, call) -> None:
@@ -776,7 +779,7 @@ def test_what_nobody_expects_is_one_line(
         raise raised
 
     monkeypatch.delenv("CROWDSHOT_DEBUG", raising=False)
-    monkeypatch.setattr("crowdshot.jobs.aggregate", fail)
+    monkeypatch.setattr("crowdshot.commands.aggregate.aggregate", fail)
     assert call("aggregate", "labels.csv") == (code, "", message)
     if isinstance(raised, Exception):
         monkeypatch.setenv("CROWDSHOT_DEBUG", "1")
@@ -790,7 +793,7 @@ def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
         warnings.warn_explicit("someone else's", UserWarning, "y.py", 1, module="torch")
         return {}
 
-    monkeypatch.setattr("crowdshot.catalogue.encoders", warn)
+    monkeypatch.setattr("crowdshot.commands.catalogue.encoders", warn)
     assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
 
 
@@ -824,7 +827,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
 
 def test_help_answers_without_loading_torch() -> None:
     code = (
-        "import sys, crowdshot.cli\n"
+        "import sys, crowdshot.commands.cli.app\n"
         "heavy = {'torch', 'pandas', 'numpy', 'sklearn', 'scipy', 'PIL', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
@@ -838,7 +841,7 @@ def test_embed_writes_what_train_and_adapt_read(tmp_path):
         Image.new("L", (12, 12), 40).save(tmp_path / "pictures" / name)
     out = tmp_path / "features.npz"
     result = CliRunner().invoke(
-        cli.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+        app.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
     assert "3 images of 2 classes, 64 features each" in result.output
@@ -849,7 +852,7 @@ def test_embed_writes_what_train_and_adapt_read(tmp_path):
     (tmp_path / "pictures" / "dogs" / "2.png").write_bytes(b"no picture")
     out.unlink()
     result = CliRunner().invoke(
-        cli.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+        app.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
     )
     assert result.exit_code == 2
     assert not out.exists()

@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from crowdshot.datasets import DATASETS, cifar10h, load_dataset
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.source_items import find_items
+from crowdshot.episodes.datasets import DATASETS, cifar10h, load_dataset
+from crowdshot.episodes.sources import open_source
 from crowdshot.errors import CrowdshotError
-from crowdshot.images import ImageInput
-from crowdshot.source_items import find_items
-from crowdshot.sources import open_source
 
 INK = ImageInput((28, 28), 1, ink=True)
 COLOUR = ImageInput((84, 84), 3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -451,7 +451,7 @@ def test_cifar10s_that_does_not_fit_together(tmp_path):
     write_cifar10s(tmp_path, "zip", [("00000.png", "w1", "cow")])
     assert "annotations.csv has the label 'cow', expected one of 'cat', 'frog', 'ship'" in refused("cifar10s", tmp_path)
     folder = write_cifar10s(tmp_path, "zip", [("00009.png", "w1", "cat")])
-    assert "annotations.csv labels '00009.png', expected only items" in refused("cifar10s", tmp_path)
+    assert "has no image for 1 of the 1 labelled items, first '00009.png'" in refused("cifar10s", tmp_path)
     write(folder, {"truth.csv": "task,label\n00000.png,cat\n00008.png,cat\n"})
     assert "truth.csv, row 3, column 'task' is '00008.png', expected an image that is there" in refused(
         "cifar10s", tmp_path

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from crowdshot import demo
-from crowdshot.classifier import CrowdClassifier
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.commands import demo
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,14 @@ from PIL import Image
 from scipy import sparse
 from torch import Tensor, nn
 
-import crowdshot.encoders as encoders
-from crowdshot.cards import FORMAT, read_safetensors, write_safetensors
-from crowdshot.encoders import (
-    ARCHITECTURES,
-    MLP,
-    Conv4,
-    Encoder,
-    Identity,
+from crowdshot.encoders import saved
+from crowdshot.encoders.architectures import ARCHITECTURES, MLP, Conv4, Identity
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import BadImage, ImageInput, read_images
+from crowdshot.encoders.lite0 import is_installed
+from crowdshot.encoders.saved import (
+    WEIGHTS,
     build_encoder,
     encoder_from_state,
     encoder_state,
@@ -37,9 +37,7 @@ from crowdshot.encoders import (
     shipped_encoders,
 )
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import FeatureInput
-from crowdshot.images import BadImage, ImageInput, read_images
-from crowdshot.lite0 import is_installed
+from crowdshot.files.cards import FORMAT, read_safetensors, write_safetensors
 
 
 def small_conv4(seed: int = 0) -> Encoder:
@@ -433,7 +431,7 @@ def test_loaded_tensors_do_not_hang_on_the_file(tmp_path: Path) -> None:
 
 
 def test_shipped_encoders_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(saved, "WEIGHTS", tmp_path)
     assert shipped_encoders() == []
     save_encoder(small_conv4(1), tmp_path / "stripes.safetensors")
     save_encoder(small_conv4(2), tmp_path / "dots.safetensors")
@@ -455,7 +453,7 @@ def test_every_shipped_encoder_loads() -> None:
 
 def test_what_ships_is_told_without_anyones_folders() -> None:
     for name in shipped_encoders():
-        _, card = read_safetensors(encoders.WEIGHTS / f"{name}.safetensors", "encoder")
+        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
         assert card["command"].startswith("crowdshot train ")
         assert f"{name}.safetensors" in card["command"]
         assert not re.search(r"(?<!\w)(/|~/|[A-Z]:\\)\w", json.dumps(card)), name

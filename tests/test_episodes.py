@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.episodes import ClassPool, sample
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.episodes.sampling import sample
 from crowdshot.errors import CrowdshotError
 
 

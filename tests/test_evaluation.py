@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from crowdshot import mixture, priors
-from crowdshot.encoders import build_encoder
-from crowdshot.episodes import ClassPool
-from crowdshot.evaluation import best_labelings, by_mixture, embedded, paper_scores, score_table, unseen_scores
-from crowdshot.features import FeatureInput
-from crowdshot.images import ImageInput
-from crowdshot.methods import lnl, maml, votes
+from crowdshot.encoders import stack
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.methods.scoring import best_labelings, by_mixture, embedded, paper_scores, score_table, unseen_scores
+from crowdshot.model import gradient_steps, prototypes, votes
 
 PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
 
@@ -44,10 +45,10 @@ def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objectiv
             return mixture.fit(support, batch.labels, ways, steps=2, tau=1.0, b=100.0, c=1.0).log_proba(query)
         if objective == "lnl":
             named = votes.counts(batch.labels, ways).sum(1, keepdim=True) > 0  # the others are never predicted
-            return lnl.log_proba(support, batch.labels, query, ways).masked_fill(~named, -torch.inf)
-        copies = maml.pure_stack([network] * len(support))
+            return prototypes.log_proba(support, batch.labels, query, ways).masked_fill(~named, -torch.inf)
+        copies = stack.pure_stack([network] * len(support))
         vote, sizes = votes.majority_vote(batch.labels, ways), torch.full((len(support),), 0.5)
-        return maml.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
+        return gradient_steps.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
 
     found = unseen_scores(encoder, pool)
     assert found == pytest.approx(score_table(pool, by_hand), abs=1e-4)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.feature_files import read_feature_file
+from crowdshot.files.features import read_feature_file
 
 X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
 FRAME = pd.DataFrame({"image": ["007", "8.png"], "f0": X[:, 0], "f1": X[:, 1]})

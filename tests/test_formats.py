@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import FORMATS, read_labels
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.formats import FORMATS, read_labels
 
 LONG = "image,worker,answer\n007.png,ann,cat\n007.png,bob,dog\n8.png,ann,cat\n9.png,ann,dog\n9.png,bob,dog\n"
 WIDE = "image,ann,bob\n007.png,cat,dog\n8.png,cat,\n9.png,dog,dog\n"

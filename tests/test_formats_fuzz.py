@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import FORMATS, read_labels
+from crowdshot.labels.formats import FORMATS, read_labels
 from test_formats_tools import ARGILLA, TOLOKA, answer, batch, image, job, lines
 
 EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"

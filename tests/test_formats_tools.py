@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import FORMATS, LabelFile, read_labels
+from crowdshot.labels.formats import FORMATS, read_labels
+from crowdshot.labels.formats.labels import LabelFile
 
 EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"

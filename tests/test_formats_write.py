@@ -9,8 +9,9 @@ import pytest
 
 from crowdshot import __version__, aggregate
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import WRITERS, read_labels, to_label_studio
-from crowdshot.formats.write import digits
+from crowdshot.labels.formats import read_labels
+from crowdshot.labels.formats.write import WRITERS, to_label_studio
+from crowdshot.wording import digits
 
 EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import ndimage
 
-from crowdshot.datasets import glyphs, strokes
-from crowdshot.datasets.glyphs import characters, glyph_pool
+from crowdshot.episodes.datasets import glyphs, strokes
+from crowdshot.episodes.datasets.glyphs import characters, glyph_pool
 from crowdshot.errors import CrowdshotError
 
 DIGITS = "0123456789"

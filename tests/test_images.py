@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from crowdshot.encoders.images import BadImage, ImageInput, list_images, read_images
 from crowdshot.errors import CrowdshotError
-from crowdshot.images import BadImage, ImageInput, list_images, read_images
 
 GREY = ImageInput((28, 28))
 COLOUR = ImageInput((28, 28), channels=3)

@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 BEGIN = """
 import torch
 from torch.nn import functional as F
-from crowdshot import first_block, pooled_norm
+from crowdshot.encoders.kernels import first_block_gpu as first_block
+from crowdshot.encoders.kernels import pooled_norm
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot import CrowdshotError, labelings, mixture, simulate, skills
-from crowdshot.search import search
+from crowdshot import CrowdshotError, labelings, mixture, simulate
+from crowdshot.model import annotator_skills
+from crowdshot.model.labeling_search import search
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +46,10 @@ def clouds(seed=0, B=20, K=4, shots=3, R=5, D=8, crowd=simulate.PAPER_SOURCE, ap
 
 def by_hand(counts, K):
     """log p(labels | kind) for the three kinds, by plain sums and factorials."""
-    q = [min(1 / K + (1 - 1 / K) * rho, skills.NEVER_WRONG) for rho in skills.SKILLS]
+    q = [min(1 / K + (1 - 1 / K) * rho, annotator_skills.NEVER_WRONG) for rho in annotator_skills.SKILLS]
 
     def coin(right, labels):
-        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(skills.P_SKILL, q, strict=True))
+        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(annotator_skills.P_SKILL, q, strict=True))
 
     right = [counts[k][k] for k in range(K)]
     labels = [sum(counts[k]) for k in range(K)]
@@ -56,7 +57,7 @@ def by_hand(counts, K):
     each = math.prod(coin(r, n) for r, n in zip(right, labels, strict=True)) / (K - 1) ** (sum(labels) - sum(right))
     flips = coin(sum(right), sum(labels))
     for k in range(K):  # an urn that remembers: each wrong label makes the next one like it likelier
-        seen = {other: skills.ALPHA for other in range(K) if other != k}
+        seen = {other: annotator_skills.ALPHA for other in range(K) if other != k}
         for other in seen:
             for _ in range(counts[k][other]):
                 flips *= seen[other] / sum(seen.values())
@@ -68,8 +69,8 @@ def by_hand(counts, K):
     "counts", [[[2, 1, 0], [0, 3, 0], [1, 1, 0]], [[0] * 3] * 3, [[0, 4, 0], [0, 0, 4], [4, 0, 0]]]
 )
 def test_labels_are_as_probable_as_sums_by_hand_say(counts):
-    table = skills.coin_table(16, 3, torch.zeros((), dtype=torch.float64))
-    found = skills.log_marginals(torch.tensor(counts), table)
+    table = annotator_skills.coin_table(16, 3, torch.zeros((), dtype=torch.float64))
+    found = annotator_skills.log_marginals(torch.tensor(counts), table)
     torch.testing.assert_close(found, torch.tensor(by_hand(counts, 3), dtype=torch.float64))
 
 
@@ -79,26 +80,28 @@ def test_gain_is_the_difference_one_label_makes(seed, K):
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(0, 4, (5, K, K), generator=generator)
     label = torch.randint(0, K, (5,), generator=generator)
-    table = skills.coin_table(70, K, torch.zeros((), dtype=torch.float64))
-    gain = skills.gain(counts, label, table)
+    table = annotator_skills.coin_table(70, K, torch.zeros((), dtype=torch.float64))
+    gain = annotator_skills.gain(counts, label, table)
     for k in range(K):
         more = counts.clone()
         more[torch.arange(5), k, label] += 1
-        torch.testing.assert_close(gain[:, k], skills.log_evidence(more, table) - skills.log_evidence(counts, table))
+        torch.testing.assert_close(
+            gain[:, k], annotator_skills.log_evidence(more, table) - annotator_skills.log_evidence(counts, table)
+        )
     # all that an annotator may say of an item of class k has probability 1
-    every = torch.stack([skills.gain(counts, torch.full((5,), said), table) for said in range(K)], -1)
+    every = torch.stack([annotator_skills.gain(counts, torch.full((5,), said), table) for said in range(K)], -1)
     torch.testing.assert_close(every.logsumexp(-1), torch.zeros(5, K, dtype=torch.float64), atol=1e-9, rtol=0)
-    assert (skills.gain(counts, torch.full((5,), -1), table) == 0).all()
+    assert (annotator_skills.gain(counts, torch.full((5,), -1), table) == 0).all()
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))
 @settings(max_examples=30, deadline=None)
 def test_expected_confusion_is_what_the_next_label_is_expected_to_be(seed, K):
     counts = torch.randint(0, 6, (4, K, K), generator=torch.Generator().manual_seed(seed))
-    table = skills.coin_table(150, K, torch.zeros((), dtype=torch.float64))
-    found = skills.expected_confusion(counts, table)
+    table = annotator_skills.coin_table(150, K, torch.zeros((), dtype=torch.float64))
+    found = annotator_skills.expected_confusion(counts, table)
     for said in range(K):
-        next_label = skills.gain(counts, torch.full((4,), said), table).exp()
+        next_label = annotator_skills.gain(counts, torch.full((4,), said), table).exp()
         torch.testing.assert_close(found[..., said], next_label, atol=1e-9, rtol=0)
 
 
@@ -124,7 +127,7 @@ def written_out(u, labels, K, scale, tau):
                 if labels[n, r] >= 0:
                     counts[c][int(labels[n, r])] += 1
             kinds = by_hand(counts, K)
-            log_p += math.log(sum(p * math.exp(x) for p, x in zip(skills.P_KIND, kinds, strict=True)))
+            log_p += math.log(sum(p * math.exp(x) for p, x in zip(annotator_skills.P_KIND, kinds, strict=True)))
         out[classes] = log_p
     return seen, out
 
@@ -218,9 +221,9 @@ def test_a_wider_search_never_finds_less_of_the_posterior_on_clear_problems():
         found = labelings.fit(u, labels, 4, width=width)
         centred = (u - found.centre) / found.unit
         counts = labelings._counts(found.labelings, labels, 4)
-        table = skills.coin_table(13, 4, u)
+        table = annotator_skills.coin_table(13, 4, u)
         log_p = labelings.log_probability(
-            found.labelings, centred @ centred.mT, counts, skills.Unknown(table), found.scale, found.tau
+            found.labelings, centred @ centred.mT, counts, annotator_skills.Unknown(table), found.scale, found.tau
         )
         masses.append(log_p.logsumexp(-1).mean())
     assert masses[0] < masses[1] <= masses[2] + 1e-9
@@ -331,7 +334,7 @@ def test_the_search_takes_any_order():
     """Which labelings are found with room for all does not depend on the order of items."""
     u, labels = problem(seed=17, B=1, N=4, missing=0.0)
     gram = u @ u.mT
-    crowd = skills.Unknown(skills.coin_table(5, 3, u))
+    crowd = annotator_skills.Unknown(annotator_skills.coin_table(5, 3, u))
     number = torch.tensor(5.0, dtype=torch.float64)
     found = []
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):

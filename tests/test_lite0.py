@@ -5,14 +5,17 @@ import pytest
 import torch
 from PIL import Image
 
-from crowdshot import lite0
-from crowdshot.classifier import CrowdClassifier
-from crowdshot.encoders import MLP, build_encoder, default_encoder, load_encoder, save_encoder
-from crowdshot.episodes import ClassPool
+from crowdshot.classifier import compared
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.encoders import lite0
+from crowdshot.encoders.architectures import MLP
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.fresh import on_backbone, start_principal
+from crowdshot.encoders.saved import build_encoder, load_encoder, save_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import FeatureInput
-from crowdshot.methods import METHODS, CrowdEpisodes, adapted
-from crowdshot.train_job import on_backbone, start_principal
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
 
 needs_backbone = pytest.mark.skipif(not lite0.is_installed(), reason="the extra lite0 is not installed")
 
@@ -75,7 +78,7 @@ def test_colour_photos_get_it_by_default(photos):
 
 
 def test_default_encoders(tmp_path, monkeypatch):
-    monkeypatch.setattr("crowdshot.encoders.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: False)
     grey = tmp_path / "grey.png"
     Image.new("L", (9, 9)).save(grey)
     colour = Image.new("RGB", (9, 9), (9, 99, 199))
@@ -126,7 +129,7 @@ def test_the_head_is_a_linear_network_behind_the_features(name, few_features, tm
     clf.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
-    monkeypatch.setattr(adapted, "AT_ONCE", 3 * 1280)
+    monkeypatch.setattr(compared, "AT_ONCE", 3 * 1280)
     np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
 
 
@@ -154,7 +157,7 @@ def test_a_linear_layer_starts_as_principal_components():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(3, 50, 4, generator=g) * torch.tensor([5.0, 0.1, 2.0, 0.1]) + 7
     module = MLP(4, (), 2)
-    start_principal(module, ClassPool(x, torch.full((3,), 50), ("a", "b", "c")), 9.0)
+    start_principal(module, x.flatten(0, 1), 9.0)
     out = module(x.flatten(0, 1)).detach()
     torch.testing.assert_close(out.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
     assert float(out.square().sum(-1).mean()) == pytest.approx(9, rel=1e-4)
@@ -162,4 +165,4 @@ def test_a_linear_layer_starts_as_principal_components():
     assert weights[0].argmax() == 0  # the widest direction first
     assert weights[1].argmax() == 2
     with pytest.raises(CrowdshotError, match="embedding: found 5, expected at most the 4 features"):
-        start_principal(MLP(4, (), 5), ClassPool(x, torch.full((3,), 50), ("a", "b", "c")), 9.0)
+        start_principal(MLP(4, (), 5), x.flatten(0, 1), 9.0)

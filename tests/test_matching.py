@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot.annotations import Annotations
 from crowdshot.errors import CrowdshotError
-from crowdshot.inputs import Items, match
-from crowdshot.matching import annotations_of, match_files, names_of
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.matching import annotations_of, match_files, names_of, rows_of
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
 
@@ -31,8 +30,16 @@ def test_a_matrix_goes_row_by_row():
 @pytest.mark.parametrize(
     ("labels", "items", "message"),
     [
-        (TABLE, ["a", "z", "c"], "labels: item 'b' is not among the 3 items of X ('a', 'z', 'c', ...)"),
-        (TABLE, None, "labels: item 'b' is not among the 3 items of X (0, 1, 2, ...)"),
+        (
+            TABLE,
+            ["a", "z", "c"],
+            "X has no item for 1 of the 2 labelled items, first 'b' (it has 'a', for instance), expected one for",
+        ),
+        (
+            TABLE,
+            None,
+            "X has no item for 2 of the 2 labelled items, first 'b' (it has 0, for instance), expected one for each",
+        ),
         (TABLE, ["a", "b"], "items: found 2 ids, expected 3"),
         ([[0, 1]], None, "labels: found 1 rows, expected 3 as in X"),
         (7, None, "labels: found int rows, expected 3 as in X"),
@@ -152,12 +159,10 @@ def test_what_label_studio_changes_in_the_name_of_an_upload(name, expected):
 
 
 def test_two_uploads_of_one_file_are_told():
-    items = Items(
-        "images", "photos", np.array(["cat.jpg", "dog.jpg"], dtype=object), [Path("cat.jpg"), Path("dog.jpg")]
-    )
+    files = np.array([Path("cat.jpg"), Path("dog.jpg")], dtype=object)
     labels = Annotations.from_dict({"3f2a1b9c-cat.jpg": {"x": "u"}, "00000000-cat.jpg": {"x": "v"}})
     with pytest.raises(CrowdshotError, match=r"'3f2a1b9c-cat.jpg' and '00000000-cat.jpg' both mean 'cat.jpg'"):
-        match(labels, items, skip=True)
+        rows_of(labels, files, "photos", "image", "leave out")
 
 
 def test_an_index_that_names_no_row_is_no_name():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from crowdshot.encoders import MLP, Conv4
+from crowdshot.encoders.architectures import MLP, Conv4
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
 
 FEWER = {"iterations": 20, "trees": 10}  # what changes nothing about the contract and saves time
 WIDTH = 6

@@ -14,18 +14,23 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from crowdshot import aggregate, mixture
-from crowdshot.annotations import Annotations
-from crowdshot.encoders import MLP, Conv4, Identity, build_encoder
-from crowdshot.episodes import ClassPool
+from crowdshot.encoders import stack
+from crowdshot.encoders.architectures import MLP, Conv4, Identity
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.pools import ClassPool
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import FeatureInput
-from crowdshot.methods import METHODS, CrowdEpisodes, fine_tuning, forest, lnl, maml, prototypes, regression, votes
+from crowdshot.labels.annotations import Annotations
+from crowdshot.methods import METHODS, fine_tuning, forest, regression, verdicts
 from crowdshot.methods.conal import CommonNoise
+from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.crowd_layer import CrowdLayer
 from crowdshot.methods.fine_tuning import Sizes
 from crowdshot.methods.label_fusion import LabelFusion
-from crowdshot.recipes import Recipe
-from crowdshot.training import Job, train
+from crowdshot.model import gradient_steps, prototypes, votes
+from crowdshot.training.job import Job
+from crowdshot.training.loop import train
+from crowdshot.training.recipe import Recipe
 
 
 def crowd_labels(seed, shape, n_classes, missing=0.2):
@@ -76,7 +81,7 @@ def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
     support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
     labels = crowd_labels(3, (4, N, 3), K)
     labels[3][labels[3] > 1] = 0  # two classes only
-    targets = votes.believe(labels, K, {"steps": steps}).double().numpy()
+    targets = verdicts.believe(labels, K, {"steps": steps}).double().numpy()
     settings = {"C": C} | ({} if steps is None else {"steps": steps})
     name = "LRMV" if steps is None else "LRDS"
     found = METHODS[name].predict(CrowdEpisodes(support, labels, query, K), **settings)
@@ -139,8 +144,8 @@ def test_small_forests_begin_large_ones():
 
 def test_hard_labels_are_the_likeliest_of_the_posterior():
     labels = torch.tensor([[[0, 0, 1], [1, 1, 1], [-1, -1, -1]]])
-    soft = votes.believe(labels, 2, {"steps": 2, "hard": False})
-    hard = votes.believe(labels, 2, {"steps": 2, "hard": True})
+    soft = verdicts.believe(labels, 2, {"steps": 2, "hard": False})
+    hard = verdicts.believe(labels, 2, {"steps": 2, "hard": True})
     assert 0.5 < float(soft[0, 0, 0]) < 1
     assert hard[0].tolist() == [[1, 0], [0, 1], [0, 0]]
 
@@ -194,7 +199,7 @@ def test_lnl_weights_by_hand():
     labels = torch.tensor([[0, 0], [0, -1], [0, -1], [1, -1]])
     far = torch.tensor([(1 + 9) / 3, (2 * 1 + 4) / 3, (2 * 9 + 4) / 3])
     expected = torch.tensor([2.0, 1, 1]) * (-far).exp()
-    found = lnl.weights(u, labels, 3)
+    found = prototypes.weights(u, labels, 3)
     torch.testing.assert_close(found[:3, 0], expected / expected.sum())
     assert found[3].tolist() == [0, 1, 0]
     assert found[:, 2].tolist() == [0, 0, 0, 0]
@@ -209,7 +214,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     torch.manual_seed(0)
     layers = [nn.Linear(3, 4), *([nn.BatchNorm1d(4)] if normalised else []), nn.Tanh(), nn.Linear(4, 3), nn.Tanh()]
     module = nn.Sequential(*layers).double()
-    network = maml.pure_stack([module])
+    network = stack.pure_stack([module])
     g = torch.Generator().manual_seed(1)
     support, query = torch.randn(1, 6, 3, generator=g).double(), torch.randn(1, 5, 3, generator=g).double()
     targets = torch.rand(1, 6, 3, generator=g).double()
@@ -217,7 +222,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     weights = {name: value.detach().clone() for name, value in network.named_parameters()}
 
     def meta_loss(weights):
-        return F.nll_loss(maml.classify(network, weights, support, targets, query, size)[0], truth)
+        return F.nll_loss(gradient_steps.classify(network, weights, support, targets, query, size)[0], truth)
 
     found = torch.func.grad(meta_loss)(weights)
     largest = 0.0
@@ -233,13 +238,13 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     assert largest > 1e-2
 
     def first_order(weights):  # inner gradients taken as constants: what a forgotten second derivative would give
-        adapted = maml.start(network, weights, support, 3)
+        adapted = gradient_steps.start(network, weights, support, 3)
         for _ in range(3):
-            slope = torch.func.grad(maml.inner_loss)(
+            slope = torch.func.grad(gradient_steps.inner_loss)(
                 {k: v.detach() for k, v in adapted.items()}, network, support, targets
             )
             adapted = {name: value - 0.7 * slope[name].detach() for name, value in adapted.items()}
-        found = maml.logits(network, adapted, torch.cat([support, query], 1))[0, 6:]
+        found = gradient_steps.logits(network, adapted, torch.cat([support, query], 1))[0, 6:]
         return F.nll_loss(found.log_softmax(-1), truth)
 
     loose = [value.clone().requires_grad_() for value in weights.values()]
@@ -254,11 +259,13 @@ def test_maml_inner_step_by_hand():
     with torch.no_grad():
         module.layers[0].weight.copy_(torch.eye(2))
         module.layers[0].bias.zero_()
-    networks = maml.pure_stack([module])
+    networks = stack.pure_stack([module])
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     support, query = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 1.0]])
     targets, size = torch.eye(2), torch.tensor([0.5])
-    found = maml.classify(networks, weights, support[None], targets[None], query[None], size, gradient_steps=1)
+    found = gradient_steps.classify(
+        networks, weights, support[None], targets[None], query[None], size, gradient_steps=1
+    )
     head, bias = 0.5 * support.T @ (targets - 0.5) / 2, 0.5 * (targets - 0.5).mean(0)
     torch.testing.assert_close(found[0], (query @ head + bias).log_softmax(-1))
 
@@ -273,12 +280,12 @@ def test_maml_on_stacked_convolutions_is_maml_on_each():
                 nn.init.normal_(part.weight), nn.init.normal_(part.bias)
     support, query = torch.randn(2, 4, 1, 16, 16).double(), torch.randn(2, 3, 1, 16, 16).double()
     targets, sizes = torch.rand(2, 4, 3).double(), torch.tensor([0.1, 0.8]).double()
-    together = maml.pure_stack(modules)
-    found = maml.classify(together, dict(together.named_parameters()), support, targets, query, sizes)
+    together = stack.pure_stack(modules)
+    found = gradient_steps.classify(together, dict(together.named_parameters()), support, targets, query, sizes)
     for g, module in enumerate(modules):
-        alone = maml.pure_stack([nn.Sequential(module)])
+        alone = stack.pure_stack([nn.Sequential(module)])
         one = slice(g, g + 1)
-        expected = maml.classify(
+        expected = gradient_steps.classify(
             alone, dict(alone.named_parameters()), support[one], targets[one], query[one], sizes[one]
         )
         torch.testing.assert_close(found[one], expected)

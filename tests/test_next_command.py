@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from conftest import Said
-from crowdshot import asking, next_job
+from crowdshot.commands import aggregate, next
 from crowdshot.errors import CrowdshotError
-from crowdshot.formats import read_labels
+from crowdshot.labels import asking
+from crowdshot.labels.formats import read_labels
 
 LABELS = """image,worker,answer
 1.png,ann,cat
@@ -84,9 +85,9 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
 
 
 def test_the_table_is_what_the_library_says(labels: Path) -> None:
-    report, table = next_job.ask([labels], 4)
+    report, table = next.ask([labels], 4)
     ann = read_labels([labels]).annotations
-    belief = next_job.METHODS["one-coin"](ann, 100, None).probabilities
+    belief = aggregate.METHODS["one-coin"](ann, 100, None).probabilities
     found = asking.choose(belief, asking.expected_confusion(ann, belief), (ann.item, ann.annotator), 4)
     assert table["image"].tolist() == [ann.items[q.item] for q in found]
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
@@ -131,13 +132,13 @@ def _written(done: Said, folder: Path) -> Path:
 
 
 def test_nobody_gets_more_than_the_most(labels: Path) -> None:
-    _, table = next_job.ask([labels], 9, most=1)
+    _, table = next.ask([labels], 9, most=1)
     assert sorted(table["worker"]) == ["ann", "bob", "cyd"]
-    assert len(next_job.ask([labels], 9)[1]) == 4  # all that were not asked yet
+    assert len(next.ask([labels], 9)[1]) == 4  # all that were not asked yet
 
 
 def test_features_make_unlabelled_items_askable(labels: Path, features: Path) -> None:
-    report, table = next_job.ask([labels], 3, features=features)
+    report, table = next.ask([labels], 3, features=features)
     assert (report["items"], report["labels"]) == (5, 8)
     assert table["image"][0] == "5.png"  # nobody labelled it, and it lies between the two
     assert table["n_labels"][0] == 0
@@ -179,7 +180,7 @@ def test_tasks_for_label_studio(tmp_path: Path, call) -> None:
 
 
 def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> None:
-    next_job.ask([labels], 1, out=tmp_path / "questions.json")
+    next.ask([labels], 1, out=tmp_path / "questions.json")
     (task,) = json.loads((tmp_path / "questions.json").read_text())
     assert task["data"]["image"] == "2.png"
     assert task["data"]["next_annotator"] == "cyd"
@@ -187,7 +188,7 @@ def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> 
 
 def test_what_label_studio_exports_of_them_can_be_read_again(tmp_path: Path) -> None:
     """The two fields more are data; labels and items are found as before."""
-    next_job.ask([export(tmp_path)], 2, out=tmp_path / "questions.json")
+    next.ask([export(tmp_path)], 2, out=tmp_path / "questions.json")
     tasks = json.loads((tmp_path / "questions.json").read_text())
     result = [{"from_name": "animal", "to_name": "photo", "type": "choices", "value": {"choices": ["cat"]}}]
     for number, task in enumerate(tasks):
@@ -226,7 +227,7 @@ def test_answers_come_back_to_their_items_whatever_these_go_by(tmp_path: Path, d
     tasks = [task(1, {7: "good", 8: "good"}), task(2, {7: "bad", 8: "bad"}), task(3, {7: "good", 8: "bad"})]
     (tmp_path / "old.json").write_text(json.dumps(tasks))
     before = read_labels(tmp_path / "old.json").annotations
-    _, table = next_job.ask([tmp_path / "old.json"], 2, out=tmp_path / "questions.json")
+    _, table = next.ask([tmp_path / "old.json"], 2, out=tmp_path / "questions.json")
     asked = table[before.columns.item].tolist()
     answers = answered(tmp_path / "questions.json", "bad")
     (tmp_path / "new.json").write_text(json.dumps(answers))
@@ -251,7 +252,7 @@ def test_questions_fields_are_never_the_label(tmp_path: Path, separator: str) ->
 
 def test_the_loop_from_a_plain_table_is_closed(labels: Path, tmp_path: Path, call) -> None:
     """Questions from a table are answered in Label Studio, and its export stands beside the table."""
-    next_job.ask([labels], 1, out=tmp_path / "questions.json")
+    next.ask([labels], 1, out=tmp_path / "questions.json")
     (tmp_path / "answers.json").write_text(json.dumps(answered(tmp_path / "questions.json", "cat")))
     before, after = read_labels(labels).annotations, read_labels([labels, tmp_path / "answers.json"])
     assert after.annotations.items.tolist() == before.items.tolist()

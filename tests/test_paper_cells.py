@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.datasets import Dataset
-from crowdshot.episodes import ClassPool
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.episodes.datasets.loader import Dataset
+from crowdshot.episodes.pools import ClassPool
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import FeatureInput
-from crowdshot.paper.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell, draw_episodes, split_classes
-from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
-from crowdshot.paper.toys import toy_dataset
+from crowdshot.paper.plan.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell, draw_episodes, split_classes
+from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
+from crowdshot.paper.run.toys import toy_dataset
 
 CELL = Cell(12, 5, SOURCE_CROWD)
 

@@ -9,11 +9,11 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from crowdshot.cli import app
-from crowdshot.paper import work
-from crowdshot.paper.experiments import EXPERIMENTS, SYSTEMS
-from crowdshot.paper.protocol import QUICK
-from crowdshot.paper.store import COLUMNS, Store, _alone, read_rows
+from crowdshot.commands.cli.app import app
+from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS
+from crowdshot.paper.plan.protocol import QUICK
+from crowdshot.paper.run import work
+from crowdshot.paper.run.store import COLUMNS, Store, _alone, read_rows
 
 OWN = [experiment for experiment in EXPERIMENTS.values() if experiment.methods]
 
@@ -44,7 +44,7 @@ def quick(tmp_path_factory):
 
 
 def run_everything(folder):
-    code = "from crowdshot.cli import main; main()"
+    code = "from crowdshot.commands.cli.app import main; main()"
     words = ["paper", "run", "all", "--quick", "--device", "cpu", "--results", "results", "--work", "work"]
     began = time.monotonic()
     done = subprocess.run(

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdshot.encoders import build_encoder, save_encoder
+from crowdshot.encoders.saved import build_encoder, save_encoder
 from crowdshot.methods import METHODS
-from crowdshot.paper import drawing, figures, illustrations, protocol, work
-from crowdshot.paper.cells import TARGETS, split_classes
-from crowdshot.paper.encoders import wanted
-from crowdshot.paper.experiments import EXPERIMENTS
-from crowdshot.paper.selection import reader
-from crowdshot.paper.toys import toy_dataset
+from crowdshot.paper.plan import protocol
+from crowdshot.paper.plan.cells import TARGETS, split_classes
+from crowdshot.paper.plan.experiments import EXPERIMENTS
+from crowdshot.paper.run import work
+from crowdshot.paper.run.encoders import wanted
+from crowdshot.paper.run.toys import toy_dataset
+from crowdshot.paper.show import drawing, figures, illustrations
+from crowdshot.paper.show.selection import reader
 from paper_rows import CELL, LAST, both, keep, some
 
 

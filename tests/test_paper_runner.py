@@ -16,16 +16,20 @@ import pandas as pd
 import pytest
 import torch
 
-from crowdshot.encoders import build_encoder, load_encoder
+from crowdshot.encoders import network_input
+from crowdshot.encoders.saved import build_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS, CrowdEpisodes
-from crowdshot.methods.base import embed
-from crowdshot.paper import encoders, runner, work, workers
-from crowdshot.paper.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
-from crowdshot.paper.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
-from crowdshot.paper.protocol import PAPER, QUICK, Protocol
-from crowdshot.paper.store import Piece, Store, read_rows
-from crowdshot.paper.toys import toy_dataset
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods.embedding import embed
+from crowdshot.paper.plan import cells, experiments
+from crowdshot.paper.plan.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
+from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
+from crowdshot.paper.plan.protocol import PAPER, QUICK, Protocol
+from crowdshot.paper.run import encoders, runner, work, workers
+from crowdshot.paper.run.store import Piece, Store, read_rows
+from crowdshot.paper.run.toys import toy_dataset
+from crowdshot.training import loop
 
 PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
 
@@ -46,7 +50,7 @@ def counting(done):
 
 
 def run(settings, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
-    return runner.run(runner.chosen(names), datasets, methods, settings, ["cpu"], run_all)
+    return runner.run(experiments.chosen(names), datasets, methods, settings, ["cpu"], run_all)
 
 
 # ---- what is measured -----------------------------------------------------------------------------------------------
@@ -84,7 +88,7 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     data = toy_dataset(dataset)
     torch.manual_seed(0)
     network = build_encoder("conv4", {"channels": data.input.channels, "width": 4}, data.input)
-    prepare = work.input_of(network, torch.device("cpu"))
+    prepare = network_input.input_of(network, torch.device("cpu"))
     everything = work.together([batch for _, _, batch in batches])
     for name in ("Ours", "PrDS", "LRDS", "CL"):
         method = METHODS[name]
@@ -171,7 +175,7 @@ def test_real_annotators_have_few_tests_and_as_many_validations_as_others(tmp_pa
 
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
-    draw = work.draw_episodes
+    draw = cells.draw_episodes
 
     def recorded(dataset, classes, cell, n, split, role, labels_per_item=None):
         calls.append((role, dataset.name, classes, cell, labels_per_item))
@@ -332,10 +336,10 @@ def test_a_run_says_how_rows_came_about(tmp_path):
 
 
 def test_names_that_are_not_known():
-    assert [one.name for one in runner.chosen("main, cost,main")] == ["main", "cost"]
-    assert len(runner.chosen("all")) == len(EXPERIMENTS)
+    assert [one.name for one in experiments.chosen("main, cost,main")] == ["main", "cost"]
+    assert len(experiments.chosen("all")) == len(EXPERIMENTS)
     with pytest.raises(CrowdshotError, match=r"experiment 'mian' is not known, expected main, spammers, .* or all\."):
-        runner.chosen("main,mian")
+        experiments.chosen("main,mian")
 
 
 def test_absent_data_is_one_sentence(tmp_path):
@@ -521,7 +525,7 @@ def test_another_selection_of_encoders_does_not_meet_the_checkpoint_of_the_first
 
 def test_encoders_that_exist_are_not_trained_again(tmp_path, monkeypatch):
     trained = []
-    usual = encoders.train
+    usual = loop.train
 
     def counted(jobs, *rest, **options):
         trained.append(len(jobs))
@@ -549,8 +553,9 @@ PIECES = """
 import sys
 from pathlib import Path
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper import runner, work, workers
-from crowdshot.paper.protocol import QUICK
+from crowdshot.paper.plan.experiments import chosen
+from crowdshot.paper.run import runner, work, workers
+from crowdshot.paper.plan.protocol import QUICK
 
 def fail(number, device):
     if number == 1:
@@ -563,7 +568,7 @@ if __name__ == "__main__":
     def tick(done, total):
         told.append((done, total))
     counted = lambda work, jobs, devices, _: workers.run_all_on_ray(work, jobs, devices, tick)
-    n = runner.run(runner.chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, ["cpu", "cpu"], counted)
+    n = runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, ["cpu", "cpu"], counted)
     print(n, told[-4:])
     try:
         workers.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
@@ -609,9 +614,10 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
 SLOW = """
 import json, sys, time
 from pathlib import Path
-from crowdshot.paper import runner, work, workers
-from crowdshot.paper.protocol import QUICK
-from crowdshot.paper.store import Store
+from crowdshot.paper.plan.experiments import chosen
+from crowdshot.paper.run import runner, work, workers
+from crowdshot.paper.plan.protocol import QUICK
+from crowdshot.paper.run.store import Store
 
 folder, devices, add = Path(sys.argv[1]), sys.argv[2].split(","), Store.add
 
@@ -625,7 +631,7 @@ Store.add = slowly
 settings = work.Settings(folder / "results", folder / "work", None, QUICK)
 
 if __name__ == "__main__":
-    runner.run(runner.chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, devices, workers.run_all)
+    runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, devices, workers.run_all)
 """
 
 

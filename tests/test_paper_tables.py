@@ -16,12 +16,13 @@ from scipy.stats import t as student
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
-from crowdshot.paper import comparison, costs, gaps, layout, published, same_draw, tables
-from crowdshot.paper.cells import TARGETS, Cell
-from crowdshot.paper.encoders import wanted
-from crowdshot.paper.experiments import EXPERIMENTS
-from crowdshot.paper.selection import choose, in_order, p_value, select, spread, summarise, system
-from crowdshot.paper.store import Store
+from crowdshot.paper.plan import published
+from crowdshot.paper.plan.cells import TARGETS, Cell
+from crowdshot.paper.plan.experiments import EXPERIMENTS
+from crowdshot.paper.run.encoders import wanted
+from crowdshot.paper.run.store import Store
+from crowdshot.paper.show import comparison, costs, gaps, layout, same_draw, tables
+from crowdshot.paper.show.selection import choose, in_order, p_value, select, spread, summarise, system
 from paper_rows import CELL, LAST, both, keep, some
 
 MAIN, MAIN_OURS = EXPERIMENTS["main"], METHODS["Ours"]

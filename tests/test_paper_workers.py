@@ -8,7 +8,7 @@ import time
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper import workers
+from crowdshot.paper.run import workers
 
 
 def test_devices():

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from crowdshot import mixture, priors
 from crowdshot.errors import CrowdshotError
-from crowdshot.priors import Diagonal, LearnedPriors, OneCoin, Symmetric
+from crowdshot.model.priors import Diagonal, LearnedPriors, OneCoin, Symmetric
 
 COUNTS = torch.tensor([[[3.0, 1.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
 

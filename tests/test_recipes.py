@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from crowdshot.episodes.shape import as_range
 from crowdshot.errors import CrowdshotError
-from crowdshot.recipes import SHARED, Recipe, as_range, check_stackable, sweep
+from crowdshot.training.recipe import SHARED, Recipe, check_stackable, sweep
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from crowdshot.recipes import SHARED, Recipe, as_range, check_stackable, sweep
         ({"objective": "magic"}, "objective: found 'magic', expected one of mixture, prototypical"),
         ({"prior": "magic"}, "prior: found 'magic', expected one of paper, symmetric, diagonal, one-coin"),
         ({"augment": "magic"}, "augment: found 'magic', expected one of none, photo"),
-        ({"cool_down": 1.5}, "cool_down: found 1.5, expected a share of the steps, from 0 to 1"),
+        ({"cool_down": 1.5}, "cool_down: found 1.5, expected a share of the iterations, from 0 to 1"),
         ({"queries": 0}, "queries: found 0"),
         ({"iterations": 0}, "iterations: found 0"),
         ({"learning_rate": 0.0}, "learning_rate: found 0.0, expected a positive number"),

@@ -18,16 +18,19 @@ from PIL import Image
 from scipy import stats
 
 from crowdshot import CrowdClassifier
-from crowdshot.annotations import Annotations
-from crowdshot.report import Run, command, describe, facts, render, write_report
-from crowdshot.report.basis import Basis
-from crowdshot.report.classes import choose_examples
-from crowdshot.report.estimate import Check, Share, _parts, leave_out, why_not
-from crowdshot.report.items import in_detail, need_a_person
-from crowdshot.report.people import agree, people
-from crowdshot.report.pictures import sheet, thumbnails
-from crowdshot.report.places import AGREED, DISPUTED, UNLABELLED, draw_map, place
-from crowdshot.report.words import clean, percent, plural, probability, spread, times
+from crowdshot.classifier.cross_check import Check, _parts, leave_out, why_not
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import Share
+from crowdshot.report.page import facts
+from crowdshot.report.page.basis import Basis
+from crowdshot.report.page.classes import choose_examples
+from crowdshot.report.page.how_made import Run, describe
+from crowdshot.report.page.items import in_detail, need_a_person
+from crowdshot.report.page.map import AGREED, DISPUTED, UNLABELLED, draw_map, place
+from crowdshot.report.page.people import agree, people
+from crowdshot.report.page.pictures import sheet, thumbnails
+from crowdshot.report.page.writing import render, write_report
+from crowdshot.wording import clean, command, percent, plural, probability, spread, times
 
 
 def basis_of(belief, said, annotators=None, classes=None, embeddings=None) -> Basis:

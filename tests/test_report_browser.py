@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from crowdshot import CrowdClassifier
-from crowdshot.annotations import Annotations
-from crowdshot.report import Run, write_report
+from crowdshot.labels.annotations import Annotations
+from crowdshot.report.page.how_made import Run
+from crowdshot.report.page.writing import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

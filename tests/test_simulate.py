@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.errors import CrowdshotError
-from crowdshot.simulate import (
+from crowdshot.episodes.simulate import (
     KINDS,
     OTHER_TARGETS,
     PAPER_SOURCE,
@@ -16,6 +15,7 @@ from crowdshot.simulate import (
     draw_kinds,
     draw_labels,
 )
+from crowdshot.errors import CrowdshotError
 
 
 def seeded(seed=0):

@@ -11,12 +11,12 @@ from PIL import Image
 from torch.testing import assert_close
 
 from crowdshot import Annotations
-from crowdshot.encoders import build_encoder
+from crowdshot.encoders.features import read_features
+from crowdshot.encoders.images import ImageInput, read_images
+from crowdshot.encoders.network_input import input_of
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.sources import open_source
 from crowdshot.errors import CrowdshotError
-from crowdshot.features import read_features
-from crowdshot.images import ImageInput, read_images
-from crowdshot.network_input import input_of
-from crowdshot.sources import open_source
 
 RNG = np.random.default_rng(0)
 
@@ -219,7 +219,7 @@ def test_nothing_is_unpickled(tmp_path):
 
 
 def test_glyphs(monkeypatch):
-    from crowdshot.datasets import glyphs
+    from crowdshot.episodes.datasets import glyphs
 
     whole = glyphs.glyph_pool
     monkeypatch.setattr(glyphs, "glyph_pool", lambda **given: whole(n_classes=6, **given))
@@ -296,7 +296,7 @@ def test_labels_of_files_by_name(tmp_path):
     turned = open_source(str(root), annotations=labels_of([("1", "ann", "a")]), rotate_classes=True)
     assert turned.pool.crowd[::2, 0, 0].tolist() == [0, 2, 4, 6]
 
-    with pytest.raises(CrowdshotError, match=r"1 of the 1 labelled items are not in .*, first 'zebra'"):
+    with pytest.raises(CrowdshotError, match=r"has no item for 1 of the 1 labelled items, first 'zebra'"):
         open_source(str(root), annotations=labels_of([("zebra", "ann", "a")]))
     with pytest.raises(CrowdshotError, match=r"no label names a class of .* \(labels 'q'; classes 'a', 'b'\)"):
         open_source(str(root), annotations=labels_of([("1", "ann", "q")]))

@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.testing import assert_close
 
-from crowdshot import first_block_cpu
-from crowdshot.encoders import MLP, Conv4
+from crowdshot.encoders.architectures import MLP, Conv4
+from crowdshot.encoders.kernels import first_block_cpu
+from crowdshot.encoders.stack import stack
 from crowdshot.errors import CrowdshotError
-from crowdshot.stacking import stack
 
 
 def conv4s(n, channels=1, width=4):

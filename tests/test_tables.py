@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.tables import SEPARATORS, parse_table, read_table
+from crowdshot.files.tables import SEPARATORS, parse_table, read_table
 
 PLAIN = "item,annotator,label\n007,ann,cat\n"
 

@@ -18,17 +18,19 @@ import torch
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
-from crowdshot import train_job
-from crowdshot.cli import app
-from crowdshot.encoders import load_encoder
+from crowdshot.commands import train
+from crowdshot.commands.cli.app import app
+from crowdshot.encoders import fresh
+from crowdshot.encoders.images import ImageInput, read_images
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.episodes.sources import open_source
 from crowdshot.errors import CrowdshotError
-from crowdshot.evaluation import embedded, score_table
-from crowdshot.images import ImageInput, read_images
-from crowdshot.methods import METHODS, CrowdEpisodes
-from crowdshot.recipes import Recipe
-from crowdshot.sources import open_source
-from crowdshot.training import Progress
-from crowdshot.training_log import TrainingLog
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods.scoring import embedded, score_table
+from crowdshot.training.history import TrainingLog
+from crowdshot.training.recipe import Recipe
+from crowdshot.training.trainer import Progress
 from pools import patterns
 
 SETTINGS = {
@@ -65,7 +67,7 @@ def source(tmp_path_factory):
 def undisturbed(source, tmp_path_factory):
     """The encoder of a run that nothing happened to."""
     out = tmp_path_factory.mktemp("undisturbed") / "encoder.safetensors"
-    train_job.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+    train.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
     return load_encoder(out)
 
 
@@ -207,10 +209,10 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
     features = rng.normal(3, 2, (60, 1280)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.arange(60) % 10)
     settings = {**SETTINGS, "iterations": 2}
-    train_job.train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
+    train.train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
     encoder = load_encoder(tmp_path / "head")
-    monkeypatch.setattr("crowdshot.lite0.features", lambda x: x)
-    on_images = train_job.on_backbone(encoder)
+    monkeypatch.setattr("crowdshot.encoders.lite0.features", lambda x: x)
+    on_images = fresh.on_backbone(encoder)
     assert_close(on_images.module(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
     assert_close(on_images.module.head.weight, encoder.module.layers[0].weight)  # as it was trained
 
@@ -242,11 +244,11 @@ def test_bad_options(source, tmp_path, options, sentence):
 
 
 def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_job, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
+    monkeypatch.setattr(train, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
 
     def refused(out, sentence):
         with pytest.raises(CrowdshotError, match=sentence):
-            train_job.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+            train.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
 
     refused(tmp_path, "is a folder")
     refused(tmp_path / "nowhere" / "out", "the folder .* does not exist")
@@ -288,7 +290,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
 
 
 def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_job, "interruptions", lambda: Interrupted())
+    monkeypatch.setattr(train, "interruptions", lambda: Interrupted())
     assert call(source, "--out", tmp_path / "out", *OPTIONS).exit_code == 130
     result = call(source, "--out", tmp_path / "out", *OPTIONS, "--steps", "3")
     assert result.exit_code == 2
@@ -310,8 +312,8 @@ KILLER = """
 import json, os, random, signal, sys, time, traceback
 from pathlib import Path
 import torch
-from crowdshot import train_job
-from crowdshot.recipes import Recipe
+from crowdshot.commands import train
+from crowdshot.training.recipe import Recipe
 
 torch.set_num_threads(1)
 source, out, settings, network = sys.argv[1], Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
@@ -330,7 +332,7 @@ while True:
     child = os.fork()
     if child == 0:
         try:
-            train_job.train_encoder(source, out, Recipe(**settings), checkpoint_every=2, **network)
+            train.train_encoder(source, out, Recipe(**settings), checkpoint_every=2, **network)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -396,7 +398,7 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
 def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path):
     """Within 1e-6: nothing but the order of two summands could differ, and two have no order."""
     alone = tmp_path / "alone"
-    train_job.train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
+    train.train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
     both = tmp_path / "both"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
@@ -485,7 +487,7 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
     recipe = Recipe(**SETTINGS)
     others = [replace(recipe, steps=1), replace(recipe, b=1.0)]
     out, rival = tmp_path / "best.safetensors", tmp_path / "rival.safetensors"
-    report = train_job.train_encoder(source, out, recipe, others=others, rival=rival, **NETWORK)
+    report = train.train_encoder(source, out, recipe, others=others, rival=rival, **NETWORK)
     card = load_encoder(out).card
     accuracies = [entry["validation_accuracy"] for entry in card["chosen_from"]]
     assert [(entry["steps"], entry["b"]) for entry in card["chosen_from"]] == [(2, 100.0), (1, 100.0), (2, 1.0)]
@@ -504,5 +506,5 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
 )
 def test_what_would_fail_in_the_end_is_told_before_training(source, tmp_path, settings, message):
     with pytest.raises(CrowdshotError, match=message):
-        train_job.train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
+        train.train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
     assert not list(tmp_path.iterdir())

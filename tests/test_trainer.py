@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from crowdshot.annotated import draw
-from crowdshot.distributed import World
-from crowdshot.episodes import ClassPool
+from crowdshot.episodes.crowd_labels import draw
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
-from crowdshot.randomness import Uniforms
-from crowdshot.recipes import Recipe
-from crowdshot.trainer import Trainer
-from crowdshot.training import train
+from crowdshot.training.loop import train
+from crowdshot.training.processes import World
+from crowdshot.training.recipe import Recipe
+from crowdshot.training.trainer import Trainer
 from pools import QUICK, conv, feature_pool, image_pool, make_job, mlp
 
 

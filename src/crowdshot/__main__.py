@@ -1,6 +1,6 @@
 """``python -m crowdshot``"""
 
-from crowdshot.cli import main
+from crowdshot.commands.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -10,38 +10,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from crowdshot.methods import (
-    conal,
-    crowd_layer,
-    forest,
-    label_fusion,
-    labelings,
-    lnl,
-    maml,
-    ours,
-    prototypes,
-    regression,
-)
-from crowdshot.methods.base import Candidate, CrowdEpisodes, Method, Needs, grid
-from crowdshot.methods.fine_tuning import ITERATIONS
-from crowdshot.methods.maml import STEP_SIZES
-from crowdshot.methods.votes import STEPS
+from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method, Needs, grid, later
 
 __all__ = ["METHODS", "Candidate", "CrowdEpisodes", "Method", "Needs"]
 
 PROTOTYPICAL = Needs("prototypical")
 WIDE = Needs("prototypical", wide=True)
 MAML = Needs("maml", by=("step_size",))
+STEPS = (1, 2, 3, 4, 5, 10)  # of EM; these and what follows are the paper's candidates
+ITERATIONS = (10, 100, 300)  # of fine-tuning
+STEP_SIZES = (1e-2, 1e-1, 1.0)  # of MAML
 COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 TREES = (10, 50, 100, 200)
 BASES = (5, 10, 20)
 MIXTURE = {"steps": 2, "b": 100.0, "tau": 1.0, "c": 1.0, "centred": False}
 
+MAP_EM = later("ours", "map_em")
+
 _METHODS = [
     Method(
         "Labelings",
         "an average over the most probable true labels of the labelled items, on meta-learned embeddings",
-        labelings.average,
+        later("labelings", "average"),
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
         {"scale": 20.0, "tau": 0.5, "width": 32},
         WIDE,
@@ -50,7 +40,7 @@ _METHODS = [
     Method(
         "Ours",
         "a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings",
-        ours.map_em,
+        MAP_EM,
         grid(steps=STEPS, b=(1.0, 10.0, 100.0)),
         MIXTURE,
         Needs("mixture", pseudo_annotation=True, by=("steps", "b")),
@@ -59,35 +49,35 @@ _METHODS = [
     Method(
         "LRMV",
         "logistic regression on the items as they are, labels by majority vote",
-        regression.logistic_regression,
+        later("regression", "logistic_regression"),
         grid(C=COSTS),
         {"C": 1.0},
     ),
     Method(
         "LRDS",
         "logistic regression on the items as they are, labels by Dawid–Skene",
-        regression.logistic_regression,
+        later("regression", "logistic_regression"),
         grid(steps=STEPS, C=COSTS),
         {"steps": 2, "C": 1.0, "hard": False},
     ),
     Method(
         "RFMV",
         "a random forest on the items as they are, labels by majority vote",
-        forest.random_forest,
+        later("forest", "random_forest"),
         grid(trees=TREES),
         {"trees": 200},
     ),
     Method(
         "RFDS",
         "a random forest on the items as they are, labels by Dawid–Skene",
-        forest.random_forest,
+        later("forest", "random_forest"),
         grid(steps=STEPS, trees=TREES),
         {"steps": 2, "trees": 200, "hard": False},
     ),
     Method(
         "PrMV",
         "distances to class averages of embeddings, labels by majority vote",
-        prototypes.prototypical,
+        later("prototypes", "prototypical"),
         ({},),
         {},
         PROTOTYPICAL,
@@ -96,7 +86,7 @@ _METHODS = [
     Method(
         "PrDS",
         "distances to class averages of embeddings, weighted by Dawid–Skene",
-        prototypes.prototypical,
+        later("prototypes", "prototypical"),
         grid(steps=STEPS),
         {"steps": 2, "hard": False},
         PROTOTYPICAL,
@@ -105,7 +95,7 @@ _METHODS = [
     Method(
         "PrSV",
         "distances to class averages of embeddings, every label counting alike",
-        prototypes.soft_prototypical,
+        later("prototypes", "soft_prototypical"),
         ({},),
         {},
         PROTOTYPICAL,
@@ -114,30 +104,30 @@ _METHODS = [
     Method(
         "MaMV",
         "three gradient steps from meta-learned weights (MAML), labels by majority vote",
-        maml.maml,
+        later("maml", "maml"),
         grid(step_size=STEP_SIZES),
-        {"step_size": 0.1, "gradient_steps": maml.GRADIENT_STEPS},
+        {"step_size": 0.1, "gradient_steps": 3},
         MAML,
     ),
     Method(
         "MaDS",
         "three gradient steps from meta-learned weights (MAML), labels by Dawid–Skene",
-        maml.maml,
+        later("maml", "maml"),
         grid(steps=STEPS, step_size=STEP_SIZES),
-        {"steps": 2, "step_size": 0.1, "gradient_steps": maml.GRADIENT_STEPS, "hard": False},
+        {"steps": 2, "step_size": 0.1, "gradient_steps": 3, "hard": False},
         MAML,
     ),
     Method(
         "CL",
         "a network from scratch with a layer for each annotator (crowd layer)",
-        crowd_layer.crowd_layer_from_scratch,
+        later("crowd_layer", "crowd_layer_from_scratch"),
         grid(iterations=ITERATIONS),
         {"iterations": 300},
     ),
     Method(
         "MCL",
         "the crowd layer on a meta-learned encoder",
-        crowd_layer.crowd_layer,
+        later("crowd_layer", "crowd_layer"),
         grid(iterations=ITERATIONS),
         {"iterations": 300, "frozen": False},
         PROTOTYPICAL,
@@ -145,14 +135,14 @@ _METHODS = [
     Method(
         "CNAL",
         "a network from scratch with common and individual confusions (CoNAL)",
-        conal.common_noise_from_scratch,
+        later("conal", "common_noise_from_scratch"),
         grid(iterations=ITERATIONS),
         {"iterations": 300},
     ),
     Method(
         "MCNAL",
         "CoNAL on a meta-learned encoder",
-        conal.common_noise,
+        later("conal", "common_noise"),
         grid(iterations=ITERATIONS),
         {"iterations": 300, "frozen": False},
         PROTOTYPICAL,
@@ -160,14 +150,14 @@ _METHODS = [
     Method(
         "LF",
         "a network from scratch that corrects and weighs labels item by item (label fusion)",
-        label_fusion.label_fusion_from_scratch,
+        later("label_fusion", "label_fusion_from_scratch"),
         grid(bases=BASES, iterations=ITERATIONS),
         {"bases": 10, "iterations": 300},
     ),
     Method(
         "MLF",
         "label fusion on a meta-learned encoder",
-        label_fusion.label_fusion,
+        later("label_fusion", "label_fusion"),
         grid(bases=BASES, iterations=ITERATIONS),
         {"bases": 10, "iterations": 300, "frozen": False},
         PROTOTYPICAL,
@@ -175,7 +165,7 @@ _METHODS = [
     Method(
         "LNL",
         "class averages that listen less to items far from the rest of their noisy class",
-        lnl.similarity_weighted,
+        later("lnl", "similarity_weighted"),
         ({},),
         {},
         Needs("lnl", pseudo_annotation=True),
@@ -184,7 +174,7 @@ _METHODS = [
     Method(
         "w/o PA",
         "Ours with an encoder that has not met pretend annotators",
-        ours.map_em,
+        MAP_EM,
         grid(steps=STEPS),
         MIXTURE,
         PROTOTYPICAL,

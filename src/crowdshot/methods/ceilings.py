@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from crowdshot.methods import METHODS, WIDE, prototypes
-from crowdshot.methods.base import Candidate, CrowdEpisodes, Method
+from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method
 from crowdshot.methods.labelings import average
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.methods.base import Candidate, CrowdEpisodes
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.fine_tuning import Sizes, fine_tune_candidates, fresh_network, masked_cross_entropy
 
 WEIGHT, WIDTH, HIDDEN = 1e-5, 20, 128  # of the regulariser; of u and v; between v's layers

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crowdshot.methods.base import Candidate, CrowdEpisodes
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.fine_tuning import Sizes, fine_tune_candidates, fresh_network, masked_cross_entropy
 
 

@@ -1,7 +1,7 @@
 """Networks that learn an episode by gradient descent, all episodes of a batch side by side.
 
 An episode's network is an encoder with a linear output layer; what turns its output into what annotators say, the
-`Crowd`, differs from method to method. B networks stand in one stack (`crowdshot.stacking`), so that a step of all is
+`Crowd`, differs from method to method. B networks stand in one stack (`encoders.stack`), so that a step of all is
 one step, and predictions after 10, 100 and 300 iterations are read off one run.
 
 Every episode starts from the same numbers, and so does every annotator: then neither an episode's neighbours nor the
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.encoders import MLP, Conv4
-from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
-from crowdshot.stacking import stack
+from crowdshot.encoders.architectures import MLP, Conv4
+from crowdshot.encoders.stack import stack
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.embedding import embed
 
-ITERATIONS = (10, 100, 300)  # the paper's candidates
 LEARNING_RATE = 1e-3
 ACTIVATIONS_AT_ONCE = 2**31  # numbers behind the first convolution; what a training step holds is a few times that
 

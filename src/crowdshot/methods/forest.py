@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.methods import votes
-from crowdshot.methods.base import Candidate, CrowdEpisodes
+from crowdshot.methods import verdicts
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
 
 LEAST = 1e-6  # of a posterior, to be worth a row
 APART = 1e-7  # values closer than this are one, to scikit-learn too
@@ -60,7 +60,7 @@ def random_forest(
         alike[candidate.get("steps"), candidate.get("hard")].append(place)
     out: list[Tensor] = [torch.empty(0)] * len(candidates)
     for places in alike.values():
-        belief = votes.believe(episodes.labels, episodes.n_classes, candidates[places[0]])
+        belief = verdicts.believe(episodes.labels, episodes.n_classes, candidates[places[0]])
         sizes = [int(candidates[place]["trees"]) for place in places]
         for place, found in zip(places, grow(support, belief, query, sizes, seed), strict=True):
             out[place] = found

@@ -22,8 +22,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crowdshot import labelings
-from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.embedding import embed
+from crowdshot.model import labelings
 
 AT_ONCE = 2**24  # numbers that a step of the search may fill
 

@@ -20,31 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from crowdshot.methods import votes
-from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
-from crowdshot.methods.prototypes import classify, known_classes
-
-
-def weights(support: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """(..., N, D) and (..., N, R) -> (..., N, K), columns sum to 1; zero for a class that nobody named.
-
-    With c_nk labels k on item n: d_nk = sum_m c_mk |u_n - u_m|^2 / (sum_m c_mk - 1), w_nk ~ c_nk exp(-d_nk).
-    """
-    counts = votes.counts(labels, n_classes).to(support.dtype)
-    centred = support - support.mean(-2, keepdim=True)
-    norms = centred.square().sum(-1)
-    distances = (norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT).clamp_min(0)
-    others = (counts.sum(-2, keepdim=True) - 1).clamp_min(1)
-    far = distances @ counts / others  # (..., N, K)
-    scores = torch.where(counts > 0, counts.clamp_min(1).log() - far, -1e9)
-    return scores.softmax(-2) * (counts.sum(-2, keepdim=True) > 0)
-
-
-def log_proba(support: Tensor, labels: Tensor, query: Tensor, n_classes: int) -> Tensor:
-    return classify(support, weights(support, labels, n_classes), query)
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.embedding import embed
+from crowdshot.model import votes
+from crowdshot.model.prototypes import known_classes, log_proba
 
 
 def similarity_weighted(

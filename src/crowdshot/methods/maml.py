@@ -20,78 +20,17 @@ and are better from three items a class on (docs/reproduction.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, replace_all_batch_norm_modules_
 
-from crowdshot.methods import votes
-from crowdshot.methods.base import Candidate, CrowdEpisodes
-from crowdshot.stacking import STACKABLE, StackedConv4, stack
+from crowdshot.encoders.stack import STACKABLE, pure_stack
+from crowdshot.methods import verdicts
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.model.gradient_steps import classify
 
-GRADIENT_STEPS = 3
-STEP_SIZES = (1e-2, 1e-1, 1.0)
 ACTIVATIONS_AT_ONCE = 2**28  # numbers behind the first convolution; three steps hold them several times
-
-Weights = Mapping[str, Tensor]
-
-
-def pure_stack(modules: Sequence[nn.Module]) -> Any:
-    """G networks as one pure, twice differentiable function of weights and items (`crowdshot.stacking`).
-
-    It normalises by batch statistics alone. The sum of the networks' losses has all their gradients as its gradient.
-    """
-    networks = stack(modules)
-    if isinstance(networks, StackedConv4):
-        networks.pure = True
-        return networks
-    networks = deepcopy(networks).train()
-    replace_all_batch_norm_modules_(networks)
-    return networks
-
-
-def start(networks: Any, weights: Weights, items: Tensor, n_classes: int) -> dict[str, Tensor]:
-    """The weights of G episodes before any step: the encoders', and output layers of zeros."""
-    width = functional_call(networks, dict(weights), (items[:, :2],)).shape[-1]
-    head = {"head": items.new_zeros(len(items), width, n_classes), "bias": items.new_zeros(len(items), 1, n_classes)}
-    return {**{f"body.{name}": value for name, value in weights.items()}, **head}
-
-
-def logits(networks: Any, weights: Weights, items: Tensor) -> Tensor:
-    """(G, n, *shape) -> (G, n, K), normalised by the statistics of an episode's n items."""
-    body = {name.removeprefix("body."): value for name, value in weights.items() if name.startswith("body.")}
-    embeddings = functional_call(networks, body, (items,)).to(weights["head"].dtype)
-    return torch.baddbmm(weights["bias"], embeddings, weights["head"])
-
-
-def inner_loss(weights: Weights, networks: Any, items: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy with soft targets (G, N, K): each episode's is a mean over their mass, and all are added up."""
-    losses = -(targets * logits(networks, weights, items).log_softmax(-1)).sum((1, 2))
-    return (losses / targets.sum((1, 2)).clamp_min(1)).sum()
-
-
-def classify(
-    networks: Any,
-    weights: Weights,
-    support: Tensor,
-    targets: Tensor,
-    query: Tensor,
-    step_sizes: Tensor,
-    gradient_steps: int = GRADIENT_STEPS,
-) -> Tensor:
-    """G episodes, each on its own network: (G, N, *shape), (G, N, K), (G, Q, *shape) and (G,) -> log-probabilities
-    (G, Q, K); differentiable to any order."""
-    G = len(support)
-    adapted = start(networks, weights, support, targets.shape[-1])
-    for _ in range(gradient_steps):
-        slopes = grad(inner_loss)(adapted, networks, support, targets)
-        moves = {name: (slope.reshape(G, -1) * step_sizes[:, None]).view_as(slope) for name, slope in slopes.items()}
-        adapted = {name: value - moves[name] for name, value in adapted.items()}
-    together = logits(networks, adapted, torch.cat([support, query], 1))
-    return together[:, support.shape[1] :].log_softmax(-1)
 
 
 def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int) -> list[Tensor]:
@@ -104,7 +43,7 @@ def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candi
 
 def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) -> Tensor:
     support, labels, query, K = episodes[:4]
-    targets = votes.believe(labels, K, candidate).to(support)
+    targets = verdicts.believe(labels, K, candidate).to(support)
     networks = pure_stack([encoder] * len(labels)).to(support.device)
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     sizes = torch.full((len(labels),), float(candidate["step_size"]), device=support.device)

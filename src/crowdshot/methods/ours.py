@@ -25,8 +25,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crowdshot import mixture
-from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.embedding import embed
+from crowdshot.model import mixture
 
 CONSTANTS = ("steps", "b", "tau", "c")  # a candidate's settings that are arguments of `mixture.fit`
 

@@ -21,36 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-from crowdshot.methods import votes
-from crowdshot.methods.base import Candidate, CrowdEpisodes, embed
-
-
-def classify(support: Tensor, weights: Tensor, query: Tensor) -> Tensor:
-    """Log-probabilities (..., Q, K) from embeddings (..., N, D), their weights (..., N, K) and queries (..., Q, D).
-
-    mu_k = sum_n w_nk u_n / sum_n w_nk, and log p(k | u) = -|u - mu_k|^2 / 2 up to a constant.
-    """
-    everything = weights.sum(-1, keepdim=True)
-    centre = (everything * support).sum(-2, keepdim=True) / everything.sum(-2, keepdim=True).clamp_min(1e-12)
-    total = weights.sum(-2)[..., None]  # (..., K, 1)
-    means = weights.mT @ (support - centre) / total.clamp_min(1e-12)  # around the centre; zero where there is no weight
-    return ((query - centre) @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]).log_softmax(-1)
-
-
-def known_classes(log_p: Tensor, weights: Tensor) -> Tensor:
-    """Probabilities (..., Q, K) of the classes that have weight; where none has, all stay as they are."""
-    known = weights.sum(-2, keepdim=True) > 0  # (..., 1, K)
-    return log_p.masked_fill(~known & known.any(-1, keepdim=True), -torch.inf).softmax(-1)
+from crowdshot.methods import verdicts
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.embedding import embed
+from crowdshot.model import votes
+from crowdshot.model.prototypes import classify, known_classes
 
 
 def prototypical(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    beliefs = [votes.believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
+    beliefs = [verdicts.believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
     return [known_classes(classify(support, weights, query), weights) for weights in beliefs]
 
 

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from crowdshot.methods import votes
-from crowdshot.methods.base import Candidate, CrowdEpisodes
+from crowdshot.methods import verdicts
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
 
 NEWTON_STEPS, HALVINGS, TOLERANCE = 50, 12, 1e-7
 NUMBERS_AT_ONCE = 2**26  # of Hessians
@@ -37,7 +37,7 @@ def logistic_regression(
     at_once = max(1, NUMBERS_AT_ONCE // ((support.shape[-1] + 1) * K) ** 2)
     out = []
     for candidate in candidates:
-        targets = votes.believe(episodes.labels, K, candidate).double()
+        targets = verdicts.believe(episodes.labels, K, candidate).double()
         parts = []
         for start in range(0, B, at_once):
             which = slice(start, start + at_once)

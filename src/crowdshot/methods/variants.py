@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crowdshot.methods import METHODS, PROTOTYPICAL, WIDE
-from crowdshot.methods.base import Method, Needs
+from crowdshot.methods.contract import Method, Needs
 
 
 def _with(name: str, kind: str, needs: Needs) -> Method:

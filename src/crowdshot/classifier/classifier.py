@@ -1,0 +1,291 @@
+"""CrowdClassifier: items and a crowd's labels in; consensus, annotators and a classifier out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from crowdshot.classifier import saved
+from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.default_encoder import are_features
+from crowdshot.classifier.learners import learn, learner_of
+from crowdshot.classifier.own import ARGUMENTS
+from crowdshot.encoders.devices import choose_device
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.aggregate import Consensus
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import judge
+from crowdshot.labels.matching import annotations_of, names_of
+from crowdshot.model import priors
+from crowdshot.wording import show
+
+
+class CrowdClassifier(ClassifierMixin, BaseEstimator):
+    """Learn a classifier from a few items that several unreliable annotators labelled.
+
+    Items are embedded by ``encoder``. What annotators said is explained by a mixture of Gaussians in that space with a
+    confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the classifier is
+    an average over the most probable true labels of the labelled items (`crowdshot.labelings`). ``method="paper"``
+    fits the same model by MAP-EM, as the paper does (`crowdshot.mixture`); other names are methods to compare with.
+
+    >>> import numpy as np
+    >>> from crowdshot import CrowdClassifier
+    >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [5.0, 5.1], [5.2, 4.9]])
+    >>> labels = [["cat", "cat", "dog"], ["cat", None, "cat"], ["dog", "dog", "cat"], ["dog", "dog", None]]
+    >>> clf = CrowdClassifier(encoder="identity").fit(X, labels)
+    >>> clf.predict([[0.1, 0.2], [4.8, 5.0]]).tolist()
+    ['cat', 'dog']
+    >>> clf.consensus_["label"].tolist()
+    ['cat', 'cat', 'dog', 'dog']
+
+    Parameters
+    ----------
+    encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
+        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for grey images, "photo-lite0"
+        for colour ones, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
+        meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
+        meta-training the items as they are ("lite0" for photographs).
+    method : "auto" is "labelings", or "ours" where an argument of the mixture is set, or, without any settings, where
+        more than 200 items are labelled or features come from elsewhere. "paper" is "ours" with the paper's constants.
+        Else a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of
+        labelled items and annotators is Dawid–Skene's.
+    settings : the method's, as a mapping; what is left out is as `METHODS` has it.
+    steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
+        `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
+        the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
+        expects people to be better than chance, and chooses the scale by how well held-back labels are predicted.
+    covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items. This and the five before it
+        are the mixture's ("ours", "paper" and "w/o PA") alone.
+    device : "auto" is a GPU where there is one.
+    random_state : a whole number, which seeds the choice of held-back labels, and methods that draw lots.
+
+    Attributes
+    ----------
+    classes_ : the classes, sorted, or as the annotations list them.
+    consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
+        nobody labelled included. Columns are named as in the table of labels.
+    annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
+    confusion_ : (R, K, K) array [annotator, true, observed].
+    settings_ : what the method was run with.
+    scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
+    """
+
+    def __init__(
+        self,
+        encoder: str | os.PathLike[str] | Encoder | nn.Module = "auto",
+        *,
+        method: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+        steps: int | None = None,
+        tau: float | None = None,
+        b: float | None = None,
+        c: float | tuple[float, float] | priors.ConfusionPrior | None = None,
+        scale: float | None = None,
+        covariance: str = "identity",
+        device: str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.encoder = encoder
+        self.method = method
+        self.settings = settings
+        self.steps = steps
+        self.tau = tau
+        self.b = b
+        self.c = c
+        self.scale = scale
+        self.covariance = covariance
+        self.device = device
+        self.random_state = random_state
+
+    # ---- fitting --------------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, labels: Any, *, items: Iterable[Any] | None = None, classes: Iterable[Any] | None = None
+    ) -> Self:
+        """Embed the items and adapt to their labels.
+
+        X: images (arrays, file paths, PIL images) or feature vectors (N, d). labels: an (N, R) array or nested list
+        (None, NaN, -1 or "" where there is none), a table with a row for each label, a dict of dicts, or
+        `Annotations`. In the latter three an item is named by ``items``, which gives X's ids in order; without it,
+        by X's index if X is a DataFrame, by the file's name if X is a list of paths, else by its position.
+        classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
+        """
+        return self.fit_embeddings(
+            self.embed(X), labels, items=names_of(X) if items is None else items, classes=classes
+        )
+
+    def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
+
+        These are the encoder's embeddings; for methods that work on the network itself, what the network takes, flat.
+        progress: called with (items done, items in all) after each batch.
+        """
+        self.encoder_ = self.choose_encoder(X)
+        self.reader_ = self.learner().reader(self.encoder_)
+        if are_features(X):
+            self.n_features_in_ = int(np.shape(X)[1])
+        names = _column_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
+        return self.reader_.embed(X, device=choose_device(self.device), progress=progress)
+
+    def choose_encoder(self, X: Any) -> Encoder:
+        """The one that was given, or the one that suits X and the method."""
+        learner = self.learner()
+        if isinstance(self.encoder, Encoder):
+            return self.encoder
+        if isinstance(self.encoder, nn.Module):
+            return Encoder.wrap(self.encoder)
+        return learner.default_encoder(X) if self.encoder == "auto" else load_encoder(self.encoder)
+
+    def fit_embeddings(
+        self,
+        embeddings: Tensor,
+        labels: Any,
+        *,
+        items: Iterable[Any] | None = None,
+        classes: Iterable[Any] | None = None,
+    ) -> Self:
+        """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
+        annotations = annotations_of(labels, len(embeddings), items, classes)
+        check_classes(annotations)
+        learner = self.learner()
+        if not hasattr(self, "encoder_"):
+            self.encoder_ = self.choose_encoder(embeddings)
+        self.reader_ = learner.reader(self.encoder_)
+        self.annotations_ = annotations
+        self.classes_ = annotations.classes
+        self.fit_, self.settings_, self.shift_, self.factor_ = learn(learner, embeddings, annotations, self.encoder_)
+        return self
+
+    def learner(self) -> Learner:
+        """How the chosen method learns; bad settings are told here."""
+        given = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
+        if self.covariance == "identity":
+            del given["covariance"]
+        return learner_of(self.method, self.settings, given, self.seed)
+
+    def learner_again(self) -> Learner:
+        """The one that was chosen, with the settings it found: what learns the same from the same."""
+        check_is_fitted(self, "fit_")
+        return learner_of(self.method, self.settings_, {}, self.seed)
+
+    @property
+    def seed(self) -> int:
+        """``random_state``, checked."""
+        if not isinstance(self.random_state, Integral) or not 0 <= int(self.random_state) < 2**32:
+            raise CrowdshotError(
+                f"random_state: found {self.random_state!r}, expected a whole number from 0 to 2**32 - 1"
+            )
+        return int(self.random_state)
+
+    # ---- predicting -----------------------------------------------------------------------------------------------
+
+    def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
+        """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
+        check_is_fitted(self, "fit_")
+        self._check_columns(X)
+        embeddings = self.reader_.embed(X, device=self.shift_.device, progress=progress)
+        if embeddings.shape[1] != len(self.shift_):
+            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
+        out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
+        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
+        return result
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """p(class | item), (N, K), columns in the order of ``classes_``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each item, (N,)."""
+        best = self.predict_log_proba(X).argmax(1)
+        names: NDArray[Any] = self.classes_[best]
+        return names
+
+    def _check_columns(self, X: Any) -> None:
+        names, fitted = _column_names(X), getattr(self, "feature_names_in_", None)
+        if names is None or fitted is None or len(names) != len(fitted):  # their number is checked elsewhere
+            return
+        for place, (name, known) in enumerate(zip(names, fitted, strict=True), 1):
+            if name != known:
+                raise CrowdshotError(f"X: column {place} is {show(name)}, expected {show(known)} as in fit")
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
+        if np.ndim(y) != 1:
+            raise CrowdshotError(f"y: found {np.ndim(y)} axes, expected one with the true class of each item")
+        return float(super().score(X, y, sample_weight))
+
+    # ---- what was learned -----------------------------------------------------------------------------------------
+
+    @property
+    def scale_(self) -> float | None:
+        check_is_fitted(self, "fit_")
+        return self.settings_.get("scale")
+
+    @property
+    def confusion_(self) -> NDArray[np.float64]:
+        check_is_fitted(self, "fit_")
+        out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
+        return out
+
+    def _beliefs(self) -> NDArray[np.float64]:
+        """p(class | labels, items), (N, K)."""
+        beliefs = self.fit_.responsibilities.double()
+        out: NDArray[np.float64] = (beliefs / beliefs.sum(-1, keepdim=True)).cpu().numpy()
+        return out
+
+    @property
+    def consensus_(self) -> pd.DataFrame:
+        check_is_fitted(self, "fit_")
+        probabilities = self._beliefs()
+        class_probs = self.fit_.class_probs.double().cpu().numpy()
+        best = self.classes_[probabilities.argmax(1)]
+        return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
+
+    @property
+    def annotators_(self) -> pd.DataFrame:
+        """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotators`)."""
+        check_is_fitted(self, "fit_")
+        return judge(self.annotations_, self._beliefs())
+
+    # ---- saving ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One file with the encoder, the fitted model and the labels; nothing in it is ever unpickled."""
+        check_is_fitted(self, "fit_")
+        saved.save_classifier(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The classifier that `save` wrote, on the CPU."""
+        clf = cls()
+        saved.load_classifier(clf, path)
+        return clf
+
+
+def check_classes(annotations: Annotations) -> None:
+    """There must be something to tell apart."""
+    if (annotations.label == annotations.label[0]).all():
+        only = show(annotations.classes[annotations.label[0]])
+        raise CrowdshotError(f"labels: all are {only}, expected labels of two classes or more")
+
+
+def _column_names(X: Any) -> NDArray[Any] | None:
+    """Those of a DataFrame whose columns have names, as scikit-learn has it."""
+    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
+        return None
+    return np.asarray(X.columns, dtype=object)

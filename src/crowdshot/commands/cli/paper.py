@@ -1,0 +1,179 @@
+"""``crowdshot paper``: the experiments on the command line. `crowdshot.commands.cli.app` adds it."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdshot.errors import CrowdshotError
+
+app = typer.Typer(
+    help="The paper's experiments: run them, and make its tables and figures.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+EXAMPLES = """\b
+Examples:
+  crowdshot paper run main --quick --results toy
+  crowdshot paper run main --dataset omniglot --data data --device cuda
+  crowdshot paper run main --dataset omniglot --methods RFMV,RFDS --device cpu*14
+  crowdshot paper run all --dry-run
+"""
+
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write there instead, a folder for each experiment.")]
+
+
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME,…", help="See `crowdshot paper list`; all: every one.")],
+    dataset: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="Only candidates with these settings: steps=2,b=100.")
+    ] = None,
+    cells: Annotated[
+        str | None, typer.Option(metavar="NxR,…", help="Only these: 4x3,20x7 by items and annotators (0: real ones).")
+    ] = None,
+    splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Of meta-training; else the paper's.")] = None,
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda|…", help="Several work at once: cuda:0,cuda:1 or cpu*4.")
+    ] = "auto",
+    data: Annotated[Path, typer.Option(metavar="DIR", help="A folder with a folder for each dataset.")] = Path("data"),
+    results: Results = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders and checkpoints.")] = Path("runs/paper"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Toy size, on drawn data: shows that all runs, not how well.")
+    ] = False,
+    on_ray: Annotated[bool, typer.Option("--ray", help="Spread over a Ray cluster (extra: ray).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left to run.")] = False,
+) -> None:
+    """Run an experiment, or what is left of it: rows that are there are not measured again."""
+    from dataclasses import replace
+
+    from crowdshot.episodes.shape import as_range
+    from crowdshot.paper.plan import protocol
+    from crowdshot.paper.plan.experiments import chosen
+    from crowdshot.paper.run import runner, workers
+    from crowdshot.paper.run.work import Settings
+
+    size = protocol.QUICK if quick else protocol.PAPER
+    if splits is not None:
+        low, high = as_range(splits, "--splits")
+        if not 0 <= low <= high <= protocol.PAPER.splits[-1]:
+            raise CrowdshotError(f"--splits: found {splits!r}, expected some of the five, 0:4.")
+        size = replace(size, splits=tuple(range(low, high + 1)))
+    experiments = chosen(name)
+    size = replace(
+        size,
+        episodes=episodes or size.episodes,
+        iterations=iterations or size.iterations,
+        only=_pairs(only, runner.settings_of(experiments)),
+        sizes=_sizes(cells, {cell.size for one in experiments for place in one.datasets for cell in one.cells(place)}),
+    )
+    work = work / "toy" if quick else work
+    settings = Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
+    run_all = workers.run_all_on_ray if on_ray else workers.run_all
+    possible = (
+        {word for one in experiments for word in one.datasets},
+        {word for one in experiments for word in one.methods},
+    )
+    wanted = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), settings)
+    if dry_run:
+        for line in runner.describe(runner.missing(*wanted), settings):
+            typer.echo(line)
+        return
+    done = runner.run(*wanted, workers.devices(device), run_all)
+    typer.echo(f"{done} pieces run; {results} has all that was asked for.")
+
+
+def tables(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    results: Results = Path("results"),
+    out: Out = None,
+) -> None:
+    """The paper's tables from what was run: as the paper selects, selected fairly, and beside the paper's numbers.
+
+    Of each experiment: tables.md with all of them, and each as CSV and LaTeX.
+    """
+    from crowdshot.paper.show.tables import make
+
+    for line in make(name, results, out):
+        typer.echo(line)
+
+
+def figures(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    results: Results = Path("results"),
+    out: Out = None,
+    work: Annotated[
+        Path, typer.Option(metavar="DIR", help="Encoders, which `embedding` and `confusion` need the first time.")
+    ] = Path("runs/paper"),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Datasets; for the same two.")] = Path("data"),
+    quick: Annotated[bool, typer.Option("--quick", help="Those two from what `run --quick` made.")] = False,
+) -> None:
+    """The paper's figures from what was run, as PNG and SVG; the paper's own values are hollow."""
+    from crowdshot.paper.plan import protocol
+    from crowdshot.paper.run.work import Settings
+    from crowdshot.paper.show.figures import make
+
+    work, size = (work / "toy", protocol.QUICK) if quick else (work, protocol.PAPER)
+    for line in make(name, Settings(results, work, None if quick else data, size), out):
+        typer.echo(line)
+
+
+def listing() -> None:
+    """The experiments, and what each shows."""
+    from crowdshot.paper.plan.experiments import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
+
+
+def _told(words: list[str]) -> str:
+    """The command line, but for where things lie on this machine."""
+    told, is_place = ["crowdshot"], False
+    for word in words:
+        option, equals, value = word.partition("=")
+        here = option in ("--data", "--results", "--work")
+        told.append(Path(word).name if is_place else f"{option}={Path(value).name}" if here and equals else word)
+        is_place = here and not equals
+    return shlex.join(told)
+
+
+def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:
+    """Settings by their names, each with a value that some candidate has."""
+    try:
+        pairs = tuple(
+            (name.strip(), float(value))
+            for name, value in (word.split("=") for word in (text or "").split(",") if word)
+        )
+    except ValueError:
+        raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None
+    _some(",".join(name for name, _ in pairs) or None, set(possible), "--only")
+    for name, value in pairs:
+        if value not in possible[name]:
+            values = ", ".join(f"{one:g}" for one in sorted(possible[name]))
+            raise CrowdshotError(f"--only: found {name}={value:g}, expected {name} to be one of {values}.")
+    return pairs
+
+
+def _sizes(text: str | None, possible: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    named = {f"{items}x{annotators}": (items, annotators) for items, annotators in sorted(possible)}
+    return tuple(named[word] for word in _some(text, set(named), "--cells") or ())
+
+
+def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:
+    if text is None:
+        return None
+    wanted = [word.strip() for word in text.split(",")]
+    strange = next((word for word in wanted if word not in possible), None)
+    if strange is not None:
+        raise CrowdshotError(f"{option}: found {strange!r}, expected some of {', '.join(sorted(possible))}.")
+    return wanted

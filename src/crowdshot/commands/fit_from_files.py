@@ -1,0 +1,88 @@
+"""From files of labels and items to a fitted classifier: what `adapt` and `next` begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from crowdshot.classifier.classifier import CrowdClassifier, check_classes
+from crowdshot.classifier.learners import AUTO
+from crowdshot.encoders.items import Items, check_kind, find_readable, open_items
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.formats import read_labels
+from crowdshot.labels.formats.label_studio import UNLABELLED
+from crowdshot.labels.formats.labels import Labels
+from crowdshot.labels.matching import rows_of
+from crowdshot.progress import progress
+from crowdshot.report.tables import check_columns
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier with what it was fitted with: the labels as read, the items, their embeddings (N, D).
+
+    ``left_out``: what was not used, by reason: how many, or which.
+    """
+
+    clf: CrowdClassifier
+    labels: Labels
+    items: Items
+    embeddings: Tensor
+    left_out: dict[str, int | list[str]]
+
+
+def fit(
+    labels: Sequence[Path],
+    images: Path | None,
+    features: Path | None,
+    encoder: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format_name: str | None = None,
+    skip_bad: bool = False,
+    method: str = AUTO,
+    settings: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Whatever is wrong with the files is told before the work that it would spoil."""
+    items = open_items(images, features)
+    clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
+    network = clf.choose_encoder(items.X)
+    check_kind(network, items, f"encoder {encoder}")
+    clf.set_params(encoder=network)
+    read = read_labels(labels, columns, format_name)
+    named = ", ".join(map(str, labels))
+    check_columns(read.annotations.columns, named)
+    annotations, unmatched = _match(read.annotations, items, skip_bad)
+    with progress("checking images") as tick:
+        kept, unreadable = find_readable(items, skip_bad, tick)
+    if unreadable:
+        items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
+    if annotations.n_labels == 0:
+        raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
+    check_classes(annotations)
+
+    with progress("embedding") as tick:
+        embeddings = clf.embed(items.X, progress=tick)
+    with progress("fitting"):
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items)
+    left_out: dict[str, int | list[str]] = {
+        **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
+        f"labelled items without {'an image' if images else 'features'}": unmatched,
+        "unreadable images": [image.name for image in unreadable],
+    }
+    return Fitted(clf, read, items, embeddings, left_out)
+
+
+def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:
+    """The labels about ``items``, all of them in their order; and the labelled items that are not among them."""
+    lost: Literal["refuse", "leave out"] = "leave out" if skip_bad else "refuse"
+    advice = "--skip-bad leaves them out"
+    if items.kind == "features":
+        return rows_of(annotations, items.ids, items.source, "features", lost, advice)
+    files = np.array([Path(name) for name in items.ids], dtype=object)
+    return rows_of(annotations, files, items.source, "image", lost, advice, Path(items.source).resolve())

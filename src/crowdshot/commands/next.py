@@ -1,0 +1,170 @@
+"""``crowdshot next``: from files of labels to a list of the questions that are worth asking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.commands.aggregate import METHODS, STEPS
+from crowdshot.commands.fit_from_files import fit
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.tables import one_each, read_table
+from crowdshot.files.whole import TABLES, check_table, write_file
+from crowdshot.labels import asking, known_truth
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import doubt
+from crowdshot.labels.columns import Columns
+from crowdshot.labels.formats import read_labels
+from crowdshot.labels.formats.label_studio import UNLABELLED
+from crowdshot.labels.formats.labels import Labels
+from crowdshot.labels.formats.write import write_questions
+from crowdshot.labels.positions import as_index, positions
+from crowdshot.progress import progress
+from crowdshot.report.tables import check_columns
+from crowdshot.wording import first, listing, show
+
+Floats = NDArray[np.float64]
+OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "believed", "confidence", "n_labels"))
+
+
+class Belief(NamedTuple):
+    """What is believed of the annotations' items, (N, K), and what was not used for it."""
+
+    labels: Labels
+    annotations: Annotations
+    probabilities: Floats
+    left_out: dict[str, Any]
+
+
+def ask(
+    labels: Sequence[Path],
+    budget: float,
+    images: Path | None = None,
+    features: Path | None = None,
+    encoder: str | None = None,
+    cost: Mapping[str, float] | Path | None = None,
+    most: int | None = None,
+    out: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    format_name: str | None = None,
+    skip_bad: bool = False,
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Labels, and items where there are any -> a table with a row for each question, the best first.
+
+    ``cost``: {annotator: what an answer costs}, or a file of it; who is not in it costs 1. ``out``: a file that ends in
+    .json is for Label Studio, any other is CSV.
+    """
+    if out is not None:
+        costs = cost if isinstance(cost, Path) else None
+        check_table(out, *labels, features, costs, endings=(*TABLES, ".json"))
+    if images is None and features is None:
+        belief = _from_labels(read_labels(labels, columns, format_name), encoder)
+    else:
+        fitted = fit(labels, images, features, encoder, columns, format_name, skip_bad)
+        probabilities = fitted.clf.fit_.responsibilities.double().cpu().numpy()
+        belief = Belief(fitted.labels, fitted.clf.annotations_, probabilities, fitted.left_out)
+    ann = belief.annotations
+    check_columns(ann.columns, ", ".join(map(str, labels)), OWN_NAMES)
+    price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
+    with progress("choosing questions"):
+        confusion = asking.expected_confusion(ann, belief.probabilities)
+        questions = asking.choose(belief.probabilities, confusion, (ann.item, ann.annotator), budget, price, most)
+    table = _table(questions, belief, None if cost is None else price)
+    if out is not None:
+        with progress("writing"):
+            if out.suffix.lower() == ".json":
+                write_questions(out, table, belief.labels)
+            else:
+                write_file(out, table)
+    report = {
+        "items": ann.n_items,
+        "annotators": ann.n_annotators,
+        "labels": ann.n_labels,
+        "classes": ann.classes.tolist(),
+        "n_questions": len(questions),
+        "asked_items": len({question.item for question in questions}),
+        "asked_annotators": len({question.annotator for question in questions}),
+        "cost": float(sum(price[question.annotator] for question in questions)),
+        "budget": budget,
+        "doubt": float(doubt(belief.probabilities).sum()),
+        "gain": float(sum(question.gain for question in questions)),
+        "unasked": ann.n_items * ann.n_annotators - ann.n_labels,
+        "left_out": {**belief.left_out, "costs of people who gave no label": others},
+        "files": [] if out is None else [str(out)],
+    }
+    return report, table
+
+
+def _from_labels(read: Labels, encoder: str | None) -> Belief:
+    """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
+    if encoder is not None:
+        raise CrowdshotError("--encoder is for items, expected --images or --features with it.")
+    ann, left_out = read.annotations, dict(read.left_out)
+    if read.project is not None:
+        items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
+        ann = replace(ann, items=np.array(list(items), dtype=object))
+        left_out.pop(UNLABELLED, None)
+    known, left_out["gold labels of other items"] = known_truth.usable(read.gold, ann)
+    with progress("aggregating"):
+        consensus = METHODS["one-coin"](ann, STEPS, known)
+    return Belief(read, ann, consensus.probabilities, left_out)
+
+
+def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[Floats, int]:
+    """(R,) what an answer of each annotator costs, and how many others a file tells of."""
+    given = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
+    place = positions(ann.annotators.astype(str), given)
+    unknown = place < 0
+    if unknown.any() and not isinstance(cost, Path):  # a price list may be longer than a file of labels
+        stranger, known = show(list(given)[first(unknown)]), listing(ann.annotators)
+        raise CrowdshotError(f"--cost names {stranger}, who gave no label, expected some of {known}.")
+    price = np.ones(ann.n_annotators)
+    price[place[~unknown]] = np.array(list(given.values()))[~unknown]
+    return price, int(unknown.sum())
+
+
+def _read_cost(path: Path, annotator: str) -> dict[str, float]:
+    """The columns are the annotator's as in the labels and "cost", else the first and the second."""
+    table = read_table(path)
+    header = table.header
+    if len(header) < 2:
+        raise CrowdshotError(f"{path} has {len(header)} column, expected the annotator and the cost of a label.")
+    who = header.index(annotator) if annotator in header else 0
+    what = header.index("cost") if "cost" in header else 1
+    if who == what:
+        raise CrowdshotError(f"{path} has {header[who]!r} first and no annotator, expected the annotator and the cost.")
+    names, numbers = one_each(table, who), table.numbers(what)
+    bad = ~(np.isfinite(numbers) & (numbers > 0))
+    if bad.any():
+        row = first(bad)
+        raise CrowdshotError(f"{table.place(row, what)} is {numbers[row]:g}, expected a number above 0.")
+    return dict(zip(names.tolist(), numbers.tolist(), strict=True))
+
+
+def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats | None) -> pd.DataFrame:
+    """Under the column names that came in: item, annotator, room for the label, gain, cost, and what is believed now.
+
+    The label is empty until somebody answers, so that the file can be filled in and given back beside the old one.
+    """
+    ann = belief.annotations
+    item = np.array([question.item for question in questions], dtype=np.int64)
+    annotator = np.array([question.annotator for question in questions], dtype=np.int64)
+    p = belief.probabilities[item]
+    return pd.DataFrame(
+        {
+            ann.columns.item: as_index(ann.items).take(item),
+            ann.columns.annotator: as_index(ann.annotators).take(annotator),
+            ann.columns.label: "",
+            "gain": np.array([question.gain for question in questions], dtype=np.float64),
+            **({} if price is None else {"cost": price[annotator]}),
+            "believed": as_index(ann.classes).take(p.argmax(1)),
+            "confidence": p.max(1),
+            "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
+        }
+    )

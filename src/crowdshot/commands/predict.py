@@ -1,0 +1,50 @@
+"""``crowdshot predict``: a fitted model and new items -> their labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.commands.adapt import Report, _method
+from crowdshot.encoders.items import check_kind, check_width, find_readable, open_items
+from crowdshot.files.whole import (
+    check_table,
+    write_file,
+)
+from crowdshot.labels.belief import SETTLED
+from crowdshot.progress import progress
+from crowdshot.report.tables import prediction_table
+
+
+def predict(
+    model: Path, images: Path | None, features: Path | None, out: Path | None = None, skip_bad: bool = False
+) -> tuple[Report, pd.DataFrame]:
+    """A fitted model and new items -> a table with item, label, confidence and each class's probability."""
+    if out is not None:
+        check_table(out, model, features)
+    clf = CrowdClassifier.load(model)
+    items = open_items(images, features)
+    check_kind(clf.encoder_, items, f"{model}")
+    check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
+    with progress("checking images") as tick:
+        kept, unreadable = find_readable(items, skip_bad, tick)
+    items = items.take(kept)
+    with progress("embedding") as tick:
+        probabilities = np.exp(clf.predict_log_proba(items.X, progress=tick))
+    names = clf.annotations_.columns
+    table = prediction_table(items.ids, clf.classes_, probabilities, names.item, names.label)
+    if out is not None:
+        write_file(out, table)
+    report = {
+        **_method(clf),
+        "items": len(items),
+        "classes": clf.classes_.tolist(),
+        "settled": int((table["confidence"] >= SETTLED).sum()),
+        "settled_at": SETTLED,
+        "left_out": {"unreadable images": [image.name for image in unreadable]},
+        "files": [] if out is None else [str(out)],
+    }
+    return report, table

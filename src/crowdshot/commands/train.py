@@ -1,0 +1,229 @@
+"""What ``crowdshot train`` does: a source, a recipe and a network's size -> an encoder in a file, safe to interrupt."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import distributed as dist
+
+from crowdshot.encoders.architectures import MLP
+from crowdshot.encoders.devices import choose_device
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.fresh import START, fresh_encoder, on_backbone, start_principal
+from crowdshot.encoders.saved import save_encoder
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.episodes.sources import Source, open_source
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.whole import check_writable
+from crowdshot.labels.formats import read_labels
+from crowdshot.methods import scoring
+from crowdshot.training.history import TrainingLog
+from crowdshot.training.job import Job
+from crowdshot.training.loop import train
+from crowdshot.training.processes import _ignore, interruptions, join_world
+from crowdshot.training.recipe import Recipe
+
+Report = dict[str, Any]
+
+
+def train_encoder(
+    source: str,
+    out: Path,
+    recipe: Recipe,
+    *,
+    others: Sequence[Recipe] = (),
+    fewer_ways: bool = False,
+    annotations: Path | None = None,
+    image_size: int | None = None,
+    rotate_classes: bool = False,
+    terms: str | None = None,
+    architecture: str | None = None,
+    width: int = 64,
+    hidden: Sequence[int] = (128,),
+    embedding: int = 64,
+    precision: str = "float32",
+    device: str = "auto",
+    checkpoint: Path | None = None,
+    checkpoint_every: int | None = None,
+    validation_classes: int | None = None,
+    test_classes: int = 0,
+    rival: Path | None = None,
+    backbone: str | None = None,
+    command: Sequence[str] = (),
+) -> Report:
+    """Train one encoder on a source (`episodes.sources`) and save it, with a card that says how it came about.
+
+    ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
+    the one with the best validation accuracy is kept. ``fewer_ways`` lets episodes have fewer classes than the recipe
+    says, where the source has not so many. With ``test_classes``, classes that training never touches, the
+    card also has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
+    beside it on the same classes with clean labels: what the encoder should be compared with. ``backbone`` "lite0" says
+    that the features are EfficientNet-Lite0's: what is saved then takes images and is that network with the trained
+    linear layer on top.
+
+    Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
+    report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
+    """
+    world = join_world()
+    recipe = replace(recipe, episodes=max(recipe.episodes, world.size))  # one each, at least
+    checkpoint = checkpoint or out.with_name(f"{out.name}.checkpoint")
+    history = out.with_name(f"{out.stem}.history.csv")
+    if world.leads:
+        for file in (out, checkpoint, history, *([rival] if rival else [])):
+            check_writable(file)
+            _remove_rests(file)
+    if 0 < test_classes < scoring.WAYS:
+        raise CrowdshotError(f"test_classes: found {test_classes}, expected 0, or {scoring.WAYS} or more")
+    if backbone is not None and hidden:
+        raise CrowdshotError("backbone: found hidden layers, expected a single linear layer on top; --hidden none")
+    needed = recipe.shots[1] + recipe.queries
+    if test_classes:
+        needed = max(needed, scoring.EXAMPLES)
+    place = choose_device(device)
+    labels = None if annotations is None else read_labels(annotations).annotations
+    data = open_source(
+        source,
+        image_size=image_size,
+        at_least=needed,
+        rotate_classes=rotate_classes,
+        annotations=labels,
+        terms=terms,
+    )
+    if fewer_ways:
+        most = max(2, min(recipe.ways[1], data.most_ways(validation_classes, test_classes)))
+        ways = (min(recipe.ways[0], most), most)
+        recipe, *others = (replace(each, ways=ways) for each in (recipe, *others))
+    learned_from, validated_on, tested_on = data.split(recipe.ways[1], recipe.seed, validation_classes, test_classes)
+    candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
+    rivals = [] if rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
+    jobs = []
+    for each in (*candidates, *rivals):
+        encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
+        if isinstance(encoder.module, MLP) and not hidden:
+            start_principal(encoder.module, data.pool.take(learned_from).all_examples().float(), START[each.objective])
+        encoder.card |= _card(data, learned_from, validated_on, tested_on, precision, command)
+        jobs.append(Job(encoder, learned_from, validated_on, each))
+    pool = data.pool.to(place)
+    log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
+    began = time.monotonic()
+    try:
+        with interruptions() as interrupted:
+            trained = train(
+                jobs,
+                pool,
+                precision=precision,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                stop=interrupted,
+                world=world,
+                report=_ignore if log is None else log.report,
+                tick=_ignore if log is None else log.tick,
+            )
+    finally:
+        if log is not None:
+            log.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    report: Report = {
+        "interrupted": trained is None,
+        "leads": world.leads,
+        "seconds": round(time.monotonic() - began, 2),
+        "files": [str(checkpoint if trained is None else out), str(history)],
+    }
+    if trained is not None:
+        kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
+        if len(validated_on) >= scoring.WAYS and pool.smallest >= scoring.EXAMPLES:
+            for encoder in kept:
+                if encoder.card["recipe"]["objective"] == "prototypical":
+                    validation = scoring.embedded(pool.take(validated_on), encoder)
+                    encoder.card["labelings"] = scoring.best_labelings(validation)
+        if tested_on:
+            _add_test_scores(kept, pool.take(tested_on), Path(source).stem)
+        scores = kept[0].card["scores"]
+        report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
+        if world.leads:
+            for place_of, encoder in zip([out] if rival is None else [out, rival], kept, strict=True):
+                save_encoder(on_backbone(encoder) if backbone else encoder, place_of)
+            checkpoint.unlink(missing_ok=True)
+    return report
+
+
+def _best(trained: Sequence[Encoder]) -> Encoder:
+    """The encoder with the best validation accuracy; its card lists what it was chosen from."""
+    best = max(trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0)  # None: it diverged
+    if len(trained) > 1:
+        names = ("steps", "b")
+        best.card["chosen_from"] = [
+            {**{k: e.card["recipe"][k] for k in names}, "validation_accuracy": e.card["scores"]["validation_accuracy"]}
+            for e in trained
+        ]
+    return best
+
+
+def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool, source: str) -> None:
+    """Accuracy on classes that training never touched; the same episodes and labels for all. The paper's beside it."""
+    for encoder in trained:
+        card = encoder.card
+        card["scores"]["test"] = scoring.unseen_scores(encoder, pool)
+        if "labelings" in card:  # the default method is what it will be used with
+            classify = scoring.by_labelings(card["labelings"])
+            card["scores"]["test by Labelings"] = scoring.score_table(scoring.embedded(pool, encoder), classify)
+    for encoder in trained[1:]:
+        trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
+    trained[0].card["scores"] |= scoring.paper_scores(source)
+
+
+def tell(report: Report) -> str:
+    """The report for a person."""
+    if report["interrupted"]:
+        return f"interrupted; the same command goes on from {report['files'][0]}"
+    diverged = report["scores"].get("diverged_at_step")
+    lines = [f"validation accuracy {report['validation_accuracy']:.4f}"] if report["validation_accuracy"] else []
+    lines += [f"diverged at step {diverged:,}: these are the best weights before"] if diverged else []
+    return "\n".join([*lines, *report["files"]])
+
+
+def told_command(arguments: Sequence[str]) -> str:
+    """A command line for a card: what was typed, but files by their names alone."""
+
+    def bare(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{equals}{Path(value).name if os.sep in value else value}"
+
+    return shlex.join(["crowdshot", *map(bare, arguments)]) if arguments else ""
+
+
+def _card(
+    data: Source,
+    learned_from: list[int],
+    validated_on: list[int],
+    tested_on: list[int],
+    precision: str,
+    command: Sequence[str],
+) -> Report:
+    return {
+        "command": told_command(command),
+        "trained_on": f"{data.description['classes']:,} classes of {data.description['name']}",
+        "source": {
+            **data.description,
+            "learned_from": len(learned_from),
+            "validated_on": len(validated_on),
+            "tested_on": len(tested_on),
+        },
+        "precision": precision,
+    }
+
+
+def _remove_rests(file: Path) -> None:
+    """What a run that was killed while it wrote has left behind."""
+    for rest in glob.glob(f".{glob.escape(file.name)}.*.tmp", root_dir=file.absolute().parent, include_hidden=True):
+        with suppress(OSError):
+            file.with_name(rest).unlink()

@@ -1,0 +1,142 @@
+"""Encoders: images or feature vectors -> embeddings in which classes are round clouds; saved, loaded, shipped.
+
+An ``Encoder`` is a network together with what it must be fed and a card that says where it comes from. Saved
+ones are rebuilt from the name of their architecture and its arguments, never unpickled. Own architectures join
+by ``ARCHITECTURES["mine"] = MyModule``; a network that need not be saved by crowdshot: ``Encoder.wrap(module)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.encoders.features import FeatureInput, as_numbers, read_features
+from crowdshot.encoders.images import BadImage, ImageInput, image_batches
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cards import Card
+from crowdshot.wording import described
+
+# ---- the encoder ----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Encoder:
+    """A network, what it is fed, and where it comes from.
+
+    architecture, arguments: how ``ARCHITECTURES`` builds the module again; None for a wrapped one.
+    input: None takes arrays and tensors as they are. card: free JSON: what it was trained on, with which command,
+    priors, scores.
+    """
+
+    module: nn.Module
+    architecture: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    input: ImageInput | FeatureInput | None = None
+    card: Card = field(default_factory=dict)
+
+    @classmethod
+    def wrap(cls, module: nn.Module, input: ImageInput | FeatureInput | None = None) -> Encoder:
+        """Someone else's network, (n, ...) -> (n, D) or more axes, which are flattened."""
+        return cls(module, input=input)
+
+    @property
+    def n_features_out(self) -> int | None:
+        """D, found by encoding a blank item; None where that depends on what comes in."""
+        if isinstance(self.input, ImageInput):
+            blank = torch.zeros(1, self.input.channels, *self.input.size)
+        elif isinstance(self.input, FeatureInput) and self.input.n_features is not None:
+            blank = torch.zeros(1, self.input.n_features)
+        else:
+            return None
+        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        with _evaluating(self.module):
+            return self._forward(blank.to(device)).shape[1]
+
+    def embed(
+        self,
+        X: Any,
+        batch_size: int = 64,
+        device: str | torch.device = "cpu",
+        bad: list[BadImage] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Tensor:
+        """Items in any form that the input allows -> float32 (N, D) on ``device``, without gradients.
+
+        The network is moved to ``device`` and stays there; it runs in evaluation mode and is then put back as it
+        was. bad: collects unreadable images instead of raising (see ``read_images``); these are left out.
+        progress: called with (items done, items in all) after each batch.
+        """
+        if isinstance(X, Iterator):
+            X = list(X)
+        n_items = _count(X)
+        if n_items == 0:
+            raise CrowdshotError(f"X is empty ({described(X)}), but at least one item was expected.")
+        self.module.to(device)
+        parts: list[Tensor] = []
+        done = 0
+        with _evaluating(self.module):
+            for batch in self._batches(X, batch_size, bad):
+                parts.append(self._forward(batch.to(device)))
+                done += len(batch)
+                if progress is not None:
+                    progress(done, n_items)
+        if not parts:  # every image was bad
+            return torch.empty(0, self.n_features_out or 0, device=device)
+        embeddings = torch.cat(parts)
+        if not bool(torch.isfinite(embeddings).all()):
+            row = int((~torch.isfinite(embeddings)).any(1).nonzero()[0, 0])
+            raise CrowdshotError(
+                f"The encoder gave NaN or infinite values, first for item {row}: are its weights sound?"
+            )
+        return embeddings
+
+    def _batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Tensor]:
+        if isinstance(self.input, ImageInput):
+            if getattr(X, "ndim", 0) == 2:
+                raise CrowdshotError(
+                    f"This encoder was made for {self.input.describe()}, but got {described(X)}: reshape flattened "
+                    "images to (N, height, width), or use encoder='identity' for feature vectors."
+                )
+            return image_batches(X, self.input, batch_size, bad)
+        if isinstance(self.input, FeatureInput):
+            x = read_features(X, self.input)
+        else:
+            numbers = as_numbers(X)
+            if numbers is None or numbers.ndim == 0:
+                raise CrowdshotError(f"This encoder takes arrays or tensors of numbers, but got {described(X)}.")
+            x = numbers
+        return iter(torch.split(x, batch_size))
+
+    def _forward(self, x: Tensor) -> Tensor:
+        out = self.module(x)
+        if not isinstance(out, Tensor) or out.ndim < 2 or len(out) != len(x):
+            raise CrowdshotError(
+                f"The encoder's network must return ({len(x)}, D) for {len(x)} items, but returned {described(out)}."
+            )
+        return out.flatten(1).float()
+
+
+def _count(X: Any) -> int:
+    shape = tuple(getattr(X, "shape", ()))
+    try:
+        return int(shape[0]) if shape else len(X)
+    except TypeError:
+        return 1  # one thing alone, which is refused where it is read
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients inside; afterwards every part of the network is as it was."""
+    flags = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in flags:
+            part.training = training

@@ -1,0 +1,81 @@
+"""Feature vectors from someone else's network, as an encoder's input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.wording import described
+
+
+@dataclass(frozen=True)
+class FeatureInput:
+    """Vectors of ``n_features`` numbers (None: any), read as (x - mean) / std where those are given."""
+
+    n_features: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.n_features is not None and not (isinstance(self.n_features, int) and self.n_features > 0):
+            raise CrowdshotError(f"FeatureInput: n_features is {self.n_features!r}, but must be positive or None.")
+        for name in ("mean", "std"):
+            values = tuple(float(value) for value in getattr(self, name))
+            if values and len(values) != self.n_features:
+                raise CrowdshotError(
+                    f"FeatureInput: {name} has {len(values)} numbers, but n_features is {self.n_features}."
+                )
+            object.__setattr__(self, name, values)
+        if not np.isfinite(self.mean + self.std).all() or min(self.std, default=1.0) <= 0:
+            raise CrowdshotError("FeatureInput: mean and std must be finite, and std positive.")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "features", "n_features": self.n_features, "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FeatureInput:
+        return cls(**{key: value for key, value in data.items() if key != "kind"})
+
+    def describe(self) -> str:
+        return "feature vectors" + (f" of {self.n_features} numbers" if self.n_features is not None else "")
+
+
+def read_features(X: Any, spec: FeatureInput) -> Tensor:
+    """Array, tensor, DataFrame or sparse matrix (N, n_features) -> float32 on the CPU, as ``spec`` asks."""
+    x = as_numbers(X)
+    if x is None or x.ndim != 2 or spec.n_features not in (None, x.shape[1]):
+        raise CrowdshotError(f"This encoder was made for {spec.describe()}, but got {described(X)}.")
+    if spec.mean:
+        x = x - torch.tensor(spec.mean)
+    return x / torch.tensor(spec.std) if spec.std else x
+
+
+def as_numbers(X: Any) -> Tensor | None:
+    """Anything array-like -> float32 tensor of finite numbers, any shape; None if it does not hold numbers."""
+    if isinstance(X, Tensor):
+        x = X.detach().to("cpu", torch.float32)
+    else:
+        if isinstance(X, (list, tuple)) and any(isinstance(item, Image.Image) for item in X):
+            return None  # NumPy would take their pixels for numbers
+        try:
+            array = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
+            if array.dtype.kind == "O":  # a DataFrame with several types of number
+                array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            return None
+        if array.dtype.kind not in "buif" or array.ndim == 0:
+            return None
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below
+            x = torch.from_numpy(np.array(array, dtype=np.float32))
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
+        raise CrowdshotError(f"X has NaN, infinite or huge values, first in row {row}: finite numbers were expected.")
+    return x

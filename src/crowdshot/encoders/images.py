@@ -1,0 +1,261 @@
+"""Turn what a user has (files, PIL images, arrays, tensors) into the tensor an encoder expects.
+
+Every form goes one way, so the same picture gives the same tensor however it arrives: pixels (``pixels.py``)
+-> alpha laid on white -> resized (bilinear, antialiased) -> scaled to [0, 1] -> grey or colour -> bright ink on
+dark, where the encoder reads characters -> (x - mean) / std.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.pictures import (
+    UnreadableError,
+    as_tensor,
+    channels_first,
+    decode,
+    quiet_pillow,
+    scale_of_batch,
+    scales_of,
+    told_as,
+)
+from crowdshot.wording import described, shown
+
+# Listed here means looked at: a file of these kinds that Pillow cannot read is reported, not passed over.
+# fmt: off
+IMAGE_SUFFIXES = frozenset({
+    ".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg",
+    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
+})
+# fmt: on
+LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
+LARGE = 2**20  # 8-bit pictures with more pixels are resized in 8 bits: 30 times faster, within 1/255
+MIN_SIDE, MAX_SIDE = 2, 1024  # torch's antialiased resizing is wrong for an output one pixel wide
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """The images an encoder was made for.
+
+    size: (height, width) in pixels. channels: 1 grey, 3 colour. ink: characters, read as bright ink on a dark
+    ground; an image whose border is bright (its mean above 0.5) is inverted. mean, std: one number a channel,
+    applied after scaling to [0, 1]; left out, they are 0 and 1.
+    """
+
+    size: tuple[int, int]
+    channels: int = 1
+    ink: bool = False
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = tuple(self.size)
+        if self.channels not in (1, 3):
+            raise CrowdshotError(f"ImageInput: channels is {self.channels!r}, but must be 1 (grey) or 3 (colour).")
+        if len(size) != 2 or not all(isinstance(side, int) and MIN_SIDE <= side <= MAX_SIDE for side in size):
+            raise CrowdshotError(
+                f"ImageInput: size is {self.size!r}, but must be (height, width), each from {MIN_SIDE} to {MAX_SIDE}."
+            )
+        mean = tuple(float(value) for value in self.mean) or (0.0,) * self.channels
+        std = tuple(float(value) for value in self.std) or (1.0,) * self.channels
+        if not (len(mean) == len(std) == self.channels and np.isfinite(mean + std).all() and min(std) > 0):
+            raise CrowdshotError(
+                f"ImageInput: mean is {mean} and std {std}, but each needs {self.channels} finite number(s), one "
+                "a channel, and std must be positive."
+            )
+        for name, value in (("size", size), ("ink", bool(self.ink)), ("mean", mean), ("std", std)):
+            object.__setattr__(self, name, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "images", **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ImageInput:
+        return cls(**{key: value for key, value in data.items() if key != "kind"})
+
+    def describe(self) -> str:
+        colour = "grey" if self.channels == 1 else "colour"
+        return f"{'characters' if self.ink else 'images'} of {self.size[0]}×{self.size[1]} {colour} pixels"
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that could not be read: its place in the input, its name, and the rest of the sentence."""
+
+    index: int
+    name: str
+    reason: str
+
+
+def list_images(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """All images below ``folder``: path relative to it, with forward slashes -> path; sorted.
+
+    Goes by the suffix. Hidden files and folders are passed over, links to folders are not followed.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        found = "is a file" if root.exists() else "does not exist"
+        raise CrowdshotError(f"{shown(root)} {found}, but a folder of images was expected.")
+
+    def stop(error: OSError) -> None:
+        raise CrowdshotError(f"{shown(error.filename)} could not be listed ({error.strerror}).") from error
+
+    paths: dict[str, Path] = {}
+    for here, folders, files in os.walk(root, onerror=stop):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(here, name)
+            if not name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES:
+                paths[path.relative_to(root).as_posix()] = path
+    if not paths:
+        raise CrowdshotError(f"{shown(root)} holds no images (looked for {' '.join(sorted(IMAGE_SUFFIXES))}).")
+    return dict(sorted(paths.items()))
+
+
+def read_images(images: Any, spec: ImageInput, bad: list[BadImage] | None = None) -> Tensor:
+    """Images in any form -> float32 (N, C, H, W) as ``spec`` asks.
+
+    images: a list (or Series, or dict of name -> one) of paths, PIL images or arrays; or one NumPy array
+    (N, H, W) or (N, H, W, C), or one tensor (N, C, H, W), where C is 1, 3 or 4 (alpha).
+    bad: with None an unreadable image is an error, which names the first and counts the others; given a list,
+    unreadable images are appended to it and left out of the result.
+    """
+    batches = list(image_batches(images, spec, 256, bad))
+    return torch.cat(batches) if batches else torch.empty(0, spec.channels, *spec.size)
+
+
+def image_batches(
+    images: Any, spec: ImageInput, batch_size: int, bad: list[BadImage] | None = None
+) -> Iterator[Tensor]:
+    """As ``read_images``, in pieces of at most ``batch_size``, so that the images need not all fit in memory."""
+    if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OUST"):
+        with told_as("images"):
+            pixels = _as_batch(images)
+            full = scale_of_batch(pixels) if len(pixels) else 1.0
+        for start in range(0, len(pixels), batch_size):
+            yield _standardise(as_tensor(pixels[start : start + batch_size]), full, spec)
+    else:
+        yield from _read_one_by_one(*_listed(images), spec, batch_size, bad)
+
+
+def _read_one_by_one(
+    names: list[str], items: list[Any], spec: ImageInput, batch_size: int, bad: list[BadImage] | None
+) -> Iterator[Tensor]:
+    found: list[BadImage] = []
+    with told_as("images"):
+        scales = scales_of(items)
+
+    def read(item: Any) -> Tensor | str:
+        try:
+            return _standardise(*decode(item, scales), spec)
+        except UnreadableError as error:
+            return str(error)
+
+    all_paths = all(isinstance(item, (str, os.PathLike)) for item in items)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        # PIL images load on first use and must not be shared between threads, so those are read one by one.
+        over: Callable[..., Iterable[Tensor | str]] = pool.map if all_paths else map
+        for start in range(0, len(items), batch_size):
+            with quiet_pillow():
+                results = list(over(read, items[start : start + batch_size]))
+            for index, result in enumerate(results, start):
+                if isinstance(result, str):
+                    found.append(BadImage(index, names[index], result))
+            good = [result for result in results if isinstance(result, Tensor)]
+            if good and (bad is not None or not found):
+                yield torch.cat(good)
+    if bad is not None:
+        bad.extend(found)
+    elif found:
+        others = f" (and {len(found) - 1} more of the {len(items)} cannot be read)" if len(found) > 1 else ""
+        raise CrowdshotError(f"{found[0].name} {found[0].reason}{others}.")
+
+
+def _listed(images: Any) -> tuple[list[str], list[Any]]:
+    """-> names for messages, and the images; a lone image is refused."""
+    if isinstance(images, (str, os.PathLike, Image.Image)):
+        raise CrowdshotError(f"images is one {type(images).__name__}, but a list was expected: pass [image].")
+    if isinstance(images, Mapping):
+        return [shown(str(name)) for name in images], list(images.values())
+    try:
+        items = list(images)
+    except TypeError:
+        raise CrowdshotError(
+            f"images is {described(images)}, but a list of paths, PIL images or arrays was expected."
+        ) from None
+    return [shown(x) if isinstance(x, (str, os.PathLike)) else f"images[{i}]" for i, x in enumerate(items)], items
+
+
+def _as_batch(images: Any) -> Any:
+    """One array or tensor of images -> the same values as (N, C, H, W); a lone image is refused."""
+    shape = tuple(images.shape)
+    if len(shape) == 4:
+        return channels_first(images)
+    if len(shape) == 2:
+        hint = "that is one image (pass images[None]) or flattened ones (pass images.reshape(N, height, width))"
+    elif len(shape) == 3 and isinstance(images, Tensor):
+        hint = "a tensor must be (N, C, height, width): pass images[:, None] for N grey ones, images[None] for one"
+    elif len(shape) == 3 and shape[-1] in (1, 3, 4):
+        hint = "that is one image: pass images[None]"
+    elif len(shape) == 3:
+        return images[:, None]
+    else:
+        hint = "expected (N, height, width) or (N, height, width, C)"
+    raise UnreadableError(f"has shape {shape}, but {hint}")
+
+
+def _standardise(pixels: Tensor, full: float, spec: ImageInput) -> Tensor:
+    """(n, C, H, W) with C = 1, 3, 4 and values in 0..full -> float32 (n, c, h, w) as ``spec`` asks."""
+    if pixels.shape[1] == 4:
+        pixels = _on_white(pixels, full)
+    bright = _grey(_border(pixels)).mean((1, 2)) > full / 2  # (n,)
+    x = (_resize(pixels, spec.size) / full).clamp(0, 1)
+    if spec.channels == 1:
+        x = _grey(x)
+    elif x.shape[1] == 1:
+        x = x.repeat(1, 3, 1, 1)
+    if spec.ink:
+        x = torch.where(bright[:, None, None, None], 1 - x, x)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (spec.mean, spec.std))
+    return ((x - mean) / std).contiguous()
+
+
+def _on_white(pixels: Tensor, full: float) -> Tensor:
+    colour, alpha = pixels[:, :3], pixels[:, 3:]
+    if bool((alpha == full).all()):
+        return colour
+    opacity = (alpha.float() / full).clamp(0, 1)
+    return colour.float() * opacity + full * (1 - opacity)
+
+
+def _border(pixels: Tensor) -> Tensor:
+    """(n, C, H, W) -> its outermost rows and columns (n, C, 2W + 2H)."""
+    edges = (pixels[..., 0, :], pixels[..., -1, :], pixels[..., :, 0], pixels[..., :, -1])
+    return torch.cat(edges, -1).float()
+
+
+def _grey(x: Tensor) -> Tensor:
+    """(n, 3, ...) -> (n, 1, ...) by luma; grey stays."""
+    if x.shape[1] == 1:
+        return x
+    return LUMA[0] * x[:, 0:1] + LUMA[1] * x[:, 1:2] + LUMA[2] * x[:, 2:3]
+
+
+def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear with antialiasing, the same filter as Pillow's; float32 out."""
+    if tuple(pixels.shape[-2:]) == size:
+        return pixels.float()
+    if pixels.dtype == torch.uint8 and pixels.shape[-2] * pixels.shape[-1] <= LARGE:
+        pixels = pixels.float()
+    return nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True).float()

@@ -1,0 +1,106 @@
+"""What is to be classified: a folder of images or a file of features."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import BadImage, ImageInput, list_images
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
+from crowdshot.files.features import read_feature_file
+from crowdshot.files.pictures import UnreadableError, decode, quiet_pillow
+from crowdshot.progress import Tick
+from crowdshot.wording import shown
+
+AT_ONCE = 256  # images that are checked between two ticks
+FEW = 3  # how many culprits a message names
+
+
+@dataclass(frozen=True)
+class Items:
+    """N items of one kind. ``ids`` (N,): as the file calls them, or paths below the folder; ``X``: for an encoder."""
+
+    kind: Literal["images", "features"]
+    source: str
+    ids: Ids
+    X: list[Path] | NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, wanted: NDArray[np.int64]) -> Items:
+        X = [self.X[i] for i in wanted] if isinstance(self.X, list) else self.X[wanted]
+        return replace(self, ids=self.ids[wanted], X=X)
+
+
+def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None) -> Items:
+    """The images below a folder, or the vectors of a file: one of the two."""
+    if (images is None) == (features is None):
+        given = "both" if images is not None else "neither"
+        raise CrowdshotError(f"expected either --images or --features, got {given}.")
+    if images is not None:
+        paths = list_images(images)
+        ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none
+        return Items("images", shown(images), ids, list(paths.values()))
+    assert features is not None
+    file = read_feature_file(features)
+    return Items("features", os.fspath(features), file.ids, file.features)
+
+
+def check_kind(encoder: Encoder, items: Items, called: str) -> None:
+    """Is the encoder, or the model that holds it (``called`` in the message), made for items of this kind?"""
+    made_for = {ImageInput: "images", FeatureInput: "features"}.get(type(encoder.input))  # type: ignore[arg-type]
+    if made_for is not None and made_for != items.kind:
+        assert encoder.input is not None
+        raise CrowdshotError(
+            f"{called} was made for {encoder.input.describe()}, got {items.kind} from {items.source}: use --{made_for}."
+        )
+    width = encoder.input.n_features if isinstance(encoder.input, FeatureInput) else None
+    check_width(items, width, called)
+
+
+def check_width(items: Items, expected: int | None, called: str) -> None:
+    if expected is not None and isinstance(items.X, np.ndarray) and items.X.shape[1] != expected:
+        raise CrowdshotError(
+            f"{items.source} has {items.X.shape[1]} features an item, expected {expected}, for which {called} was made."
+        )
+
+
+def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int64], list[BadImage]]:
+    """Positions of the images that can be read, and those that cannot, which are an error unless they are skipped.
+
+    Every image is decoded once here, before any work that a bad one could spoil.
+    """
+    if isinstance(items.X, np.ndarray):
+        return np.arange(len(items)), []
+
+    def fault(path: Path) -> str | None:
+        try:
+            decode(path, {})
+        except UnreadableError as error:
+            return str(error)
+        return None
+
+    faults: list[str | None] = []
+    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(items), AT_ONCE):
+            faults += pool.map(fault, items.X[start : start + AT_ONCE])
+            tick(len(faults), len(items))
+    bad = [BadImage(i, shown(items.ids[i]), why) for i, why in enumerate(faults) if why is not None]
+    if bad and (len(bad) == len(items) or not skip):
+        named = "; ".join(f"{image.name} {image.reason}" for image in bad[:FEW])
+        more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
+        hint = "" if skip else "; --skip-bad leaves them out"
+        raise CrowdshotError(
+            f"{len(bad)} of the {len(items)} images in {items.source} cannot be read: {named}{more}{hint}."
+        )
+    return np.array([i for i, why in enumerate(faults) if why is None], dtype=np.int64), bad

@@ -1,0 +1,139 @@
+"""Encoders built by name, saved, loaded and shipped; none is ever unpickled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.encoders.architectures import ARCHITECTURES
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.lite0 import MEAN, SIDE, STD
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cards import Card, read_safetensors, write_safetensors
+
+WEIGHTS = Path(__file__).parent / "weights"
+PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
+
+INPUTS: dict[str, type[ImageInput] | type[FeatureInput]] = {"images": ImageInput, "features": FeatureInput}
+
+
+def build_encoder(
+    architecture: str,
+    arguments: Mapping[str, Any] | None = None,
+    input: ImageInput | FeatureInput | None = None,
+    card: Card | None = None,
+) -> Encoder:
+    """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``."""
+    if architecture not in ARCHITECTURES:
+        raise CrowdshotError(f"architecture is {architecture!r}, but must be one of: {', '.join(ARCHITECTURES)}.")
+    try:
+        module = ARCHITECTURES[architecture](**(arguments or {}))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise CrowdshotError(
+            f"{architecture} cannot be built with {dict(arguments or {})} ({str(error).splitlines()[0]})."
+        ) from None
+    return Encoder(module, architecture, dict(arguments or {}), input, dict(card or {}))
+
+
+def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
+    """What ``encoder_from_state`` needs to make the same encoder: its tensors, and its card of kind "encoder"."""
+    if encoder.architecture is None:
+        raise CrowdshotError(
+            f"An encoder that wraps a {type(encoder.module).__name__} cannot be saved: add its class to "
+            "crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its arguments."
+        )
+    own = {
+        "kind": "encoder",
+        "architecture": encoder.architecture,
+        "arguments": encoder.arguments,
+        "input": encoder.input.to_dict() if encoder.input is not None else None,
+    }
+    return dict(encoder.module.state_dict()), {**encoder.card, **own}
+
+
+def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], name: str = "the encoder") -> Encoder:
+    """The encoder that ``encoder_state`` described; ``name`` (a file) is for the messages."""
+    rest = {key: value for key, value in card.items() if key != "format"}
+    try:
+        kind, architecture, arguments, given = (rest.pop(k) for k in ("kind", "architecture", "arguments", "input"))
+        fed = None if given is None else INPUTS[given["kind"]].from_dict(given)
+        architecture, arguments = str(architecture), dict(arguments)
+    except CrowdshotError as error:
+        raise CrowdshotError(f"{name}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CrowdshotError(f"{name} has a damaged card ({type(error).__name__}: {error}).") from None
+    if kind != "encoder":
+        raise CrowdshotError(f"{name} is of kind {kind!r}, but 'encoder' was expected.")
+    try:
+        with torch.random.fork_rng(devices=[]):  # weights drawn here are thrown away: leave no trace in the RNG
+            _check_fit(_sketch(architecture, arguments).state_dict(), tensors)
+            encoder = build_encoder(architecture, arguments, fed, rest)
+        encoder.module.load_state_dict(dict(tensors))
+        encoder.n_features_out  # noqa: B018  does the input fit the network?
+    except CrowdshotError as error:
+        raise CrowdshotError(f"{name}: {error}") from None
+    except RuntimeError as error:
+        raise CrowdshotError(
+            f"{name}: its network does not fit its own input ({str(error).splitlines()[0]})."
+        ) from None
+    encoder.module.eval()
+    return encoder
+
+
+def _sketch(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The network without memory, so that a false card cannot ask for all there is."""
+    try:
+        with torch.device("meta"):
+            return build_encoder(architecture, arguments).module
+    except CrowdshotError:  # not every network can be sketched; what is really wrong comes again
+        return build_encoder(architecture, arguments).module
+
+
+def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    misfit = "its tensors do not fit its architecture"
+    for what, keys in (("missing", expected.keys() - found.keys()), ("unexpected", found.keys() - expected.keys())):
+        if keys:
+            raise CrowdshotError(f"{misfit}: {min(keys)} is {what} ({len(keys)} in all).")
+    for key, tensor in expected.items():
+        if tensor.shape != found[key].shape:
+            raise CrowdshotError(
+                f"{misfit}: {key} has shape {tuple(found[key].shape)}, but {tuple(tensor.shape)} was expected."
+            )
+
+
+def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
+    """Write the encoder to one file, all or nothing."""
+    write_safetensors(path, *encoder_state(encoder))
+
+
+def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
+    """ "identity", "lite0" (a frozen EfficientNet-Lite0), a shipped encoder's name, or a file of ``save_encoder``.
+
+    A shipped name comes before a file of that name: write ``./name`` for the file.
+    """
+    name = os.fspath(name_or_path)
+    if name == "identity":
+        return build_encoder("identity", {}, FeatureInput())
+    if name == "lite0":
+        return build_encoder("lite0-features", {}, ImageInput((SIDE, SIDE), 3, mean=MEAN, std=STD))
+    if isinstance(name_or_path, str) and name in shipped_encoders():
+        path = WEIGHTS / f"{name}.safetensors"
+    else:
+        path = Path(name)
+        if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
+            known = ", ".join(["identity", "lite0", *shipped_encoders()])
+            raise CrowdshotError(f"encoder is {name!r}, but must be a file or one of: {known}.")
+    tensors, card = read_safetensors(path, "encoder")
+    return encoder_from_state(tensors, card, str(path))
+
+
+def shipped_encoders() -> list[str]:
+    """The names of the encoders that come with crowdshot."""
+    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))

@@ -1,0 +1,48 @@
+"""Class pools and crowds to train on and to test with, one source a file: `load_dataset` reads the paper's datasets.
+
+>>> load_dataset("omniglot", "data").pool.examples.shape  # doctest: +SKIP
+torch.Size([964, 20, 28, 28])
+
+``data`` has a folder for each dataset, with the archives as they come or already unpacked; docs/datasets.md tells where
+to get them. Decoded images are kept beside the archives, where that is allowed, and read again the next time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from crowdshot.episodes.datasets import cifar10h, cifar10s, labelme, miniimagenet, omniglot, tiny_imagenet
+from crowdshot.episodes.datasets.cache import read_once
+from crowdshot.episodes.datasets.files import find_parts
+from crowdshot.episodes.datasets.loader import Dataset, Loader
+from crowdshot.errors import CrowdshotError
+from crowdshot.wording import listing, shown
+
+__all__ = ["DATASETS", "Dataset", "Loader", "load_dataset"]
+
+DATASETS: dict[str, Loader] = {
+    "omniglot": omniglot.BACKGROUND,
+    "omniglot-evaluation": omniglot.EVALUATION,
+    "miniimagenet": miniimagenet.LOADER,
+    "tiny-imagenet-100": tiny_imagenet.LOADER,
+    "labelme": labelme.LOADER,
+    "cifar10h": cifar10h.LOADER,
+    "cifar10s": cifar10s.LOADER,
+}
+
+
+def load_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> Dataset:
+    """Read a dataset from its folder below ``root``; ``download`` fetches what is absent, where that is possible."""
+    loader = DATASETS.get(name)
+    if loader is None:
+        raise CrowdshotError(f"dataset {name!r} is not known, expected one of {listing(DATASETS)}.")
+    folder = Path(root) / loader.folder
+    paths = find_parts(name, loader.parts, folder, download)
+    pool = read_once(loader, paths, folder / f".crowdshot-{name}.npz")
+    height, width = loader.input.size
+    expected = (height, width) if loader.input.channels == 1 else (3, height, width)
+    if pool.examples.shape[2:] != expected:
+        colour = "grey" if pool.examples.ndim == 4 else "in colour"
+        raise CrowdshotError(f"{name}: the images in {shown(folder)} are {colour}, expected {loader.input.describe()}.")
+    return Dataset(name, pool, loader.input, loader.note(pool))

@@ -1,0 +1,64 @@
+"""Decoded images are kept beside the files they came from, so that a dataset is decoded once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from crowdshot.episodes.datasets.loader import Loader
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.whole import replacing
+
+ANYBODY_MAY_WRITE = 0o222
+
+
+def read_once(loader: Loader, paths: Sequence[Path], file: Path) -> ClassPool:
+    """What ``loader.read`` makes of these paths, kept in ``file`` until one of them changes."""
+    key = " ".join([f"version {loader.version}", *map(_fingerprint, paths)])
+    pool = _load(file, key)
+    if pool is None:
+        pool = loader.read(paths)
+        _save(file, key, pool)
+    return pool
+
+
+def _fingerprint(path: Path) -> str:
+    """Name, size and time of a file, or a digest of these for all files of a folder."""
+    if not path.is_dir():
+        stat = path.stat()
+        return f"{path.name} {stat.st_size} {stat.st_mtime_ns}"
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            stat = file.stat()
+            digest.update(f"{file.relative_to(path)} {stat.st_size} {stat.st_mtime_ns}\n".encode(errors="replace"))
+    return f"{path.name} {digest.hexdigest()}"
+
+
+def _load(file: Path, key: str) -> ClassPool | None:
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            if str(arrays["key"]) != key:
+                return None
+            examples, counts, names = (arrays[name] for name in ("examples", "counts", "names"))
+            crowd = torch.from_numpy(arrays["crowd"]) if "crowd" in arrays else None
+            return ClassPool(torch.from_numpy(examples), torch.from_numpy(counts), tuple(names.tolist()), crowd)
+    except Exception:  # absent, or damaged in any way: then it is made anew
+        return None
+
+
+def _save(file: Path, key: str, pool: ClassPool) -> None:
+    """Quietly nothing where the folder may not be written to, or is marked so for users whom marks do not stop."""
+    if not file.parent.stat().st_mode & ANYBODY_MAY_WRITE:
+        return
+    crowd = {} if pool.crowd is None else {"crowd": pool.crowd.numpy()}
+    arrays: dict[str, Any] = {"examples": pool.examples.numpy(), "counts": pool.counts.numpy(), **crowd}
+    with suppress(CrowdshotError), replacing(file) as temporary, temporary.open("wb") as opened:
+        np.savez(opened, key=key, names=pool.names, **arrays)

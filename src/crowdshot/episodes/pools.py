@@ -1,0 +1,178 @@
+"""Class pools -> episodes, sampled where the data lives.
+
+A pool holds many classes with some examples each; an episode is a few of those classes, a few examples of
+each as support and others as query. Drawing is a handful of tensor operations on the pool's device that never
+wait for it, so that it can be part of a captured CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crowdshot.encoders.source_items import SourceItems
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.matching import rows_of
+from crowdshot.labels.positions import positions
+from crowdshot.progress import progress
+from crowdshot.wording import first, listing, show
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPool:
+    """Examples by class.
+
+    ``examples`` is (C, M, *shape); of class c the first ``counts[c]`` are real, the rest is padding,
+    never drawn. ``names`` has one name for each class. ``crowd`` (C, M, A) int, where there is one: what each of A
+    real annotators said about an example, as a place in ``names``, -1 = nothing.
+    """
+
+    examples: Tensor
+    counts: Tensor
+    names: tuple[str, ...]
+    crowd: Tensor | None = None
+    smallest: int = field(init=False)
+    """Examples in the smallest class, known here so that sampling need not ask the device."""
+
+    def __post_init__(self) -> None:
+        n_classes = len(self.names)
+        if self.examples.ndim < 2 or len(self.examples) != n_classes or self.counts.shape != (n_classes,):
+            raise CrowdshotError(
+                f"{n_classes} names need examples ({n_classes}, M, ...) and counts ({n_classes},), "
+                f"got {tuple(self.examples.shape)} and {tuple(self.counts.shape)}"
+            )
+        if n_classes == 0:
+            raise CrowdshotError("a pool needs at least one class, got none")
+        low, high = int(self.counts.min()), int(self.counts.max())
+        if low < 1 or high > self.examples.shape[1]:
+            raise CrowdshotError(
+                f"counts must lie between 1 and the {self.examples.shape[1]} examples a class has room for, "
+                f"got {low if low < 1 else high}"
+            )
+        if self.crowd is not None and (self.crowd.ndim != 3 or self.crowd.shape[:2] != self.examples.shape[:2]):
+            raise CrowdshotError(
+                f"crowd: found shape {tuple(self.crowd.shape)}, expected {tuple(self.examples.shape[:2])} and the "
+                "number of annotators"
+            )
+        object.__setattr__(self, "smallest", low)
+
+    @classmethod
+    def from_lists(cls, examples: Mapping[str, Any]) -> ClassPool:
+        """From each class's examples, name -> array or list of arrays (n, *shape); n may differ."""
+        arrays = {name: torch.as_tensor(np.asarray(values)) for name, values in examples.items()}
+        if not arrays:
+            raise CrowdshotError("a pool needs at least one class, got none")
+        first_name, first = next(iter(arrays.items()))
+        for name, array in arrays.items():
+            if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
+                raise CrowdshotError(
+                    f"class {name!r} has examples of shape {tuple(array.shape[1:])} and type {array.dtype}, "
+                    f"but class {first_name!r} has {tuple(first.shape[1:])} and {first.dtype}"
+                )
+            if len(array) == 0:
+                raise CrowdshotError(f"class {name!r} has no examples")
+        counts = torch.tensor([len(array) for array in arrays.values()])
+        padded = first.new_zeros(len(arrays), int(counts.max()), *first.shape[1:])
+        for row, array in zip(padded, arrays.values(), strict=True):
+            row[: len(array)] = array
+        return cls(padded, counts, tuple(arrays))
+
+    @classmethod
+    def from_arrays(cls, examples: Any, labels: Sequence[Any] | np.ndarray[Any, Any]) -> ClassPool:
+        """From examples (n, *shape) and the class of each; classes come in sorted order."""
+        examples, labels = np.asarray(examples), np.asarray(labels)
+        if labels.shape != examples.shape[:1]:
+            raise CrowdshotError(
+                f"labels must give a class for each of the {len(examples)} examples, got shape {labels.shape}"
+            )
+        return cls.from_lists({str(name): examples[labels == name] for name in np.unique(labels)})
+
+    def split(self, sizes: Sequence[int], seed: int) -> tuple[ClassPool, ...]:
+        """Disjoint pools of so many classes each, chosen at random; classes left over belong to none."""
+        if min(sizes, default=1) < 1 or sum(sizes) > len(self.names):
+            raise CrowdshotError(
+                f"sizes must be positive and sum to at most the pool's {len(self.names)} classes, got {list(sizes)}"
+            )
+        order = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(seed)).tolist()
+        ends = np.cumsum(sizes).tolist()
+        return tuple(self.take(order[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+    def take(self, classes: Sequence[int]) -> ClassPool:
+        """The pool of these classes, in this order."""
+        index = torch.tensor(classes, device=self.examples.device)
+        crowd = None
+        if self.crowd is not None:  # labels name classes by their place, and places change
+            place = torch.full((len(self.names) + 1,), -1, dtype=self.crowd.dtype, device=index.device)
+            place[index] = torch.arange(len(index), dtype=self.crowd.dtype, device=index.device)
+            crowd = place[self.crowd[index].long()]  # -1 takes the last, which is -1
+        return ClassPool(self.examples[index], self.counts[index], tuple(self.names[i] for i in classes), crowd)
+
+    def all_examples(self) -> Tensor:
+        """(n, *shape), class by class, without padding."""
+        return self.examples[torch.arange(self.examples.shape[1]) < self.counts[:, None]]
+
+    def to(self, device: torch.device | str) -> ClassPool:
+        crowd = None if self.crowd is None else self.crowd.to(device)
+        return replace(self, examples=self.examples.to(device), counts=self.counts.to(device), crowd=crowd)
+
+
+Answers = NDArray[np.int16]
+"""(N, A): what each of A annotators said of each of N items, as a place among the sorted classes; -1 = nothing."""
+
+
+def pool_of(items: SourceItems, answers: Answers | None = None) -> ClassPool:
+    """The pool of all items that have a class ("" is none), classes sorted and items in their order."""
+    names = class_names(items)
+    place_of = {name: place for place, name in enumerate(names)}
+    place = np.array([place_of.get(name, -1) for name in items.classes or ()])
+    order = np.argsort(place, kind="stable")[(place < 0).sum() :]
+    batches = []
+    with progress("reading images") as tick:
+        done = 0
+        for batch in items.load(order.tolist()):
+            batches.append(batch)
+            done += len(batch)
+            tick(done, len(order))
+    ends = np.bincount(place[order], minlength=len(names)).cumsum()[:-1].tolist()
+    pool = ClassPool.from_lists(dict(zip(names, torch.cat(batches).tensor_split(ends), strict=True)))
+    if answers is None:
+        return pool
+    said = ClassPool.from_lists(dict(zip(names, np.split(answers[order] + np.int16(1), ends), strict=True)))
+    return replace(pool, crowd=said.examples - 1)  # what fills a small class up is 0 there and nothing here
+
+
+def class_names(items: SourceItems) -> list[str]:
+    return sorted({name for name in items.classes or () if name})
+
+
+def paths_of(items: SourceItems) -> list[PurePosixPath]:
+    """Items that are image files, by where each lies in its folder or zip."""
+    return [PurePosixPath(str(name)) for name in items.ids]
+
+
+def answers_of(annotations: Annotations, items: SourceItems, source: str) -> Answers:
+    """Labels, which name items by file and classes by name, beside the items."""
+    matched, _ = rows_of(annotations, np.array(paths_of(items), dtype=object), f"what {source} labels", "image")
+    names = class_names(items)
+    place = positions(np.array(names, dtype=object), annotations.classes)
+    if (place < 0).any():
+        stranger = show(annotations.classes[first(place < 0)])
+        raise CrowdshotError(f"{source} has the label {stranger}, expected one of {listing(names)}.")
+    answers = np.full((len(items), annotations.n_annotators), -1, dtype=np.int16)
+    answers[matched.item, matched.annotator] = place[matched.label]
+    return answers
+
+
+def count_labels(pool: ClassPool) -> tuple[int, int]:
+    """How many labels there are, and how many of them are right."""
+    assert pool.crowd is not None
+    right = pool.crowd == torch.arange(len(pool.names))[:, None, None]
+    return int((pool.crowd >= 0).sum()), int(right.sum())

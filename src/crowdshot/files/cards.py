@@ -1,0 +1,106 @@
+"""One file for each saved thing: safetensors with a JSON card in its metadata.
+
+The card says what the tensors are (``kind``), in which format, made with which versions, and all else that the
+kind needs; a person can read it with any safetensors viewer. Nothing is ever unpickled: opening a stranger's
+file runs none of its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.whole import replacing
+
+FORMAT = 1
+KEY = "crowdshot"  # the metadata entry that holds the card
+
+Card = dict[str, Any]
+
+
+def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
+    """Save tensors and their card, which must say its ``kind``; format and versions are added.
+
+    All or nothing: a new file takes the old one's place only when it is complete, and leaves no rest if not.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise CrowdshotError(f"{target} is a folder, but a file name to save to was expected.")
+    if not target.parent.is_dir():
+        raise CrowdshotError(f"{target} cannot be saved, because the folder {target.parent} does not exist.")
+    full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": _versions()}
+    try:
+        text = json.dumps(full_card, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise CrowdshotError(f"{target} cannot be saved, because its card is not plain JSON ({error}).") from None
+    # safetensors stores neither views nor two names for the same memory
+    owned = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    content = safetensors.torch.save(owned, metadata={KEY: text})
+    with replacing(target) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:
+    """The tensors (on the CPU) and the card of a file that ``write_safetensors`` made for this ``kind``."""
+    source = Path(path)
+    if source.is_dir():
+        raise CrowdshotError(f"{source} is a folder, but {_a(kind)} file was expected.")
+    if not source.is_file():
+        raise CrowdshotError(f"{source} does not exist, but {_a(kind)} file was expected.")
+    try:
+        with source.open("rb") as file:
+            start = file.read(9)
+        with safe_open(source, framework="pt") as opened:
+            text = (opened.metadata() or {}).get(KEY)
+            card = _checked(source, text, kind)
+            # clones, because what safetensors returns may lie in the mapped file, which others may overwrite
+            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
+        found = "is truncated or damaged" if looks_right else "is not a safetensors file"
+        raise CrowdshotError(f"{source} {found}, but {_a(kind)} saved by crowdshot was expected ({error}).") from None
+    except OSError as error:
+        raise CrowdshotError(f"{source} could not be read ({error.strerror or error}).") from error
+    return tensors, card
+
+
+def _checked(source: Path, text: str | None, kind: str) -> Card:
+    if text is None:
+        raise CrowdshotError(
+            f"{source} is a safetensors file without a crowdshot card, but {_a(kind)} saved by crowdshot was expected."
+        )
+    try:
+        card = json.loads(text)
+        version, found = int(card["format"]), str(card["kind"])
+    except (ValueError, TypeError, KeyError):
+        raise CrowdshotError(f"{source} has a damaged crowdshot card, so what it holds is unknown.") from None
+    if version > FORMAT:
+        raise CrowdshotError(
+            f"{source} has format {version}, but this crowdshot reads up to format {FORMAT}: upgrade crowdshot."
+        )
+    if found != kind:
+        raise CrowdshotError(f"{source} holds {_a(found)}, but {_a(kind)} was expected.")
+    assert isinstance(card, dict)
+    return card
+
+
+def _versions() -> dict[str, str]:
+    from crowdshot.version import __version__  # here, because the package imports this file
+
+    return {"crowdshot": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,100 @@
+"""Files of feature vectors: the items' ids and what someone else's network made of them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from io import BytesIO
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
+from crowdshot.files.tables import ZIP, Table, one_each, parse_table, read_bytes
+from crowdshot.wording import first
+
+
+class FeatureFile(NamedTuple):
+    ids: Ids
+    """(N,) text as it was written ("007" stays "007")."""
+    features: NDArray[np.float32]
+    """(N, D), finite."""
+
+
+def read_feature_file(path: str | os.PathLike[str]) -> FeatureFile:
+    """A table (CSV, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
+    ``.npz`` with ``ids`` (N,) and ``features`` (N, D). Nothing in it is unpickled.
+    """
+    name = os.fspath(path)
+    data = read_bytes(path)
+    return _from_npz(data, name) if data.startswith(ZIP) else _from_table(parse_table(data, name))
+
+
+def _from_table(table: Table) -> FeatureFile:
+    header = table.header
+    if len(header) < 2:
+        raise CrowdshotError(f"{table.name} has {len(header)} column, expected the item's id and one feature at least.")
+    if len(table.frame) == 0:
+        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
+    if _looks_like_data(header[1:]):
+        found = ", ".join(header[1:3])
+        raise CrowdshotError(f"{table.name}, row 1 holds numbers ({found}, …), expected the names of the columns.")
+    ids = one_each(table, 0)
+    features = np.empty((len(ids), len(header) - 1), dtype=np.float32)
+    for column in range(1, len(header)):
+        values = table.numbers(column)
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
+            features[:, column - 1] = values
+        bad = ~np.isfinite(features[:, column - 1])
+        if bad.any():
+            row = first(bad)
+            found = "empty or NaN" if np.isnan(values[row]) else f"{values[row]:g}"
+            raise CrowdshotError(f"{table.place(row, column)} is {found}, expected a finite number.")
+    return FeatureFile(ids, features)
+
+
+def _looks_like_data(names: list[str]) -> bool:
+    """Numbers where names should be; 0, 1, 2, … are what pandas calls columns without names."""
+    if names == [str(i) for i in range(len(names))] or names == [str(i + 1) for i in range(len(names))]:
+        return False
+    return bool(pd.to_numeric(pd.Series(names), errors="coerce").notna().all())
+
+
+def _from_npz(data: bytes, name: str) -> FeatureFile:
+    try:
+        with np.load(BytesIO(data), allow_pickle=False) as arrays:
+            missing = [key for key in ("ids", "features") if key not in arrays.files]
+            if missing:
+                raise CrowdshotError(
+                    f"{name} has no array {missing[0]!r}: found {', '.join(arrays.files) or 'none'};"
+                    " expected 'ids' and 'features'."
+                )
+            ids, features = arrays["ids"], arrays["features"]
+    except CrowdshotError:
+        raise
+    except (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, MemoryError) as error:
+        if "allow_pickle" in str(error):
+            raise CrowdshotError(f"{name} holds pickled objects, expected 'ids' as text or whole numbers.") from None
+        raise CrowdshotError(f"{name} is a damaged .npz file, or none ({str(error).splitlines()[0]}).") from None
+    if ids.ndim != 1 or features.ndim != 2 or len(ids) != len(features):
+        raise CrowdshotError(f"{name} has ids {ids.shape} and features {features.shape}, expected (N,) and (N, D).")
+    if features.size == 0:
+        raise CrowdshotError(f"{name} has features {features.shape}, expected one item and one feature at least.")
+    if ids.dtype.kind not in "UTSiu" or features.dtype.kind not in "buif":
+        raise CrowdshotError(
+            f"{name} has ids of type {ids.dtype} and features of type {features.dtype}, expected text and numbers."
+        )
+    ids = np.char.decode(ids, "utf-8", "backslashreplace") if ids.dtype.kind == "S" else ids
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32)
+    bad = ~np.isfinite(features)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise CrowdshotError(
+            f"{name}, item {str(ids[row])!r}, feature {column} is {features[row, column]:g}, expected a finite number."
+        )
+    table = Table(name, pd.DataFrame({"ids": ids.astype(object)}), np.arange(1, 1 + len(ids)))
+    return FeatureFile(one_each(table, 0), features)

@@ -1,0 +1,151 @@
+"""Files that are complete or not there at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import pandas as pd
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.wording import digits
+
+OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of what the process has open, be it a file
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A name to write to, which becomes ``out`` when the block is done; of a failure nothing stays.
+
+    What ``out`` links to is replaced, and keeps its permissions; a pipe or a device is written to as it is.
+    """
+    try:
+        target = out.resolve() if out.is_symlink() else out
+    except RuntimeError as error:  # links in a circle
+        raise CrowdshotError(f"{out} could not be written ({error}).") from None
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        if (out.exists() and not out.is_file()) or str(out.absolute()).startswith(OPEN_FILES):
+            yield out
+            return
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
+    finally:
+        with suppress(OSError):  # it is gone when all went well
+            temporary.unlink()
+
+
+Writers = Mapping[str, Callable[[Path], None]]
+"""File name -> what writes it, given the path."""
+
+# ---- tables -----------------------------------------------------------------------------------------------------
+TABLES = ("", ".csv", ".txt")  # endings of files that hold CSV
+
+
+def write_csv(table: pd.DataFrame, target: Path | IO[str]) -> None:
+    """UTF-8, six digits."""
+    table.to_csv(target, index=False, float_format=digits, lineterminator="\n")
+
+
+def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
+    return {f"{name}.csv": lambda path, table=table: write_csv(table, path) for name, table in tables.items()}  # type: ignore[misc]
+
+
+def check_folder(out: Path, overwrite: bool) -> None:
+    """To be called before the work: may results go into this folder?"""
+    try:
+        if out.is_dir():
+            if not overwrite and any(out.iterdir()):
+                raise CrowdshotError(f"{out} is not empty, expected a new or empty folder; --overwrite writes into it.")
+            writable = out
+        else:
+            if out.exists() or out.is_symlink():
+                raise CrowdshotError(f"{out} is a file, expected a folder to write to.")
+            writable = next(parent for parent in out.absolute().parents if parent.exists())
+    except OSError as error:
+        raise CrowdshotError(f"{out} cannot be written to ({error.strerror or error}).") from None
+    if not writable.is_dir() or not os.access(writable, os.W_OK | os.X_OK):
+        found = "may not be written to" if writable.is_dir() else "is a file"
+        raise CrowdshotError(f"{out} cannot be written to, because {writable} {found}.")
+
+
+def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[Path]:
+    """Write every file into a hidden folder, then move them into place; of a failure nothing stays.
+
+    That folder is inside ``out``, because ``out`` may be a disk of its own. Other files in it are left alone.
+    """
+    check_folder(out, overwrite)
+    target = out.resolve()
+    made = [folder for folder in (target, *target.parents) if not folder.exists()]
+    temporary = target / f".crowdshot-{secrets.token_hex(4)}.tmp"
+    complete = False
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, write in writers.items():
+            write(temporary / name)
+        for name in writers:
+            if (target / name).is_dir():
+                shutil.rmtree(target / name)
+            os.replace(temporary / name, target / name)
+        complete = True
+    except OSError as error:
+        raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
+    except CrowdshotError as error:  # which names a file that is about to go
+        raise CrowdshotError(str(error).replace(str(temporary), str(out))) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not complete:
+            for folder in made:
+                with suppress(OSError):  # not empty: someone else uses it
+                    folder.rmdir()
+    return [out / name for name in writers]
+
+
+def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:
+    """As `check_file`, for a file that will hold CSV."""
+    check_file(out, *inputs)
+    if out.suffix.lower() not in endings:
+        raise CrowdshotError(f"{out} would hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
+
+
+def check_file(out: Path, *inputs: Path | None) -> None:
+    """To be called before the work: may this file be written, and is it none of the inputs?"""
+    if out.is_dir():
+        raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
+    if not out.absolute().parent.is_dir():
+        raise CrowdshotError(f"{out} cannot be written, because the folder {out.parent} does not exist.")
+    for source in inputs:
+        if source is not None and out.exists() and source.exists() and out.samefile(source):
+            raise CrowdshotError(f"{out} is what is read, expected another file to write to.")
+
+
+def write_file(out: Path, table: pd.DataFrame) -> None:
+    """A table as a CSV file, complete or not at all."""
+    with replacing(out) as temporary:
+        write_csv(table, temporary)
+
+
+# ---- safety ---------------------------------------------------------------------------------------------------------
+
+
+def check_writable(file: Path) -> None:
+    """Before hours of work: can this file be written? By trying, because only that tells."""
+    check_file(file)
+    try:
+        with tempfile.TemporaryFile(dir=file.absolute().parent):
+            pass
+    except OSError as error:
+        raise CrowdshotError(
+            f"{file} cannot be written to the folder {file.absolute().parent} ({error.strerror or error})."
+        ) from None

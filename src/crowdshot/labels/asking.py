@@ -1,0 +1,195 @@
+"""Which question to ask next: about which item, and of whom.
+
+An item's belief p (K,) says how probable each class is; an annotator's confusion matrix C (K true, K observed) what
+they will say of each. Before asking, the answer l has the probability m_l = sum_t p_t C[t, l]; after it, the belief is
+p_t C[t, l] / m_l. An item's doubt is
+
+    1 - sum_t p_t²
+
+how often one is wrong who draws the label from the belief, and an answer's gain how much doubt it is expected to take
+away:
+
+    gain = sum_l sum_t (p_t C[t, l])² / m_l - sum_t p_t²
+
+It is never negative, and zero only where no answer would change the belief: who guesses is never asked. (How often the
+likeliest label is wrong would be the obvious doubt, but often no single answer can change which one that is, though two
+could; then its gain is zero everywhere. Entropy counts doubt among many unlikely classes for more.
+benchmarks/asking.py compares the three.)
+
+Several questions are chosen one after the other, each for its gain, divided by what it costs, given those before it.
+What will be answered to these is not known, so all that may be answered is kept: an item's ``cases`` (A, K) are
+p(answers so far, class), a row for each way the answers can turn out, and gains are summed over them. That is exact for
+answers that are independent given the class, until there are more than `MOST_CASES` ways.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betaincinv, ndtr
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import Floats
+from crowdshot.labels.positions import Positions
+from crowdshot.wording import show
+
+Gains = Callable[[Floats, Floats], Floats]
+
+EXPECTED = 0.7  # how often people are right, before anything is known of them
+CROWD = 5.0  # labels that the crowd's accuracy counts for in what is thought of each annotator
+ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
+BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
+MOST_CASES = 512
+WORTH = 1e-6  # a question that gains less is not asked
+SAME = 1e-9  # gains that differ by less, relatively, are a tie
+AT_ONCE = 2_000_000  # numbers computed together
+
+
+class Question(NamedTuple):
+    """``item`` and ``annotator`` are positions; ``gain`` is given the questions before this one."""
+
+    item: int
+    annotator: int
+    gain: float
+
+
+def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
+    """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K).
+
+    From the crowd to the cell: how often the crowd is right; from there, how often each annotator is; from there, what
+    they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
+    a fool, for three of them.
+
+    Annotators get the benefit of the doubt: of an accuracy's Beta distribution the upper end of the standard interval
+    is taken, not the middle. Who has said little is therefore tried, which tells what they are worth. Without it the
+    first to look good gets all the questions, and if that is a spammer, their own labels go on to confirm them.
+    """
+    K, R = ann.n_classes, ann.n_annotators
+    if K < 2:
+        raise CrowdshotError(f"labels: all are {show(ann.classes[0])}, expected two classes or more.")
+    said = np.zeros((R * K, K))  # [annotator and what they said, true]
+    np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
+    counts = said.reshape(R, K, K).transpose(0, 2, 1)
+    hits = counts.diagonal(axis1=1, axis2=2).sum(1)
+    misses = counts.sum((1, 2)) - hits
+    crowd = (hits.sum() + CROWD * EXPECTED) / (hits.sum() + misses.sum() + CROWD)
+    right = betaincinv(hits + CROWD * crowd, misses.clip(0) + CROWD * (1 - crowd), ndtr(BENEFIT))[:, None, None]
+    confusion: Floats = counts + ANNOTATOR * np.where(np.eye(K, dtype=bool), right, (1 - right) / (K - 1))
+    confusion /= confusion.sum(2, keepdims=True)
+    return confusion
+
+
+def gains(cases: Floats, confusion: Floats) -> Floats:
+    """(A, K) beliefs, or cases that sum to less than 1, and (R, K, K) -> (A, R): the doubt that an answer takes away.
+
+    A case's gain counts by its probability: that of c p is c times that of p.
+    """
+    A, K = cases.shape
+    columns = confusion.transpose(1, 0, 2).reshape(K, -1)  # [true, annotator and what they say]
+    probable = cases @ columns
+    squares = np.square(cases) @ np.square(columns)
+    after = np.divide(squares, probable, out=np.zeros_like(squares), where=probable > 0).reshape(A, -1, K).sum(2)
+    total = cases.sum(1)
+    before = np.divide(np.square(cases).sum(1), total, out=np.zeros(A), where=total > 0)
+    out: Floats = np.maximum(after - before[:, None], 0)
+    return out
+
+
+def choose(
+    belief: Floats,
+    confusion: Floats,
+    closed: tuple[Positions, Positions],
+    budget: float,
+    cost: Floats | None = None,
+    most: int | None = None,
+    by: Gains = gains,
+) -> list[Question]:
+    """The questions to ask, the best first, until the budget is spent or no question is worth asking.
+
+    ``belief`` (N, K), ``confusion`` (R, K, K). ``closed``: items and annotators, (L,) each, of the pairs that must not
+    be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for
+    one annotator. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
+
+    Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
+    annotators who have had enough or cost too much by now, which is noticed when their turn comes.
+    """
+    N, R = len(belief), len(confusion)
+    price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
+    _check(belief, confusion, budget, price, most)
+    left, asked = float(budget), np.zeros(R, dtype=np.int64)
+    not_from = _by_item(*closed, N)
+    cases: dict[int, Floats] = {}
+
+    def values(item: int, gain: Floats) -> Floats:
+        """(R,) gain for its price, -1 where the question may not be asked."""
+        shut = (price > left * (1 + SAME)) | (asked >= (N if most is None else most)) | (gain < WORTH)
+        shut[not_from[item]] = True
+        return np.where(shut, -1.0, gain / price)
+
+    queue: list[tuple[float, int]] = []  # (-best value, item)
+    step = max(1, AT_ONCE // (R * belief.shape[1]))
+    for start in range(0, N, step):
+        for item, gain in enumerate(by(belief[start : start + step], confusion), start):
+            queue.append((-float(values(item, gain).max()), item))
+    heapq.heapify(queue)
+
+    chosen: list[Question] = []
+    while queue and queue[0][0] <= 0:
+        place, item = heapq.heappop(queue)
+        now = cases.get(item, belief[item, None])
+        gain = by(now, confusion).sum(0)
+        value = values(item, gain)
+        best = float(value.max())
+        if best < -place * (1 - SAME):  # an annotator has gone since: back into the queue
+            heapq.heappush(queue, (-best, item))
+            continue
+        ties = np.flatnonzero(value >= best * (1 - SAME))
+        annotator = int(ties[np.argmin(asked[ties])])
+        chosen.append(Question(item, annotator, float(gain[annotator])))
+        left -= price[annotator]
+        asked[annotator] += 1
+        not_from[item] = np.append(not_from[item], annotator)
+        cases[item] = _after(now, confusion[annotator])
+        heapq.heappush(queue, (-float(values(item, by(cases[item], confusion).sum(0)).max()), item))
+    return chosen
+
+
+def _by_item(item: Positions, annotator: Positions, n_items: int) -> list[Positions]:
+    """For each item the annotators paired with it."""
+    order = np.argsort(item, kind="stable")
+    return np.split(annotator[order], np.searchsorted(item[order], np.arange(1, n_items)))
+
+
+def _after(cases: Floats, confusion: Floats) -> Floats:
+    """(A, K) -> (A·K, K): each case, with each answer that one more annotator, of confusion (K, K), can give.
+
+    Where that is too many, cases with the same likeliest class become one: which of them it was is forgotten.
+    """
+    K = len(confusion)
+    split: Floats = (cases[:, None, :] * confusion.T).reshape(-1, K)
+    if len(split) > max(MOST_CASES, K):
+        merged = np.zeros((K, K))
+        np.add.at(merged, split.argmax(1), split)
+        split = merged
+    possible: Floats = split[split.sum(1) > 0]
+    return possible
+
+
+def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, most: int | None) -> None:
+    R, K = len(confusion), belief.shape[1]
+    if confusion.shape != (R, K, K) or price.shape != (R,):
+        raise CrowdshotError(
+            f"belief {belief.shape}, confusion {confusion.shape} and cost {price.shape} do not go together,"
+            " expected (N, K), (R, K, K) and (R,)."
+        )
+    if not (math.isfinite(budget) and budget > 0):
+        raise CrowdshotError(f"budget is {budget:g}, expected a number above 0.")
+    if not (np.isfinite(price) & (price > 0)).all():
+        raise CrowdshotError(f"cost has {price.min():g} in it, expected numbers above 0.")
+    if most is not None and most < 1:
+        raise CrowdshotError(f"most is {most}, expected 1 or more.")

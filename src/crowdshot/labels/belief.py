@@ -1,0 +1,41 @@
+"""What is believed of an item, p(class | all that is known): when it is settled, how much doubt is left."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+Floats = NDArray[np.float64]
+
+SETTLED = 0.9  # an item is settled when its label is at least this probable
+INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
+
+
+def doubt(belief: Floats) -> Floats:
+    """(..., K) -> (...): how often one is wrong who draws the label from the belief; what a sure answer takes away."""
+    out: Floats = 1 - np.square(belief).sum(-1)
+    return out
+
+
+class Share(NamedTuple):
+    """So many of so many, and the interval in which the true share lies (Jeffreys', as for annotators)."""
+
+    hits: int
+    of: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        return self.hits / self.of
+
+    @classmethod
+    def of_all(cls, right: NDArray[np.bool_]) -> Share | None:
+        hits, n = int(right.sum()), len(right)
+        if n == 0:
+            return None
+        low, high = betaincinv(hits + 0.5, n - hits + 0.5, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+        return cls(hits, n, float(low), float(high))

@@ -1,0 +1,120 @@
+"""Files of labels -> `Annotations`, and results -> files. One tool a file, one registry each way.
+
+To add a format: write a module with a ``FORMAT`` (see `formats.labels`) and list it here. The first format
+that recognises a file reads it, so those that look for more come first. Writers are in `formats.write`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.labels.columns import GivenColumns
+from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
+from crowdshot.labels.formats.labels import Format, LabelFile, Labels, Project, join, own_names
+from crowdshot.labels.formats.questions import refuse_measurements
+from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
+from crowdshot.wording import counted
+
+__all__ = [
+    "FORMATS",
+    "WRITERS",
+    "Format",
+    "LabelFile",
+    "Labels",
+    "Project",
+    "read_labels",
+    "to_label_studio",
+    "write_questions",
+]
+
+FORMATS: dict[str, Format] = {
+    "cvat": cvat.FORMAT,
+    "label-studio": label_studio.FORMAT,
+    "argilla": argilla.FORMAT,
+    "prodigy": prodigy.FORMAT,
+    "toloka": toloka.FORMAT,
+    "mturk": mturk.FORMAT,
+    "wide": table.WIDE,
+    "long": table.LONG,  # last: it takes any table, and says what is missing in it
+}
+Path = str | os.PathLike[str]
+
+
+def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None) -> Labels:
+    """Labels from one file or several, whose format is recognised by their content, or named.
+
+    ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
+    are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
+    Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
+    """
+    if format_name is not None and format_name not in FORMATS:
+        raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
+    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    parts: list[Labels] = []
+    empty: list[NoLabelError] = []
+    for file in files:
+        try:
+            parts.append(FORMATS[format_name or _recognise(file, columns)].read(file, columns))
+        except NoLabelError as error:
+            empty.append(error)
+    if not parts:
+        raise empty[0]
+    source = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    labels = parts[0] if len(parts) == 1 else join(source, parts)
+    if empty:
+        labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
+    refuse_measurements(labels.annotations.classes.tolist(), source)
+    _tell_blanks(labels.annotations.classes, source)
+    _tell_twins(labels.annotations.classes, "labels", source)
+    _tell_twins(labels.annotations.annotators, "annotators", source)
+    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    _tell_twins(beyond_ascii, "items", source)
+    return labels
+
+
+BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
+
+
+def _tell_blanks(classes: Iterable[Any], source: str) -> None:
+    """Other programs write these where they have nothing to write."""
+    blanks = [name for name in map(str, classes) if name in BLANKS]
+    if blanks:
+        warnings.warn(
+            f"{source}: the label {blanks[0]!r} is taken for a class like any other.", UserWarning, stacklevel=3
+        )
+
+
+def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
+    """Names that somebody may have meant for one: 'Cat' and 'cat', '7' and '7.0'."""
+    alike: dict[str, str] = {}
+    twins: list[tuple[str, str]] = []
+    for name in map(str, names):
+        key = unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
+        key = key.rstrip("0").removesuffix(".") if re.fullmatch(r"-?\d+\.0*", key) else key
+        other = alike.setdefault(key, name)
+        twins += [(other, name)] if other != name else []
+    if twins:
+        (one, two), more = twins[0], len(twins) - 1
+        look_alike = unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", two)
+        pair = " and ".join((ascii if look_alike else repr)(name) for name in (one, two))
+        rest = f" (and {counted(more, 'more pairs like it')})" if more else ""
+        warnings.warn(f"{source}: the {what} {pair} are taken for two{rest}.", UserWarning, stacklevel=3)
+
+
+def _open(paths: list[Path]) -> list[LabelFile]:
+    if not paths:
+        raise CrowdshotError("no file of labels is given, expected one at least.")
+    if len(paths) == 1:
+        return [LabelFile(paths[0])]
+    return [LabelFile(path, name) for path, name in zip(paths, own_names(paths), strict=True)]
+
+
+def _recognise(file: LabelFile, columns: GivenColumns) -> str:
+    return next(name for name, known in FORMATS.items() if known.recognises(file, columns))

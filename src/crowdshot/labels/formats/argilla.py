@@ -1,0 +1,86 @@
+"""Argilla 2's records, as its Python package exports them (``argilla`` 2.8), in JSON, JSON lines or Parquet.
+
+``records.to_datasets()`` and ``records.to_list(flatten=True)`` give three parallel lists for each question:
+``<question>.responses``, ``<question>.responses.users`` and ``<question>.responses.status``. ``records.to_json()``
+nests instead, ``responses: {question: [{value, user_id}]}``, and does not tell a response's status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import text
+from crowdshot.files.records import Record
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
+
+RESPONSES, USERS, STATUS = ".responses", ".responses.users", ".responses.status"
+ABOUT = (RESPONSES, USERS, STATUS, ".suggestion", ".suggestion.score", ".suggestion.agent")
+LEFT_OUT = {"draft": "drafts", "discarded": "discarded responses", "pending": "pending responses"}
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    names = set(file.first)
+    return names >= {"fields", "responses"} or any(
+        name.endswith(RESPONSES) and name.removesuffix(RESPONSES) + USERS in names for name in names
+    )
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    named = asked(columns, file.name, ("item", "label"))
+    records = [_flat(record) for record in file.records]
+    names = list(dict.fromkeys(name for record in records for name in record.fields))
+    questions = [name.removesuffix(RESPONSES) for name in names if name.endswith(RESPONSES)]
+    question = choose("label", named, questions, file.name, "questions")
+    fields = [name for name in names if not name.endswith(ABOUT) and name not in ("id", "status", "_server_id")]
+    pictures = choose_item(named, [record.fields for record in records], [*fields, "id"], file.name, otherwise="id")
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    for record in records:
+        item = text(record.fields.get(pictures))
+        said = list(zip(*_lists(record, question), strict=True))
+        left_out["records nobody labelled"] += not said
+        for value, user, status in said:
+            label = one_label(value, f"{record.place}, {question!r}")
+            if status not in (None, "submitted"):
+                left_out[LEFT_OUT.get(str(status), "responses of another status")] += 1
+            elif not label:
+                left_out["responses without an answer"] += 1
+            elif not item or not text(user):
+                missing = repr(pictures) if not item else "user"
+                raise CrowdshotError(f"{record.place} has no {missing} for its label {label!r}.")
+            else:
+                entries.append(Entry(item, text(user) or "", label))
+    return gather(file.name, entries, Columns(pictures, "user", question), left_out)
+
+
+def _flat(record: Record) -> Record:
+    """What `to_json` nests, as `to_list(flatten=True)` would have it."""
+    fields = record.fields
+    if not isinstance(fields.get("responses"), dict) or not isinstance(fields.get("fields"), dict):
+        return record
+    flat: dict[str, Any] = {**fields["fields"], "id": fields.get("id"), "_server_id": fields.get("_server_id")}
+    for question, responses in fields["responses"].items():
+        if not isinstance(responses, list) or not all(isinstance(response, dict) for response in responses):
+            raise CrowdshotError(f"{record.place}, responses to {question!r}: expected a list of records {{…}}.")
+        for ending, key in ((RESPONSES, "value"), (USERS, "user_id"), (STATUS, "status")):
+            flat[question + ending] = [response.get(key) for response in responses]
+    return Record(record.place, flat)
+
+
+def _lists(record: Record, question: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Values, users and statuses of the responses to a question; all empty if there are none."""
+    values, users, status = (record.fields.get(question + ending) or [] for ending in (RESPONSES, USERS, STATUS))
+    if status == [] and isinstance(values, list):
+        status = [None] * len(values)
+    if not all(isinstance(part, list) and len(part) == len(values) for part in (values, users, status)):
+        raise CrowdshotError(
+            f"{record.place}: {question + RESPONSES!r}, its users and its status are no lists of the same length."
+        )
+    return values, users, status
+
+
+FORMAT = Format(recognises, read)

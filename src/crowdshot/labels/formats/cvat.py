@@ -1,0 +1,140 @@
+"""CVAT's "CVAT for images 1.1": one XML file for each job, or the ZIP that it is downloaded in.
+
+A label is an image's ``<tag label="…">``. CVAT does not record who drew what, so that a file is one annotator's: the
+assignee that its ``<meta>`` names or, if there is none or more than one, whoever the file is called after.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.records import starts_with
+from crowdshot.files.tables import ZIP
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.questions import asked, one_label
+
+INSIDE = "annotations.xml"
+LARGEST = 2**30  # bytes of XML that a ZIP may hold
+DEEPEST = 100  # CVAT's elements stand at most a handful deep
+SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
+
+
+@dataclass
+class Job:
+    """``images``: (line, name, labels of its tags)"""
+
+    images: list[tuple[int, str, list[str]]] = field(default_factory=list)
+    assignees: set[str] = field(default_factory=set)
+    shapes: Counter[str] = field(default_factory=Counter)
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    return file.is_xml or _archive(file) is not None
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    asked(columns, file.name, ())
+    job = _parse(_xml(file), file.name)
+    if job.shapes and not any(labels for _, _, labels in job.images):
+        kind, number = job.shapes.most_common(1)[0]
+        raise CrowdshotError(
+            f"{file.name} has no tags on its images but {number} of <{kind}>, expected one tag an image: shapes are not"
+            " read."
+        )
+    annotator = job.assignees.pop() if len(job.assignees) == 1 else file.annotator or file.stem
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    for line, name, labels in job.images:
+        label = one_label(labels, f"{file.name}, line {line}, image {name!r}")
+        if label:
+            entries.append(Entry(name, annotator, label))
+        else:
+            left_out["images without a tag"] += 1
+    return gather(file.name, entries, Columns("image"), left_out)
+
+
+def _parse(data: bytes, name: str) -> Job:
+    """No entity is ever declared or fetched: a file with a document type is refused before it could do either."""
+    job = Job()
+    path: list[str] = []
+    words: list[str] = []
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+
+    def place() -> str:
+        return f"{name}, line {parser.CurrentLineNumber}"
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        path.append(tag)
+        words.clear()
+        if len(path) == 1 and tag != "annotations":
+            raise CrowdshotError(f"{place()} starts with <{tag}>, expected CVAT's <annotations>.")
+        if len(path) > DEEPEST:
+            raise CrowdshotError(f"{place()} is nested more than {DEEPEST} deep, which CVAT never does.")
+        if path[1:] == ["track"]:
+            raise CrowdshotError(f'{place()} has tracks, expected an export as "CVAT for images 1.1".')
+        if path[1:] == ["image"]:
+            if not attributes.get("name", "").strip():
+                raise CrowdshotError(f"{place()}: an <image> without a name.")
+            job.images.append((parser.CurrentLineNumber, attributes["name"].strip(), []))
+        if path[1:2] == ["image"] and len(path) == 3:
+            if tag == "tag":
+                job.images[-1][2].append(attributes.get("label", ""))
+            elif tag in SHAPES:
+                job.shapes[tag] += 1
+
+    def end(tag: str) -> None:
+        if path[1:2] == ["meta"] and path[-2:] == ["assignee", "username"] and "".join(words).strip():
+            job.assignees.add("".join(words).strip())
+        path.pop()
+
+    def refuse(*_: object) -> None:
+        raise CrowdshotError(f"{place()} declares a document type, which CVAT never does.")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = words.append
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        if isinstance(error, CrowdshotError):
+            raise
+        raise CrowdshotError(f"{name} is not XML that can be read ({error}).") from None
+    return job
+
+
+def _archive(file: LabelFile) -> zipfile.ZipFile | None:
+    """The ZIP, if it is one of CVAT's."""
+    if not file.data.startswith(ZIP):
+        return None
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(file.data))
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        return None
+    return archive if INSIDE in archive.namelist() else None
+
+
+def _xml(file: LabelFile) -> bytes:
+    archive = _archive(file)
+    if archive is None:
+        if not starts_with(file.data, b"<"):
+            raise CrowdshotError(f"{file.name} is no XML, expected CVAT's annotations or a ZIP with {INSIDE} in it.")
+        return file.data
+    size = archive.getinfo(INSIDE).file_size
+    if size > LARGEST:
+        raise CrowdshotError(f"{file.name} holds {size:,} bytes of XML, expected {LARGEST:,} at most.")
+    try:
+        with archive.open(INSIDE) as inside:
+            return inside.read(size)
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, RuntimeError, NotImplementedError) as error:
+        raise CrowdshotError(f"{file.name}: {INSIDE} in it could not be read ({error}).") from None
+
+
+FORMAT = Format(recognises, read)

@@ -1,0 +1,224 @@
+"""Label Studio's exports, laid out as by version 1.23: JSON (snapshots too), and JSON_MIN, CSV and TSV.
+
+JSON has a record for each task, with its ``data`` and its ``annotations``; each of these has who made it
+(``completed_by``) and a list of results, of which those of type "choices" are read. ``ground_truth`` says nothing of
+the truth: annotations that were imported carry it too.
+
+The others have a row for each annotation, the newest first: the task's data, a column named after each tag, then
+``annotator``, ``annotation_id`` and so on. Several choices are a list, in CSV as JSON. Cancelled annotations are left
+out by Label Studio itself, and no column says that it is a tag's: that is found out.
+
+Tasks that `crowdshot next` made, its questions, say in ``next_item`` which item they are about, whatever it goes by in
+the project that the labels came from. Their other fields of that kind are no data of the item's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files.cells import text
+from crowdshot.files.records import Record
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, Project, ProjectTask, gather
+from crowdshot.labels.formats.questions import asked, choose, choose_item, is_picture, one_label
+from crowdshot.wording import listing
+
+TASK = {"annotations", "data"}
+ROW = {"annotator", "annotation_id", "lead_time"}
+ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
+ASKED = {"next_item", "next_annotator", "next_gain"}  # what a question has beside its item's data
+UNLABELLED = "tasks nobody labelled"
+NUMBER = re.compile("[0-9]{1,18}")
+REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these is about a part of the item
+
+
+@dataclass
+class Task:
+    """``answers``: (place, annotator, time, {tag: answer}). ``item``: "" unless it is a question about that one."""
+
+    place: str
+    id: Any
+    data: dict[str, Any]
+    item: str = ""
+    answers: list[tuple[str, str, str, dict[str, Any]]] = field(default_factory=list)
+    cancelled: int = 0
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    return set(file.first) >= TASK or set(file.first) >= ROW
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    if not recognises(file):
+        found = listing(sorted(file.first))
+        raise CrowdshotError(
+            f"{file.name} is no export of Label Studio: found {found}, expected 'annotations', 'data'."
+        )
+    left_out: Counter[str] = Counter()
+    if set(file.first) >= TASK:
+        named = asked(columns, file.name, ("item", "label"))
+        tasks, tag, to_name = _from_json(file, named, left_out)
+    else:
+        named = asked(columns, file.name)
+        tasks, tag, to_name = _from_rows(file, named)
+    rows = [task.data for task in tasks]
+    fields = list(dict.fromkeys(name for row in rows for name in row))
+    key = choose_item(named, rows, fields, file.name, otherwise="id", prefer=(to_name, "image"))
+    entries: list[Entry] = []
+    known: list[ProjectTask] = []
+    for task in tasks:
+        item = task.item if task.item and "item" not in named else ""
+        item = item or text(task.data.get(key) if key in fields else task.id) or ""
+        known += [ProjectTask(item, task.id, task.data)] if item else []
+        for place, who, when, answers in task.answers:
+            label = one_label(answers.get(tag), place)
+            if label and who and not item:
+                raise CrowdshotError(f"{task.place} has no {key!r}, expected the item that its label belongs to.")
+            if label and who:
+                entries.append(Entry(item, who, label, when))
+            else:
+                left_out["annotations of unknown users" if label else "annotations without a choice"] += 1
+    left_out["cancelled annotations"] = sum(task.cancelled for task in tasks)
+    left_out[UNLABELLED] = sum(not task.answers and not task.cancelled for task in tasks)
+    return gather(
+        file.name,
+        entries,
+        Columns(key, named.get("annotator", "annotator"), tag),
+        left_out,
+        project=Project(tag, to_name or key, key, tuple(known)),
+    )
+
+
+# ---- JSON -------------------------------------------------------------------------------------------------------
+
+
+def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]) -> tuple[list[Task], str, str]:
+    """The tasks, the tag to read and the tag that it is about."""
+    tasks: list[Task] = []
+    about: dict[str, str] = {}
+    others: set[str] = set()
+    for record in file.records:
+        number = text(record.fields.get("id"))
+        place = f"{file.name}, task {number}" if number else record.place
+        task = _task(place, record.fields.get("id"), _dict(record.fields.get("data"), f"{place}, data"))
+        for annotation in _dicts(record.fields.get("annotations"), f"{place}, annotations"):
+            where = f"{place}, annotation {text(annotation.get('id')) or len(task.answers) + 1}"
+            if annotation.get("was_cancelled") is True:
+                task.cancelled += 1
+                continue
+            answers: dict[str, list[Any]] = {}
+            for result in _dicts(annotation.get("result"), f"{where}, result"):
+                kind, tag = (text(result.get(name)) or "" for name in ("type", "from_name"))
+                if kind == "choices":
+                    about.setdefault(tag, text(result.get("to_name")) or "")
+                    answers.setdefault(tag, []).extend(_choices(result.get("value"), where))
+                else:
+                    others.add(kind)
+            when = text(annotation.get("updated_at")) or ""
+            task.answers.append((where, _user(annotation.get("completed_by")), when, dict(answers)))
+        left_out["drafts"] += len(_list(record.fields.get("drafts"), f"{place}, drafts"))
+        tasks.append(task)
+    if others and not about:
+        raise CrowdshotError(
+            f"{file.name} has no choices, found results of type {listing(sorted(others))}: only choices are read."
+        )
+    tag = choose("label", named, list(about) or ["choice"], file.name, "Choices tags")
+    return tasks, tag, about.get(tag, "")
+
+
+def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
+    own = {name: value for name, value in data.items() if name not in ASKED}
+    return Task(place, number, own, text(data.get("next_item")) or "")
+
+
+def _choices(value: Any, place: str) -> list[Any]:
+    value = _dict(value, f"{place}, value")
+    if REGION & set(value):
+        raise CrowdshotError(f"{place} labels a region, expected a label for the whole item.")
+    return _list(value.get("choices"), f"{place}, choices")
+
+
+def _user(user: Any) -> str:
+    """Users are numbers or, in exports of some ages, records."""
+    if isinstance(user, dict):
+        return text(user.get("email")) or text(user.get("id")) or ""
+    return text(user) or ""
+
+
+def _dict(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a record {{…}}.")
+    return value
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a list.")
+    return value
+
+
+def _dicts(value: Any, place: str) -> Iterator[dict[str, Any]]:
+    return (_dict(part, place) for part in _list(value, place))
+
+
+# ---- JSON_MIN, CSV, TSV -----------------------------------------------------------------------------------------
+
+
+def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], str, str]:
+    records = file.records
+    annotator = choose("annotator", {"annotator": "annotator", **named}, list(file.first), file.name, "columns")
+    if not any(text(record.fields.get(annotator)) for record in records):
+        raise NoLabelError(f"{file.name} holds no label that can be used: nobody labelled its {len(records)} tasks.")
+    columns = [name for name in dict.fromkeys(k for record in records for k in record.fields) if name not in ABOUT]
+    tags = _tags(records, [name for name in columns if name not in ASKED], annotator, in_order=file.is_array)
+    tag = choose("label", named, columns if "label" in named else tags, file.name, "columns that could be the label")
+    tasks: dict[str, Task] = {}
+    for record in records:
+        fields = record.fields
+        data = {name: fields[name] for name in columns if name in fields and name not in {tag, *tags}}
+        number = text(fields.get("id")) or record.place
+        task = tasks.setdefault(
+            number, _task(record.place, int(number) if NUMBER.fullmatch(number) else fields.get("id"), data)
+        )
+        who, answer = text(fields.get(annotator)) or "", fields.get(tag)
+        if who or answer not in (None, ""):
+            task.answers.append((record.place, who, text(fields.get("updated_at")) or "", {tag: answer}))
+    return list(tasks.values()), tag, ""
+
+
+def _tags(records: Sequence[Record], columns: Sequence[str], annotator: str, in_order: bool) -> list[str]:
+    """The columns that may be a tag's: what remains without those that are surely the task's data.
+
+    Data is there for tasks without an annotator too, or names pictures; in JSON_MIN it stands before the task's id.
+    Of several that remain, those that differ between tasks but never within one are data, an id say.
+    """
+    unlabelled = [record for record in records if not text(record.fields.get(annotator))]
+    tags = []
+    for name in columns:
+        filled = [record.fields[name] for record in records if record.fields.get(name) not in (None, "")]
+        is_data = all(map(is_picture, filled)) or any(
+            record.fields.get(name) not in (None, "") for record in unlabelled
+        )
+        if not is_data and (not in_order or any(_stands_after_id(record.fields, name) for record in records)):
+            tags.append(name)
+    return tags if len(tags) < 2 else [name for name in tags if not _names_tasks(records, name)] or tags
+
+
+def _names_tasks(records: Sequence[Record], name: str) -> bool:
+    pairs = {(text(record.fields.get("id")), str(text(record.fields.get(name)))) for record in records}
+    return len(pairs) == len({number for number, _ in pairs}) == len({value for _, value in pairs}) > 1
+
+
+def _stands_after_id(fields: Mapping[str, Any], name: str) -> bool:
+    names = list(fields)
+    return name in fields and ("id" not in fields or names.index(name) > names.index("id"))
+
+
+FORMAT = Format(recognises, read)

@@ -1,0 +1,191 @@
+"""What every reader of labels is given, what it gives back, and the steps that readers share."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
+from crowdshot.files.tables import Table, parse_table, read_bytes
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.wording import counted
+
+
+class LabelFile:
+    """A file of labels, read once; each view of it is made when a format first asks for it.
+
+    ``annotator``: whose file it is, where several files were given and the files do not say it themselves.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], annotator: str | None = None) -> None:
+        self.name = os.fspath(path)
+        self.stem = PurePath(path).stem
+        self.annotator = annotator
+        self.data = read_bytes(path)
+
+    @cached_property
+    def is_array(self) -> bool:
+        return starts_with(self.data, b"[")
+
+    @cached_property
+    def is_lines(self) -> bool:
+        return starts_with(self.data, b"{")
+
+    @cached_property
+    def is_xml(self) -> bool:
+        return starts_with(self.data, b"<?xml", b"<!DOCTYPE", b"<annotations")
+
+    @cached_property
+    def table(self) -> Table:
+        if not self.is_array:
+            return parse_table(self.data, self.name)
+        frame = pd.DataFrame([record.fields for record in self.records], dtype=object)
+        return Table(self.name, frame, np.arange(1, 1 + len(frame)))
+
+    @cached_property
+    def records(self) -> list[Record]:
+        if self.is_array:
+            return parse_array(self.data, self.name)
+        return parse_lines(self.data, self.name) if self.is_lines else rows_of(self.table, self.data)
+
+    @cached_property
+    def first(self) -> dict[str, Any]:
+        """The first record, or just the columns' names; what tells one tool's file from another's."""
+        if self.is_array:
+            return self.records[0].fields
+        if self.is_lines:
+            return parse_lines(self.data, self.name, most=1)[0].fields
+        return dict.fromkeys(self.table.header)
+
+
+class ProjectTask(NamedTuple):
+    item: str
+    id: Any
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Project:
+    """The Label Studio project that labels came from, as far as its export tells: what its predictions need.
+
+    ``tasks``: all of them, those that nobody labelled included.
+    """
+
+    from_name: str = "label"
+    to_name: str = "image"
+    data_key: str = "image"
+    tasks: tuple[ProjectTask, ...] = ()
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of one or more files, and how many entries were left out for which reason.
+
+    ``gold``: the true labels that a file tells of some items, {item: label}.
+    """
+
+    annotations: Annotations
+    left_out: dict[str, int] = field(default_factory=dict)
+    gold: dict[str, str] = field(default_factory=dict)
+    project: Project | None = None
+
+
+class Format(NamedTuple):
+    """``recognises`` may look at anything but must not raise because the file is another tool's."""
+
+    recognises: Callable[[LabelFile, GivenColumns], bool]
+    read: Callable[[LabelFile, GivenColumns], Labels]
+
+
+class Entry(NamedTuple):
+    """Who said what about which item; ``when`` sorts the labels that one annotator gave one item."""
+
+    item: str
+    annotator: str
+    label: str
+    when: str = ""
+
+
+def gather(
+    source: str,
+    entries: Sequence[Entry],
+    columns: Columns,
+    left_out: Mapping[str, int],
+    gold: Mapping[str, str] | None = None,
+    project: Project | None = None,
+) -> Labels:
+    """Entries -> labels under these column names (or the plain ones, where two of these are the same)."""
+    dropped = {reason: number for reason, number in left_out.items() if number}
+    if not entries:
+        reasons = ", ".join(counted(number, reason) for reason, number in dropped.items())
+        raise NoLabelError(f"{source} holds no label that can be used" + (f": {reasons}." if reasons else "."))
+    names = columns if len(set(columns)) == len(columns) else Columns()
+    in_time = sorted(entries, key=lambda entry: entry.when)
+    frame = pd.DataFrame({name: [entry[i] for entry in in_time] for i, name in enumerate(names)}, dtype=object)
+    annotations = Annotations.from_frame(
+        frame,
+        names,
+        items=dict.fromkeys(entry.item for entry in entries),
+        annotators=dict.fromkeys(entry.annotator for entry in entries),
+        source=source,
+    )
+    return Labels(annotations, dropped, dict(gold or {}), project)
+
+
+def join(source: str, parts: Sequence[Labels]) -> Labels:
+    """The labels of several files as one; columns are called as in the first."""
+    names = parts[0].annotations.columns
+    frames = [part.annotations.to_frame().set_axis(list(names), axis=1) for part in parts]
+    annotations = Annotations.from_frame(
+        pd.concat(frames, ignore_index=True),
+        names,
+        items=dict.fromkeys(item for part in parts for item in part.annotations.items),
+        annotators=dict.fromkeys(who for part in parts for who in part.annotations.annotators),
+        source=source,
+    )
+    left_out: Counter[str] = Counter()
+    for part in parts:
+        left_out.update(part.left_out)
+    gold: dict[str, str] = {}
+    for part in parts:
+        for item, label in part.gold.items():
+            if gold.setdefault(item, label) != label:
+                raise CrowdshotError(
+                    f"{source}: the true label of {item!r} is {gold[item]!r} and {label!r}, expected one."
+                )
+    return Labels(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
+
+
+def _join_projects(projects: Sequence[Project | None]) -> Project | None:
+    """The first file's, and of others with the same tags the tasks of items that no file before has."""
+    first = projects[0]
+    if first is None:
+        return None
+    tasks: list[ProjectTask] = []
+    for project in projects:
+        if project is not None and replace(project, tasks=()) == replace(first, tasks=()):
+            known = {task.item for task in tasks}
+            tasks += [task for task in project.tasks if task.item not in known]
+    return replace(first, tasks=tuple(tasks))
+
+
+def own_names(names: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """What tells files apart: their stems or, where all have the same, their folders' names.
+
+    ``ann/annotations.xml`` and ``bob/annotations.xml`` are ann's and bob's.
+    """
+    paths = [(*PurePath(name).parts[:-1], PurePath(name).stem) for name in names]
+    while len({path[-1] for path in paths}) == 1 and min(map(len, paths)) > 1:
+        paths = [path[:-1] for path in paths]
+    last = [path[-1] for path in paths]
+    return last if len(set(last)) == len(last) else ["/".join(path) for path in paths]

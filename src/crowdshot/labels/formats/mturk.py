@@ -1,0 +1,101 @@
+"""Mechanical Turk's batch results: CSV, a row for each assignment, as the Requester website gives them.
+
+``Input.<name>`` is what was shown, ``Answer.<name>`` what was answered (several choices joined by bars). Forms made of
+crowd elements answer with JSON in ``Answer.taskAnswers``, or with a column of true and false for each option of a
+question, ``Answer.<question>.<option>``; both are taken for the question's answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import text
+from crowdshot.files.records import Record, parse_json
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
+
+INPUT, ANSWER = "Input.", "Answer."
+HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"
+PACKED = "Answer.taskAnswers"
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    return {HIT, WORKER} <= set(file.first) and any(name.startswith(ANSWER) for name in file.first)
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    named = asked(columns, file.name)
+    names, records = list(file.first), file.records
+    if not {HIT, WORKER} <= set(names):
+        raise CrowdshotError(f"{file.name} has no columns {HIT!r} and {WORKER!r}, expected a batch of Mechanical Turk.")
+    answers = _join_options([_answers(record) for record in records])
+    questions = list(dict.fromkeys(name for answer in answers for name in answer))
+    question = choose("label", named, questions, file.name, "columns with answers", ANSWER)
+    inputs = [name for name in names if name.startswith(INPUT)]
+    key = choose_item(named, [record.fields for record in records], inputs, file.name, HIT, INPUT)
+    worker = choose("annotator", {"annotator": WORKER, **named}, names, file.name, "columns")
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    for record, answer in zip(records, answers, strict=True):
+        item, who, status, reject = (text(record.fields.get(name)) for name in (key, worker, STATUS, REJECT))
+        label = one_label(answer.get(question), f"{record.place}, column {question!r}")
+        if str(status).lower() == "rejected" or reject:
+            left_out["rejected assignments"] += 1
+        elif not label:
+            left_out["rows without an answer"] += 1
+        elif not item or not who:
+            raise CrowdshotError(
+                f"{record.place}, column {(worker if item else key)!r} is empty, but there is an answer."
+            )
+        else:
+            entries.append(Entry(item, who, label))
+    return gather(file.name, entries, Columns(key, worker, question), left_out)
+
+
+def _answers(record: Record) -> dict[str, Any]:
+    """{column: answer}, with what is packed as JSON in columns of its own."""
+    found: dict[str, Any] = {}
+    for name, value in record.fields.items():
+        if name == PACKED and value:
+            parts = parse_json(str(value), f"{record.place}, column {PACKED!r}")
+            for part in parts if isinstance(parts, list) else [parts]:
+                found |= _unpack(part) if isinstance(part, dict) else {}
+        elif name.startswith(ANSWER) and name != PACKED:
+            found[name] = value.split("|") if isinstance(value, str) and "|" in value else value
+    return found
+
+
+def _unpack(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """{"animal": {"label": "cat"}} -> {"Answer.animal.label": "cat"}"""
+    found: dict[str, Any] = {}
+    for question, answer in answers.items():
+        nested = answer.items() if isinstance(answer, dict) else ()
+        found |= {f"{ANSWER}{question}.{part}": value for part, value in nested}
+        found |= {} if nested else {ANSWER + question: answer}
+    return found
+
+
+def _join_options(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Columns of true and false that belong to one question -> the options that are true."""
+    options: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for answer in answers for name in answer):
+        values = {text(answer.get(name)) for answer in answers}
+        question, dot, _ = name.removeprefix(ANSWER).rpartition(".")
+        if dot and values - {""} and values <= {"true", "false", ""}:
+            options.setdefault(ANSWER + question, []).append(name)
+    joined = []
+    for answer in answers:
+        kept = dict(answer)
+        for question, names in options.items():
+            if len(names) > 1:
+                chosen = [name for name in names if text(kept.pop(name, None)) == "true"]
+                kept[question] = [name.removeprefix(f"{question}.") for name in chosen]
+        joined.append(kept)
+    return joined
+
+
+FORMAT = Format(recognises, read)

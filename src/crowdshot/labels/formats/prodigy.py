@@ -1,0 +1,95 @@
+"""Prodigy's annotations, as ``prodigy db-out`` prints them (1.11 and later): JSON lines, a record for each answer.
+
+``answer`` is "accept", "reject" or "ignore"; ``_annotator_id`` and ``_session_id`` say whose it is. With the choice
+interface, ``accept`` lists the ids of the options chosen. With the classification interface (yes or no), ``label`` is
+what was asked: accepted, it is the label; rejected, the label is "not …".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import text
+from crowdshot.files.records import Record
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.questions import asked, choose, one_label
+
+ANSWERS = ("accept", "reject", "ignore")
+ITS_OWN = {"_input_hash", "_task_hash", "_session_id", "_annotator_id", "_view_id", "accept"}
+ITEM = ("image", "path", "file", "text", "_input_hash")  # "file" stands in "meta"
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    return file.first.get("answer") in ANSWERS and not ITS_OWN.isdisjoint(file.first)
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    named = asked(columns, file.name)
+    records = file.records
+    strange = next((record for record in records if record.fields.get("answer") not in ANSWERS), None)
+    if strange is not None:
+        found = text(strange.fields.get("answer")) or "nothing"
+        raise CrowdshotError(f"{strange.place} has the answer {found[:80]!r}, expected accept, reject or ignore.")
+    choice = any("accept" in record.fields for record in records)
+    wanted = "" if choice else _wanted(file.name, records, named)
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    for record in records:
+        label, reason = _choice(record) if choice else _verdict(record, wanted)
+        if reason:
+            left_out[reason] += 1
+        else:
+            entries.append(Entry(_item(record, named), _annotator(record, named, file), label))
+    key = named.get("item") or next((name for name in ITEM if name in records[0].fields), "item")
+    return gather(file.name, entries, Columns(key, named.get("annotator", "annotator"), "label"), left_out)
+
+
+def _choice(record: Record) -> tuple[str, str]:
+    """The label of an answer, or why it has none."""
+    if record.fields["answer"] != "accept":
+        return "", {"reject": "rejected answers", "ignore": "ignored answers"}[record.fields["answer"]]
+    label = one_label(record.fields.get("accept"), f"{record.place}, 'accept'")
+    return label, "" if label else "answers without a choice"
+
+
+def _verdict(record: Record, wanted: str) -> tuple[str, str]:
+    if text(record.fields.get("label")) != wanted:
+        return "", "answers about other labels"
+    if record.fields["answer"] == "ignore":
+        return "", "ignored answers"
+    return (wanted if record.fields["answer"] == "accept" else f"not {wanted}"), ""
+
+
+def _wanted(source: str, records: Sequence[Record], named: Mapping[str, str]) -> str:
+    """The label that was asked about, yes or no."""
+    found = list(dict.fromkeys(text(record.fields.get("label")) or "" for record in records))
+    if found == [""]:
+        raise CrowdshotError(
+            f"{records[0].place} has neither 'accept' nor 'label', expected one label an item: spans, boxes and the"
+            " like are not read."
+        )
+    return choose("label", named, [label for label in found if label], source, "labels asked about with yes or no")
+
+
+def _item(record: Record, named: Mapping[str, str]) -> str:
+    """What it is called; a picture that is itself in the file has its path or name beside it."""
+    meta = record.fields.get("meta")
+    fields: dict[str, Any] = {"file": meta.get("file") if isinstance(meta, dict) else None, **record.fields}
+    for name in (named["item"],) if "item" in named else ITEM:
+        item = text(fields.get(name))
+        if item and not item.startswith("data:"):
+            return item
+    raise CrowdshotError(f"{record.place} has no {named.get('item', 'image')!r}, expected the name of the item.")
+
+
+def _annotator(record: Record, named: Mapping[str, str], file: LabelFile) -> str:
+    names = (named["annotator"],) if "annotator" in named else ("_annotator_id", "_session_id")
+    known = (text(record.fields.get(name)) for name in names)
+    return next(filter(None, known), None) or file.annotator or file.stem
+
+
+FORMAT = Format(recognises, read)

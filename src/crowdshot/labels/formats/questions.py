@@ -1,0 +1,138 @@
+"""Which question of a tool's export is read, which of its fields names the item, and what one answer says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import text
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.wording import listing
+
+# fmt: off
+PICTURES = (  # how a picture's file name ends
+    ".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg",
+    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".svg", ".tif", ".tiff", ".webp",
+)
+# fmt: on
+MOST_NUMBERS = 20  # so many different numbers may be classes, if any has a fraction
+
+
+def asked(columns: GivenColumns, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
+    """What the caller named, {role: name}; roles that this format tells by itself may not be named."""
+    if columns is None:
+        return {}
+    if isinstance(columns, Mapping):
+        named = dict(columns)
+    elif isinstance(columns, list | tuple) and len(columns) == len(Columns._fields):
+        named = dict(zip(Columns._fields, columns, strict=True))
+    else:
+        raise CrowdshotError(f"columns is {columns!r}, expected three names or a mapping, {{role: name}}.")
+    strange = next((role for role in named if role not in roles), None)
+    if strange is not None:
+        choice = f"expected only {listing(roles)}" if roles else "expected nothing to choose"
+        raise CrowdshotError(f"{source}: columns names {strange!r}, which this format tells by itself, {choice}.")
+    return named
+
+
+def choose(role: str, named: Mapping[str, str], found: Sequence[str], source: str, what: str, prefix: str = "") -> str:
+    """The one of the names found that was asked for, with or without its prefix, or the only one."""
+    wanted = named.get(role)
+    if wanted is not None:
+        name = wanted if wanted in found else prefix + wanted
+        if name not in found:
+            raise CrowdshotError(f"{source} has no {wanted!r} for the {role}: its {what} are {listing(found)}.")
+        return name
+    if len(found) != 1:
+        number = len(found) or "no"
+        raise CrowdshotError(
+            f"{source} has {number} {what}, {listing(found)}: say which with columns={{{role!r}: …}}."
+            if found
+            else f"{source} has no {what}, expected one."
+        )
+    return found[0]
+
+
+def choose_item(
+    named: Mapping[str, str],
+    rows: Sequence[Mapping[str, Any]],
+    fields: Sequence[str],
+    source: str,
+    otherwise: str | None = None,
+    prefix: str = "",
+    prefer: Sequence[str] = ("image",),
+) -> str:
+    """The field that names the item: asked for, else the one with pictures, else the only one, else ``otherwise``."""
+    known = [*fields, otherwise] if otherwise is not None else list(fields)
+    if "item" in named:
+        return choose("item", named, known, source, "fields", prefix)
+    pictures = [name for name in fields if _all_pictures(rows, name)]
+    favourite = next((name for name in prefer if prefix + name in pictures), None)
+    if len(pictures) > 1 and favourite is not None:
+        return prefix + favourite
+    if pictures:
+        return choose("item", named, pictures, source, "fields with pictures")
+    if len(fields) == 1 and all(_is_name(row.get(fields[0])) for row in rows):
+        return fields[0]
+    return otherwise if otherwise is not None else choose("item", named, fields, source, "fields")
+
+
+def is_picture(value: Any) -> bool:
+    """Is it the path or the address of a picture (and not the picture itself, as a data: address)?"""
+    if not isinstance(value, str) or value.startswith("data:"):
+        return False
+    word = value.strip().lower()
+    return word.endswith(PICTURES) or word.partition("?")[0].partition("#")[0].endswith(PICTURES)
+
+
+def _all_pictures(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    filled = [row[name] for row in rows if row.get(name) not in (None, "")]
+    return bool(filled) and all(map(is_picture, filled))
+
+
+def _is_name(value: Any) -> bool:
+    return bool(text(value)) and not str(value).startswith("data:")
+
+
+def one_label(value: Any, place: str) -> str:
+    """The label that an answer names, "" if it names none; an answer that names several is an error.
+
+    Lists come as such, or as JSON in a cell: ``["cat"]``, ``{"choices": ["cat", "dog"]}``.
+    """
+    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = str(value)
+    if isinstance(value, dict) and list(value) == ["choices"]:
+        value = value["choices"]
+    values = value if isinstance(value, list) else [] if value == {} else [value]
+    words = [text(part) for part in values]
+    if None in words:
+        found = type(values[words.index(None)]).__name__
+        raise CrowdshotError(
+            f"{place} holds a {found}, expected one label an item: boxes, spans, rankings and the like are not read."
+        )
+    labels = list(dict.fromkeys(word for word in words if word))
+    if len(labels) > 1:
+        raise CrowdshotError(
+            f"{place} chooses {len(labels)} labels, {listing(labels)}, expected one an item: multi-choice is not read."
+        )
+    return labels[0] if labels else ""
+
+
+def refuse_measurements(classes: Sequence[Any], source: str) -> None:
+    """Numbers with fractions, and many of them, are no classes."""
+    if len(classes) <= MOST_NUMBERS:
+        return
+    try:
+        numbers = [float(name) for name in classes]
+    except ValueError:
+        return
+    if any(not number.is_integer() for number in numbers):
+        raise CrowdshotError(
+            f"{source}: the labels are {len(numbers)} different numbers ({listing(classes, 3)}), expected classes:"
+            " measurements (regression) are not read."
+        )

@@ -1,0 +1,65 @@
+"""Toloka's results of a pool: tab-separated, a row for each answer, as described in its guide of 2023.
+
+``INPUT:<field>`` is what was shown, ``OUTPUT:<field>`` what was answered, ``GOLDEN:<field>`` the right answer to a
+control question; ``ASSIGNMENT:worker_id`` and ``ASSIGNMENT:status`` say who answered and whether it was accepted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import text
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
+
+INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
+WORKER, STATUS, TASK = "ASSIGNMENT:worker_id", "ASSIGNMENT:status", "ASSIGNMENT:task_id"
+LEFT_OUT = {
+    "REJECTED": "rejected answers",
+    "SKIPPED": "skipped answers",
+    "EXPIRED": "expired answers",
+    "ACTIVE": "unfinished answers",
+}
+
+
+def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+    return WORKER in file.first and any(name.startswith(OUTPUT) for name in file.first)
+
+
+def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+    named = asked(columns, file.name)
+    names, records = list(file.first), file.records
+    if WORKER not in names:
+        raise CrowdshotError(f"{file.name} has no column {WORKER!r}, expected the results of a Toloka pool.")
+    output = choose(
+        "label", named, [n for n in names if n.startswith(OUTPUT)], file.name, "columns with answers", OUTPUT
+    )
+    inputs = [name for name in names if name.startswith(INPUT)]
+    rows = [record.fields for record in records]
+    key = choose_item(named, rows, inputs, file.name, TASK if TASK in names else None, INPUT)
+    golden = GOLDEN + output.removeprefix(OUTPUT)
+    worker = choose("annotator", {"annotator": WORKER, **named}, names, file.name, "columns")
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    gold: dict[str, str] = {}
+    for record in records:
+        item, who = (text(record.fields.get(name)) for name in (key, worker))
+        label = one_label(record.fields.get(output), f"{record.place}, column {output!r}")
+        truth = one_label(record.fields.get(golden), f"{record.place}, column {golden!r}")
+        if item and truth:
+            gold[item] = truth
+        reason = LEFT_OUT.get(str(record.fields.get(STATUS)).upper())
+        if reason or not label:
+            left_out[reason or "rows without an answer"] += 1
+        elif not item or not who:
+            raise CrowdshotError(
+                f"{record.place}, column {(worker if item else key)!r} is empty, but there is an answer."
+            )
+        else:
+            entries.append(Entry(item, who, label))
+    return gather(file.name, entries, Columns(key, worker, output), left_out, gold)
+
+
+FORMAT = Format(recognises, read)

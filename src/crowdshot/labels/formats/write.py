@@ -1,0 +1,148 @@
+"""Results -> files that people and label tools read; the registry is ``WRITERS``.
+
+``table`` is always a consensus: a row for each item with the item, its label and the confidence, under the column
+names of the labels that it came from. crowd-kit and cleanlab take the labels themselves, not the consensus.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.whole import replacing
+from crowdshot.labels.formats.labels import Labels, Project
+from crowdshot.wording import digits, show
+
+FilePath = str | os.PathLike[str]
+Writer = Callable[[FilePath, pd.DataFrame, Labels], None]
+
+
+def to_label_studio(
+    table: pd.DataFrame, labels: Labels, *, model_version: str | None = None, by_id: bool = False
+) -> list[dict[str, Any]]:
+    """A consensus as Label Studio's predictions (1.23), with the confidence as score.
+
+    Tasks with their data, to be imported into a project as a file; those of the export that the labels came from, if
+    they did, that nobody labelled included. With ``by_id``, predictions for tasks that are there already, each by its
+    task's id: what ``/api/projects/<id>/import/predictions`` takes.
+    """
+    from crowdshot.version import __version__
+
+    columns = labels.annotations.columns
+    for name in (columns.item, columns.label, "confidence"):
+        if name not in table:
+            raise CrowdshotError(f"the consensus has no column {name!r}, expected it for Label Studio's predictions.")
+    project = labels.project or Project()
+    tasks = _tasks(table[columns.item].tolist(), labels.project)
+    said, scores = table[columns.label].tolist(), table["confidence"].tolist()
+    out: list[dict[str, Any]] = []
+    for row, task_id, data in tasks:
+        if not math.isfinite(scores[row]):
+            continue  # of an item that nobody labelled nothing is known, unless there is a classifier
+        prediction = {
+            "model_version": model_version or f"crowdshot-{__version__}",
+            "score": float(scores[row]),
+            "result": [
+                {
+                    "from_name": project.from_name,
+                    "to_name": project.to_name,
+                    "type": "choices",
+                    "value": {"choices": [str(said[row])]},
+                }
+            ],
+        }
+        if not by_id:
+            known = {} if task_id is None else {"id": task_id}
+            out.append({**known, "data": data, "predictions": [prediction]})
+        elif task_id is None:
+            item = show(table[columns.item].iloc[row])
+            raise CrowdshotError(f"item {item} has no task's id, expected labels from an export of Label Studio.")
+        else:
+            out.append({"task": task_id, **prediction})
+    return out
+
+
+def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, dict[str, Any]]]:
+    """(row of the consensus, the task's id, its data) for each task that the consensus speaks of."""
+    if project is None:
+        return [(row, None, {Project().data_key: str(item)}) for row, item in enumerate(items)]
+    from crowdshot.labels.matching import match_files
+
+    row_of = {str(item): row for row, item in enumerate(items)}
+    names = np.array([task.item for task in project.tasks], dtype=object)
+    taken = {row_of[name] for name in names if name in row_of}
+    files = match_files(names, [PurePosixPath(str(item)) for item in items]).tolist()  # what nobody labelled
+    rows = [row_of.get(name, -1 if file in taken else file) for name, file in zip(names, files, strict=True)]
+    return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
+
+
+def write_questions(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
+    """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
+
+    Each is the item's own data and three fields more: ``next_item``, by which `label_studio` knows the item again, and
+    ``next_annotator`` and ``next_gain``, to filter and to sort by.
+    There are no predictions in it: who sees an answer tends to agree with it.
+    """
+    columns = labels.annotations.columns
+    items = list(dict.fromkeys(table[columns.item].tolist()))
+    key = (labels.project or Project()).data_key
+    data_of = {item: {key: str(item)} for item in items}  # unless the export knows better
+    for row, _, data in reversed(_tasks(items, labels.project)):  # of several tasks of an item, the first
+        data_of[items[row]] = data
+    asked = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
+    tasks = [
+        {
+            "data": {
+                **data_of[item],
+                "next_item": str(item),
+                "next_annotator": str(annotator),
+                "next_gain": float(f"{gain:.6g}"),
+            }
+        }
+        for item, annotator, gain in asked
+    ]
+    _write_json(path, tasks)
+
+
+def _write_json(path: FilePath, tasks: list[dict[str, Any]]) -> None:
+    _write_text(path, json.dumps(tasks, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
+def _write_text(path: FilePath, text: str) -> None:
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: Labels, by_id: bool = False) -> None:
+    _write_json(path, to_label_studio(table, labels, by_id=by_id))
+
+
+def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None:
+    _write_text(path, table.to_csv(index=index, float_format=digits, lineterminator="\n"))
+
+
+def _write_parquet(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
+    with replacing(Path(path)) as temporary:
+        try:
+            table.to_parquet(temporary, index=False)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise CrowdshotError(f"{path} could not be written as Parquet ({str(error).splitlines()[0]}).") from error
+
+
+WRITERS: dict[str, Writer] = {
+    "csv": lambda path, table, labels: _write_csv(path, table),
+    "parquet": _write_parquet,
+    "label-studio": _write_label_studio,
+    "label-studio-by-id": lambda path, table, labels: _write_label_studio(path, table, labels, by_id=True),
+    "crowdkit": lambda path, table, labels: _write_csv(path, labels.annotations.to_crowdkit()),
+    "cleanlab": lambda path, table, labels: _write_csv(path, labels.annotations.to_cleanlab(), index=True),
+}

@@ -1,0 +1,183 @@
+"""Which row of X each label speaks of."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import find_columns
+from crowdshot.labels.positions import Positions, as_index, positions
+from crowdshot.wording import first, show
+
+
+def names_of(X: Any) -> list[Any] | None:
+    """What X itself calls its items: a DataFrame's index, if it names each row, or file paths; None for arrays."""
+    if isinstance(X, pd.DataFrame):
+        return list(X.index) if X.index.is_unique else None
+    if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
+        return [PurePath(x) for x in X]
+    return None
+
+
+def annotations_of(
+    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None
+) -> Annotations:
+    """Labels in any form, as annotations whose items are the rows of X in X's order.
+
+    A matrix goes row by row. In a table, a dict of dicts or `Annotations` an item is an id: one of ``items``, the
+    name of a file where these are paths, or a position in X where there are none.
+    """
+    names = None if items is None else list(items)
+    if names is not None and len(names) != n_items:
+        raise CrowdshotError(f"items: found {len(names)} ids, expected {n_items}, one for each row of X")
+    if isinstance(labels, pd.DataFrame):
+        labels = _from_frame(labels, n_items, classes)
+    elif isinstance(labels, dict):
+        labels = Annotations.from_dict(labels, classes=classes)
+    if not isinstance(labels, Annotations):
+        n_rows = len(labels) if hasattr(labels, "__len__") else None
+        if n_rows != n_items:
+            raise CrowdshotError(f"labels: found {n_rows or type(labels).__name__} rows, expected {n_items} as in X")
+        plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
+        return Annotations.from_matrix(labels, items=plain, classes=classes)
+    known = np.asarray(as_index(range(n_items) if names is None else names))
+    return rows_of(labels, known, "X", advice="items= can name them")[0]
+
+
+def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | None) -> Annotations:
+    try:
+        columns = find_columns(labels.columns)
+    except CrowdshotError as error:
+        advice = re.sub(r"columns=(\{.*?\})", r"Annotations.from_frame(labels, \1)", str(error).rstrip("."))
+        if len(labels) == n_items:
+            advice += "; or labels.to_numpy(), if rows are the items of X and columns the annotators"
+        raise CrowdshotError(advice) from None
+    return Annotations.from_frame(labels, columns, classes=classes)
+
+
+def rows_of(
+    labels: Annotations,
+    ids: Ids,
+    source: str,
+    what: str = "item",
+    lost: Literal["refuse", "leave out"] = "refuse",
+    advice: str = "",
+    folder: Path | None = None,
+) -> tuple[Annotations, list[str]]:
+    """The same labels, but about ``ids``, in that order, labelled or not; and the labelled items not found there.
+
+    Ids that are paths mean files (`match_files`); what the labels call a file is its id from here on. Labels of items
+    that are not there are an error or, if something else is found, may be left out. ``source`` and ``what`` say in
+    messages where was looked for what. ``folder``: where the files lie, for tables that name them from further up.
+    """
+    files = all(isinstance(name, PurePath) for name in ids)
+    row = match_files(labels.items, ids) if files else positions(ids, labels.items)
+    if folder is not None:
+        rest = row < 0
+        row[rest] = match_files(labels.items[rest], [folder / name for name in ids])
+    known = np.array([name.as_posix() for name in ids], dtype=object) if files else ids.copy()
+    missing = row < 0
+    if missing.any() and (missing.all() or lost == "refuse"):
+        stranger = labels.items[first(missing)]
+        if files:
+            _refuse_shared_name(stranger, known, source)
+        number = f"{missing.sum():,} of the {len(row):,} labelled items, first {show(stranger)}"
+        instance = f" (it has {show(known[0])}, for instance)" if len(known) else ""
+        hint = f"; {advice}" if advice and not (missing.all() and files) else ""
+        raise CrowdshotError(f"{source} has no {what} for {number}{instance}, expected one for each{hint}.")
+    taken, times = np.unique(row[~missing], return_counts=True)
+    if (times > 1).any():
+        file = taken[first(times > 1)]
+        one, two = labels.items[row == file][:2]
+        raise CrowdshotError(
+            f"items {show(one)} and {show(two)} both mean {show(known[file])} in {source}, expected one item an image."
+        )
+    if files:
+        known[row[~missing]] = labels.items[~missing]
+    return labels.with_items(row, known), [str(name) for name in labels.items[missing]]
+
+
+def _refuse_shared_name(name: object, known: Ids, source: str) -> None:
+    """An image that several files are called by is not missing."""
+    bare = PurePosixPath(str(name).replace("\\", "/")).name
+    same = [show(other) for other in known if PurePosixPath(str(other)).name == bare]
+    if len(same) > 1:
+        raise CrowdshotError(
+            f"{show(name)} may mean {same[0]} or {same[1]} in {source}, expected the folder before the name."
+        )
+
+
+def match_files(ids: Ids, files: Sequence[PurePath] | Ids) -> Positions:
+    """The file that each id means, -1 where there is none.
+
+    Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
+    the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
+    same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`;
+    of each the very spelling, then the one with accents in one piece with their letters, from which some systems
+    part them. The first that is some file's decides, and if several files share it, it means none of them.
+    """
+    spelled = _by_path(files)
+    composed = _by_path([PurePath(_composed(str(file))) for file in files])
+    found = np.full(len(ids), -1, dtype=np.int64)
+    for position, name in enumerate(ids):
+        paths = list(_plainer(str(name)))
+        keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
+        places = (place for key in keys for place in (spelled.get(key), composed.get(_composed(key))))
+        found[position] = next((place for place in places if place is not None), -1)
+    return found
+
+
+def _by_path(files: Sequence[PurePath] | Ids) -> dict[str, int]:
+    """All that a file may be called -> its position, -1 where several are called so."""
+    by_path: dict[str, int] = {}
+    for index, file in enumerate(files):
+        parts = file.parts
+        for start in range(len(parts)):
+            _claim(by_path, "/".join(parts[start:]), index)
+        _claim(by_path, f"stem:{file.stem}", index)
+        _claim(by_path, f"upload:{_uploaded(file.name)}", index)
+    for index, file in enumerate(files):
+        by_path[file.as_posix()] = index
+    return by_path
+
+
+def _composed(name: str) -> str:
+    """é as one character, where it is an e with an accent put over it, as macOS writes it."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _keys(path: PurePosixPath) -> tuple[str, ...]:
+    return path.as_posix(), path.name, f"stem:{path.name}", f"stem:{path.stem}"
+
+
+def _plainer(name: str) -> Iterator[PurePosixPath]:
+    """The path as it stands; as an address without its query; and that without Label Studio's upload prefix.
+
+    ``/data/local-files/?d=photos/my%20cat.jpg`` and ``https://host/my%20cat.jpg?key=…`` both mean ``my cat.jpg``, and
+    so does ``/data/upload/3/3f2a1b9c-my cat.jpg``.
+    """
+    yield PurePosixPath(name.replace("\\", "/"))
+    address = PurePosixPath(unquote(re.sub(r"^.*\?d=|[?#].*$", "", name)).replace("\\", "/"))
+    yield address
+    yield address.with_name(re.sub(r"^[0-9a-f]{8}-(?=.)", "", address.name)) if address.name else address
+
+
+def _uploaded(name: str) -> str:
+    """What Label Studio makes of an uploaded file's name: ``my cat (1).jpg`` becomes ``my_cat_1.jpg``."""
+    return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))
+
+
+def _claim(table: dict[str, int], key: str, index: int) -> None:
+    """A name that two files share belongs to neither."""
+    table[key] = index if table.get(key, index) == index else -1

@@ -1,0 +1,181 @@
+"""What every compared system is: crowd-labelled support items in, class probabilities of the queries out.
+
+A `Method` says by data what it is called, what must be meta-trained before, and which hyper-parameters the paper tries;
+its one function handles a whole batch of episodes and several candidates at once, so that candidates share work (300
+iterations pass through 10 and 100). Nothing is fitted and kept: a method sees support and queries together. A query's
+probabilities do not depend on the other queries, but for MAML (see there).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crowdshot.errors import CrowdshotError
+
+if TYPE_CHECKING:  # what there is can be listed without waiting for torch
+    from torch import Tensor, nn
+
+    from crowdshot.episodes.crowd_labels import Batch
+
+Candidate = Mapping[str, Any]
+
+
+class CrowdEpisodes(NamedTuple):
+    """B episodes as a method gets them: items as the network takes them, labels as the crowd gave them."""
+
+    support: Tensor  # (B, N, *shape) float
+    labels: Tensor  # (B, N, R) int, -1 = missing
+    query: Tensor  # (B, Q, *shape) float
+    n_classes: int
+    truth: Tensor | None = None  # (B, N), and
+    confusion: Tensor | None = None  # (B, R, K, K): for `ceilings` alone, which know what no method does
+
+    @classmethod
+    def of(cls, batch: Batch, n_classes: int, prepare: Callable[[Tensor], Tensor] | None = None) -> CrowdEpisodes:
+        """From drawn episodes; ``prepare`` brings stored items into the network's form (`network_input.input_of`)."""
+        support, query = (x.float() if prepare is None else prepare(x) for x in (batch.support, batch.query))
+        return cls(support, batch.labels, query, n_classes, batch.support_truth, batch.confusion)
+
+    def part(self, which: slice) -> CrowdEpisodes:
+        support, labels, query, n_classes, *known = self
+        return CrowdEpisodes(
+            support[which], labels[which], query[which], n_classes, *(None if x is None else x[which] for x in known)
+        )
+
+    def parts(self, size: int) -> Iterator[CrowdEpisodes]:
+        """At most ``size`` episodes at a time, in parts of (nearly) one size: libraries tune themselves to shapes."""
+        B = len(self.labels)
+        even = math.ceil(B / math.ceil(B / max(1, size)))
+        for start in range(0, B, even):
+            yield self.part(slice(start, start + even))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The meta-training a method builds on.
+
+    ``objective`` is one of `recipes.OBJECTIVES`. ``by``: which of a candidate's settings the meta-training shares, so
+    that candidates that differ in them need an encoder each. ``wide``: episodes of many classes, more than it is for,
+    and altered photographs (docs/beyond.md).
+    """
+
+    objective: str
+    pseudo_annotation: bool = False
+    by: tuple[str, ...] = ()
+    wide: bool = False
+
+    def __str__(self) -> str:
+        crowd = "pretend annotators" if self.pseudo_annotation else "clean labels"
+        return f"an encoder meta-trained with {crowd} ({self.objective})"
+
+
+if TYPE_CHECKING:
+    Predict = Callable[[CrowdEpisodes, nn.Module, Sequence[Candidate], int], list[Tensor]]
+
+
+def later(family: str, function: str) -> Predict:
+    """A family's function, whose module is loaded when it is first called."""
+    module = f"crowdshot.methods.{family}"
+
+    def run(
+        episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int, **known: Any
+    ) -> list[Tensor]:
+        found: list[Tensor] = getattr(importlib.import_module(module), function)(
+            episodes, encoder, candidates, seed, **known
+        )
+        return found
+
+    run.__module__ = module
+    return run
+
+
+@dataclass(frozen=True)
+class Method:
+    """One system. ``default`` is the candidate to use where nothing helps to choose.
+
+    ``on_embeddings``: it sees items through the encoder alone, so that each need be embedded only once for any number
+    of episodes, which are then given with `encoders.Identity`.
+    """
+
+    name: str
+    summary: str
+    run: Predict = field(repr=False)
+    candidates: tuple[Candidate, ...]
+    default: Candidate
+    needs: Needs | None = None
+    on_embeddings: bool = False
+
+    @property
+    def documentation(self) -> str:
+        """Authors, title, year, link, idea, what was left open: its family's page."""
+        spec = find_spec(self.run.__module__)
+        if spec is None or spec.origin is None:
+            return ""
+        return ast.get_docstring(ast.parse(Path(spec.origin).read_text("utf-8"))) or ""
+
+    def predict(
+        self, episodes: CrowdEpisodes, encoder: nn.Module | None = None, *, seed: int = 0, **candidate: Any
+    ) -> Tensor:
+        """Probabilities of the queries, (B, Q, K). Settings not given are the default's."""
+        return self.predict_candidates(episodes, encoder, [{**self.default, **candidate}], seed=seed)[0]
+
+    def predict_candidates(
+        self,
+        episodes: CrowdEpisodes,
+        encoder: nn.Module | None = None,
+        candidates: Sequence[Candidate] | None = None,
+        *,
+        seed: int = 0,
+    ) -> list[Tensor]:
+        """The same for each candidate (None: all of the paper's), sharing what work can be shared.
+
+        ``encoder`` (n, *shape) -> (n, D); `encoders.Identity` where items are embeddings already.
+        """
+        if self.needs is not None and encoder is None:
+            raise CrowdshotError(f"encoder: {self.name} needs {self.needs}, found none")
+        _check(episodes)
+        chosen = self.candidates if candidates is None else candidates
+        known = set(self.default)
+        for candidate in chosen:
+            if not set(candidate) <= known:
+                strange = min(set(candidate) - known)
+                raise CrowdshotError(
+                    f"{strange}: not a setting of {self.name}, expected some of {', '.join(sorted(known))}"
+                )
+        full = [{**self.default, **candidate} for candidate in chosen]
+        if encoder is None:
+            from torch import nn  # here, so that methods can be listed without it
+
+            encoder = nn.Identity()
+        return self.run(episodes, encoder, full, seed)
+
+
+def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
+    """Every combination: ``grid(steps=(1, 2), b=(1.0, 10.0))`` is four candidates."""
+    return tuple(dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
+
+
+def _check(episodes: CrowdEpisodes) -> None:
+    support, labels, query, K = episodes[:4]
+    if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
+        raise CrowdshotError(
+            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "
+            f"{tuple(support.shape[:2])} as in support"
+        )
+    if query.shape[0] != support.shape[0] or query.shape[2:] != support.shape[2:] or query.ndim < 3:
+        raise CrowdshotError(
+            f"query: found shape {tuple(query.shape)}, expected ({support.shape[0]}, Q, "
+            f"{', '.join(map(str, support.shape[2:]))}) to go with support"
+        )
+    if not (support.is_floating_point() and query.is_floating_point()):
+        raise CrowdshotError(f"support: found {support.dtype}, expected floats, as the network takes them")
+    if K < 2:
+        raise CrowdshotError(f"n_classes: found {K}, expected 2 or more")

@@ -1,0 +1,258 @@
+"""Few labels, many explanations: the model of `crowdshot.mixture`, integrated instead of maximised.
+
+A crowd's labels of forty items or fewer leave several explanations open, and EM, which starts from the vote, ends in
+one of them. Here means and confusion matrices are integrated out. That leaves, in closed form, the probability of a
+*labeling*, which is a true class for every labelled item; a beam search finds the most probable ones (`search`), and
+the classifier averages over them.
+
+    t_n ~ pi, pi ~ Dirichlet(b + 1)        u_n ~ N(mu_t, I / s)        mu_k ~ N(0, I / (s tau))
+
+Embeddings u are taken around the support's centre and in units of its spread, the root of the mean squared distance
+from the centre, so that the same scale s serves characters, photographs and feature vectors from elsewhere. With means
+integrated out, a labeling with class sizes n_k and class sums S_k has, but for a constant,
+
+    log p(u | t) = -s/2 [ sum_n |u_n|^2 - sum_k |S_k|^2 / (tau + n_k) ]
+
+without the normaliser D/2 sum_k log(tau + n_k): embeddings are no spherical clouds in D dimensions, and meta-learning
+sets its factor to zero. What annotators said is weighed by `skills`. For queries the means are the paper's (7),
+S_k / (tau + n_k), and the classifier its (8), for each labeling.
+
+The choice of labelings has no gradient; all else, their weights included, can be differentiated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.model import annotator_skills, mixture
+from crowdshot.model.labeling_search import compact, search
+from crowdshot.model.priors import Number, OneCoin, as_number
+
+B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
+SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond.md)
+AT_ONCE = 2**25  # numbers that queries, or counts, may fill
+GUESS_STEPS = 3  # of EM, for the order in which the search takes items
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The most probable labelings of an episode, or of a batch of them, and what follows."""
+
+    embeddings: Tensor  #: (..., N, D), of the support
+    labelings: Tensor  #: (..., M, N) int, the class of every item; -1 for one that nobody labelled
+    log_weights: Tensor  #: (..., M), normalised
+    confusion: Tensor  #: (..., R, K, K) [annotator, true, observed], expected
+    centre: Tensor  #: (..., 1, D), of the support
+    unit: Tensor  #: (..., 1, 1), its spread
+    scale: Tensor
+    tau: Tensor
+    believed: Tensor | None = None  #: (n, K), `item_beliefs` of the items that have labels, where they were asked for
+
+    @property
+    def n_classes(self) -> int:
+        return self.confusion.shape[-1]
+
+    @property
+    def _seen(self) -> Tensor:
+        """(N,): which items have labels in some episode; of a million, a user may have had forty labelled."""
+        return (self.labelings >= 0).flatten(0, -2).any(0)
+
+    @property
+    def _chosen(self) -> Tensor:
+        """The labelings of these: (..., M, n, K) ones and zeros."""
+        return one_hot(self.labelings[..., self._seen], self.n_classes, self.embeddings.dtype)
+
+    def log_proba(self, queries: Tensor) -> Tensor:
+        """(8), averaged over labelings: log p(t = k | u), (..., Q, D) -> (..., Q, K)."""
+        if queries.shape[-1] != self.embeddings.shape[-1]:
+            raise CrowdshotError(
+                f"queries: shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as the support"
+            )
+        u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
+        chosen = self._chosen
+        size = chosen.sum(-2)  # (..., M, K)
+        # A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
+        share = chosen / (self.tau[..., None, None] + size)[..., None, :]  # (..., M, n, K), of an item in a mean
+        squared = (share * ((u @ u.mT)[..., None, :, :] @ share)).sum(-2)  # |mean|^2, (..., M, K)
+        prior = log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
+
+        def averaged(query: Tensor) -> Tensor:
+            near = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
+            evidence = self.scale[..., None, None, None] * near[..., None, :, :] @ share + prior[..., None, :]
+            return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
+
+        at_once = max(1, AT_ONCE // max(1, size.numel()))
+        return torch.cat([averaged(part) for part in torch.split(queries, at_once, -2)], -2)
+
+    @property
+    def responsibilities(self) -> Tensor:
+        """(..., N, K): by the labelings where an item has labels, else by the classifier.
+
+        The share of labelings that give an item to a class is sharper than it should be where items are many: a few
+        dozen labelings cannot hold the doubts of fifty items in all their combinations. See `item_beliefs`.
+        """
+        predicted = self.log_proba(self.embeddings).exp()
+        believed = torch.zeros_like(predicted)
+        shares = (self.log_weights.exp()[..., None, None] * self._chosen).sum(-3)
+        believed[..., self._seen, :] = shares if self.believed is None else self.believed
+        labelled = (self.labelings[..., :1, :] >= 0).mT  # (..., N, 1)
+        return torch.where(labelled, believed, predicted)
+
+    @property
+    def class_probs(self) -> Tensor:
+        """(..., K)"""
+        size = self._chosen.sum(-2)
+        return (self.log_weights.exp()[..., None] * log_class_probs(size).exp()).sum(-2)
+
+
+def fit(
+    embeddings: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    *,
+    scale: Number = SCALE,
+    tau: Number = TAU,
+    width: int = WIDTH,
+    confusion: Tensor | None = None,
+) -> Posterior:
+    """The most probable labelings, as far as a search of ``width`` finds them.
+
+    ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing, with the same leading shape;
+    ``scale`` and ``tau`` are numbers. ``confusion`` (..., R, K, K): the annotators' matrices, where they are known.
+    """
+    _check(embeddings, labels, n_classes, width)
+    lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
+    u, said = embeddings.reshape(-1, N, D), labels.reshape(-1, N, R)
+    scale, tau = as_number(scale, u), as_number(tau, u)
+    labelled = (said >= 0).any(-1, keepdim=True).to(u.dtype)  # (B, N, 1)
+    centre, unit = _centre_and_spread(u, labelled)
+    u = labelled * (u - centre) / unit
+    gram = u @ u.mT
+    crowd: annotator_skills.Crowd = annotator_skills.Unknown(annotator_skills.coin_table(N + 1, n_classes, u))
+    if confusion is not None:
+        crowd = annotator_skills.Known(confusion.reshape(-1, R, n_classes, n_classes).to(u))
+    with torch.no_grad():
+        order = _order(u, said, n_classes, scale, tau)
+        labelings, real = search(gram, said, order, crowd, log_class_probs, n_classes, scale, tau, width)
+    counts = _counts(labelings, said, n_classes)
+    log_joint = log_probability(labelings, gram, counts, crowd, scale, tau)
+    log_weights = log_joint.masked_fill(~real, -torch.inf).log_softmax(-1)  # (B, M)
+    expected = (crowd.confusion(counts) * log_weights.exp()[..., None, None, None]).sum(1)
+    return Posterior(
+        embeddings=embeddings,
+        labelings=labelings.reshape(*lead, -1, N),
+        log_weights=log_weights.reshape(*lead, -1),
+        confusion=expected.reshape(*lead, R, n_classes, n_classes),
+        centre=centre.reshape(*lead, 1, D),
+        unit=unit.reshape(*lead, 1, 1),
+        scale=scale,
+        tau=tau,
+    )
+
+
+@torch.no_grad()
+def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
+    """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R).
+
+    Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
+    where the share of labelings would count each labeling for its one class (Rao and Blackwell):
+
+        p(t_n = k) = sum_m w_m p(t_n = k | t_-n of labeling m)
+    """
+    u, K = (fit.embeddings - fit.centre) / fit.unit, fit.n_classes
+    gram, labelings = u @ u.mT, fit.labelings.long()  # (N, N), (M, N)
+    crowd = annotator_skills.Unknown(annotator_skills.coin_table(len(u) + 1, K, u))
+    chosen = one_hot(labelings, K, u.dtype)  # (M, N, K)
+    counts = _counts(labelings[None], labels[None], K)[0]  # (M, R, K, K)
+    inner = gram @ chosen  # (M, N, K), items times class sums
+    # without the item itself
+    own = gram.diagonal()[:, None]
+    size = chosen.sum(-2, keepdim=True) - chosen
+    squared = (chosen * inner).sum(-2, keepdim=True) - chosen * (2 * inner - own)
+    weight = fit.tau + size
+    distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
+    gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
+    who, said = (x[0] for x in compact(labels[None]))  # (N, L)
+    M, N, L = *labelings.shape, who.shape[1]
+    for part in torch.split(torch.arange(N, device=u.device), max(1, AT_ONCE // (8 * M * L * K * K))):
+        annotator, label = who[part], said[part]  # (n, L)
+        known = counts[:, annotator].movedim(1, 0).contiguous()  # (n, M, L, K, K)
+        item, one, place = (torch.arange(count, device=u.device) for count in (len(part), M, L))
+        called = (labelings.T[part][..., None], label.clamp_min(0)[:, None])  # true, observed
+        known[item[:, None, None], one[:, None], place, *called] -= (label >= 0).long()[:, None]
+        gain[:, part] += crowd.gain(known, annotator, label).sum(2).movedim(0, 1)
+    return (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
+
+
+def log_probability(
+    labelings: Tensor, gram: Tensor, counts: Tensor, crowd: annotator_skills.Crowd, scale: Tensor, tau: Tensor
+) -> Tensor:
+    """log p(labeling, embeddings, labels) but for a constant: labelings (B, M, N), gram (B, N, N) -> (B, M)."""
+    K = counts.shape[-1]
+    chosen = one_hot(labelings, K, gram.dtype)  # (B, M, N, K)
+    size = chosen.sum(-2)  # (B, M, K)
+    squared = (chosen * (gram[:, None] @ chosen)).sum(-2)  # |S_k|^2
+    distances = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None] - (squared / (tau + size)).sum(-1)
+    classes = torch.lgamma(B + 1 + size).sum(-1) - torch.lgamma(K * (B + 1) + size.sum(-1))
+    return -0.5 * scale * distances + classes + crowd.log_evidence(counts).sum(-1)
+
+
+def log_class_probs(size: Tensor) -> Tensor:
+    """log p(the next item is of class k | class sizes (..., K))."""
+    weight = size + B + 1
+    return weight.log() - weight.sum(-1, keepdim=True).log()
+
+
+def one_hot(classes: Tensor, K: int, dtype: torch.dtype) -> Tensor:
+    """(...) int -> (..., K); a row of zeros for -1."""
+    return (classes[..., None] == torch.arange(K, device=classes.device)).to(dtype)
+
+
+def _counts(labelings: Tensor, labels: Tensor, K: int) -> Tensor:
+    """How often each annotator called what by what, if the labeling were true: (B, M, R, K true, K observed) int."""
+    chosen, said = one_hot(labelings, K, torch.float32), one_hot(labels, K, torch.float32)
+    return torch.einsum("bmnk,bnrl->bmrkl", chosen, said).round().long()
+
+
+def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the labelled items, (B, 1, D) and (B, 1, 1); items that are all alike have the spread 1."""
+    n = labelled.sum(-2, keepdim=True)
+    centre = (labelled * u).sum(-2, keepdim=True) / n.clamp_min(1)
+    squared = (labelled * (u - centre).square()).sum((-2, -1), keepdim=True) / (n - 1).clamp_min(1)
+    return centre, torch.where(squared > 0, squared, 1).sqrt()
+
+
+def _order(u: Tensor, labels: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
+    """(B, N): in turns an item of every class, the surest first, as a quick fit of the mixture sees them.
+
+    Early decisions are then safe ones, and soon every class has a mean that later items can be compared with. A width
+    of 16 so finds what took 256 with the items in the order of their agreement.
+    """
+    guess = mixture.fit(u, labels, K, steps=GUESS_STEPS, tau=tau, scale=scale, c=OneCoin(), track=False)
+    sure, k = guess.responsibilities.max(-1)
+    sure = torch.where((labels >= 0).any(-1), sure, -1.0)  # those without labels come last
+    surest = sure.argsort(dim=-1, descending=True, stable=True)
+    k = k.gather(1, surest)
+    turn = one_hot(k, K, u.dtype).cumsum(1).gather(2, k[..., None])[..., 0]  # an item's place among its class
+    turn = torch.where(sure.gather(1, surest) < 0, torch.inf, turn)
+    return surest.gather(1, turn.argsort(dim=-1, stable=True))
+
+
+def _check(embeddings: Tensor, labels: Tensor, n_classes: int, width: int) -> None:
+    if n_classes < 2:
+        raise CrowdshotError(f"n_classes: found {n_classes}, expected 2 or more")
+    if width < 1:
+        raise CrowdshotError(f"width: found {width}, expected 1 or more")
+    if embeddings.ndim < 2 or not embeddings.is_floating_point():
+        raise CrowdshotError(
+            f"embeddings: found {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)"
+        )
+    if labels.is_floating_point() or labels.shape[:-1] != embeddings.shape[:-1]:
+        raise CrowdshotError(
+            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with the "
+            f"leading shape {tuple(embeddings.shape[:-1])} of the embeddings"
+        )

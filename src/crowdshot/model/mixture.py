@@ -1,0 +1,345 @@
+"""The model: a Gaussian mixture over embeddings with one confusion matrix per annotator, fitted by MAP-EM.
+
+Kumagai et al., "Meta-learning Representations for Learning from Multiple Annotators", ICML 2025. Numbers in
+parentheses are the paper's equations. Every item n has an unseen true class t_n; then
+
+    t_n ~ pi        u_n ~ N(mu_t, I)        y_n^r ~ alpha^r[t, :]        (1)
+
+with the priors (3), (4): mu_k ~ N(0, I / tau), pi ~ Dirichlet(b + 1), alpha^r[k, :] ~ Dirichlet(c + 1).
+
+    symbol       here                          shape            meaning
+    u_n          embeddings                    (..., N, D)      what the encoder makes of an item
+    y_n^r        labels, votes                 (..., N, R)      what annotator r said, -1 = nothing
+    lambda_nk    responsibilities              (..., N, K)      belief that item n is of class k
+    mu_k         means                         (..., K, D)      class prototypes
+    pi_k         class_probs                   (..., K)
+    alpha^r_lk   confusion                     (..., R, K, K)   [annotator, true, observed]; the paper has l first
+    tau, b, c    the priors of `priors`        (...)            one number, or one for every batch element
+    K            n_classes                                      (...) in use, where episodes of a batch differ
+    J            steps                         (...)
+
+Everything is pure, takes any leading batch shape, and can be differentiated. An item that nobody labelled has
+weight zero: it gets responsibilities and changes nothing, which also makes it the padding of ragged batches.
+Likewise ``classes_in_use`` says how many of the first classes an episode has; the others have probability zero.
+
+``scale`` weighs the embedding's evidence against the annotators': Gaussian terms and the prior on the means are
+raised to that power. The M-step does not change, and EM still climbs the (powered) posterior. The paper's is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.model import covariance as spread
+from crowdshot.model.priors import ConfusionPrior, Number, as_confusion_prior, as_number
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What one M-step estimates. ``means`` are relative to the support's ``origin`` while EM runs."""
+
+    means: Tensor
+    class_probs: Tensor
+    log_class_probs: Tensor
+    confusion: Tensor
+    pseudo_counts: Tensor
+    covariance: Tensor | None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted episode, or a batch of them; shapes in the module's table."""
+
+    means: Tensor
+    class_probs: Tensor
+    confusion: Tensor
+    responsibilities: Tensor
+    log_posterior: Tensor  #: (..., steps), the MAP objective (2) after each step
+    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.covariance`
+    covariance_kind: str
+    scale: Tensor
+    origin: Tensor  #: (..., 1, D); distances are taken around it for precision's sake
+    log_class_probs: Tensor  #: (..., K), -inf for classes not in use
+
+    def log_proba(self, queries: Tensor) -> Tensor:
+        """(8): log p(t = k | u), normalised. (..., Q, D) -> (..., Q, K)."""
+        if queries.shape[-1] != self.means.shape[-1]:
+            raise CrowdshotError(
+                f"queries: shape {tuple(queries.shape)}; expected (..., Q, {self.means.shape[-1]}) like the support"
+            )
+        evidence, _ = _log_gaussian(
+            queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
+        )
+        return (self.scale[..., None, None] * evidence + self.log_class_probs[..., None, :]).log_softmax(-1)
+
+
+def fit(
+    embeddings: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    *,
+    steps: int | Tensor = 2,
+    tau: Number = 1.0,
+    b: Number = 100.0,
+    c: Number | ConfusionPrior = 1.0,
+    scale: Number = 1.0,
+    covariance: str = "identity",
+    classes_in_use: Tensor | None = None,
+    most_steps: int | None = None,
+    track: bool = True,
+    classifier_only: bool = False,
+) -> Fit:
+    """J times (M-step, E-step), from the soft vote: lines 7 to 11 of the paper's Algorithm 1.
+
+    ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing; or, for a large sparse crowd,
+    the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
+    tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
+    support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
+    counts constants for all K). ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
+    ``track=False`` leaves ``log_posterior`` empty and saves its cost; ``classifier_only`` also leaves out the last
+    E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
+    """
+    _check(embeddings, labels, n_classes, covariance)
+    dtype, device = embeddings.dtype, embeddings.device
+    tau, b, scale = (as_number(x, embeddings) for x in (tau, b, scale))
+    prior = as_confusion_prior(c)
+    votes = labels if labels.is_sparse else dense_votes(labels, n_classes, dtype)
+    present = _present(classes_in_use, n_classes, device)
+    responsibilities, weight = _soft_vote(votes, n_classes)
+
+    # Exact in exact arithmetic for any origin; in floating point, far better around the data's own centre.
+    origin = (weight * embeddings.detach()).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True).clamp_min(1)
+    centred = embeddings - origin
+
+    parameters: Parameters | None = None
+    history: list[Tensor] = []
+    n_steps = most_steps if most_steps is not None else int(steps.max()) if isinstance(steps, Tensor) else steps
+    if n_steps < 1:
+        raise CrowdshotError(f"steps: found {n_steps}, expected 1 or more")
+    for step in range(n_steps):
+        new = _m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
+        if classifier_only and step == n_steps - 1:
+            new_responsibilities, log_evidence = responsibilities, weight[..., 0]
+        else:
+            new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance)
+        if track and not classifier_only:
+            log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
+            objective = log_likelihood + _log_prior(new, origin, tau, b, scale, covariance)
+            history.append(objective)
+        if isinstance(steps, Tensor) and parameters is not None:  # elements that have had their steps stay put
+            going = steps.to(embeddings.device) > step
+            new = _hold(going, new, parameters)
+            new_responsibilities = torch.where(going[..., None, None], new_responsibilities, responsibilities)
+            if history:
+                history[-1] = torch.where(going, history[-1], history[-2])
+        parameters, responsibilities = new, new_responsibilities
+    assert parameters is not None
+    return Fit(
+        means=parameters.means + origin,
+        class_probs=parameters.class_probs,
+        confusion=parameters.confusion,
+        responsibilities=responsibilities,
+        log_posterior=torch.stack(history, -1) if history else embeddings.new_empty((*embeddings.shape[:-2], 0)),
+        covariance=parameters.covariance,
+        covariance_kind=covariance,
+        scale=scale,
+        origin=origin,
+        log_class_probs=parameters.log_class_probs,
+    )
+
+
+def dense_votes(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
+    """(..., N, R) labels -> (..., N, R·K) ones and zeros, with which both EM steps are matrix products."""
+    classes = torch.arange(n_classes, device=labels.device)
+    return (labels[..., None] == classes).to(dtype).flatten(-2)
+
+
+def sparse_votes(
+    item: Tensor,
+    annotator: Tensor,
+    label: Tensor,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The same matrix from (item, annotator, label) triples, sparse; ``shape`` is (N, R, K)."""
+    N, R, K = shape
+    indices = torch.stack([item, annotator * K + label])
+    ones = torch.ones(item.shape[0], dtype=dtype, device=item.device)
+    return torch.sparse_coo_tensor(indices, ones, (N, R * K), check_invariants=True).coalesce()
+
+
+def _soft_vote(votes: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """Algorithm 1, line 7: each item's share of votes, (..., N, K), and whether it has any, (..., N, 1)."""
+    counts = votes @ torch.eye(K, dtype=votes.dtype, device=votes.device).repeat(votes.shape[-1] // K, 1)
+    total = counts.sum(-1, keepdim=True)
+    weight = (total > 0).to(votes.dtype)
+    return torch.where(total > 0, counts / total.clamp_min(1), 1 / K), weight
+
+
+def _m_step(
+    u: Tensor,
+    origin: Tensor,
+    votes: Tensor,
+    weighted: Tensor,
+    tau: Tensor,
+    b: Tensor,
+    prior: ConfusionPrior,
+    covariance: str,
+    present: Tensor | None,
+) -> Parameters:
+    """(7), given weighted lambda. Around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
+    tiny = torch.finfo(u.dtype).tiny
+    K = weighted.shape[-1]
+    n_k = weighted.sum(-2)  # (..., K)
+    sums = weighted.mT @ u  # (..., K, D)
+    means = (sums - tau[..., None, None] * origin) / (tau[..., None] + n_k).clamp_min(tiny)[..., None]
+
+    class_probs = n_k + b[..., None] * (1 if present is None else present)
+    class_probs = class_probs / class_probs.sum(-1, keepdim=True).clamp_min(tiny)
+    log_class_probs = class_probs.clamp_min(tiny).log()
+    if present is not None:
+        log_class_probs = log_class_probs.masked_fill(present == 0, -torch.inf)
+
+    counts = votes.mT @ weighted  # (..., R·K observed, K true)
+    counts = counts.reshape(*counts.shape[:-2], -1, K, K).mT  # (..., R, K true, K observed)
+    if present is None:
+        pseudo_counts = prior(counts, K)
+    else:  # no weight on what cannot be or cannot be said
+        pseudo_counts = (
+            prior(counts, present.sum(-1)) * (present[..., :, None] * present[..., None, :])[..., None, :, :]
+        )
+    confusion = counts + pseudo_counts
+    confusion = confusion / confusion.sum(-1, keepdim=True).clamp_min(tiny)
+
+    estimated = None
+    if covariance != "identity":
+        scatter = _scatter(u, means, origin, weighted, sums, n_k, tau, full=covariance == "full")
+        estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K)
+    return Parameters(means, class_probs, log_class_probs, confusion, pseudo_counts, estimated)
+
+
+def _scatter(
+    u: Tensor,
+    means: Tensor,
+    origin: Tensor,
+    weighted: Tensor,
+    sums: Tensor,
+    n_k: Tensor,
+    tau: Tensor,
+    full: bool,
+) -> Tensor:
+    """sum_nk lambda (u - mu)(u - mu)' + tau sum_k mu mu'; its diagonal (..., D) unless ``full``.
+
+    Written out, the first sum is sum_n w u u' - sum_k [mu s_k' + s_k mu' - n_k mu mu'], with s_k = sum_n lambda u.
+    """
+    weight = weighted.sum(-1, keepdim=True)
+    around_zero = means + origin
+    if full:
+        within = (weight * u).mT @ u - means.mT @ sums - sums.mT @ means + (n_k[..., None] * means).mT @ means
+        return within + tau[..., None, None] * around_zero.mT @ around_zero
+    within = (weight * u.square()).sum(-2) - (means * (2 * sums - n_k[..., None] * means)).sum(-2)
+    return within.clamp_min(0) + tau[..., None] * around_zero.square().sum(-2)
+
+
+def _e_step(u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, covariance: str) -> tuple[Tensor, Tensor]:
+    """(6): lambda, and each item's log-evidence, the logarithm of its factor in (1) (powered by ``scale``)."""
+    tiny = torch.finfo(u.dtype).tiny
+    log_confusion = parameters.confusion.clamp_min(tiny).log().mT.flatten(-3, -2)  # (..., R·K observed, K true)
+    gaussian, common = _log_gaussian(u, parameters.means, parameters.covariance, covariance)
+    log_joint = scale[..., None, None] * gaussian + parameters.log_class_probs[..., None, :] + votes @ log_confusion
+    return log_joint.softmax(-1), log_joint.logsumexp(-1) + scale[..., None] * common
+
+
+def _log_gaussian(u: Tensor, means: Tensor, covariance: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+    """log N(u_n | mu_k, covariance), as the part that differs between classes (..., N, K) and the rest (..., N).
+
+    Kept apart because |u|^2, common to all classes, would swallow the digits in which they differ.
+    """
+    D = u.shape[-1]
+    u, means = spread.whiten(u, covariance, kind), spread.whiten(means, covariance, kind)
+    differs = u @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]
+    log_det = as_number(spread.log_det_precision(covariance, kind, D), u)
+    return differs, 0.5 * (log_det[..., None] - D * LOG_2PI - u.square().sum(-1))
+
+
+def _log_prior(
+    parameters: Parameters, origin: Tensor, tau: Tensor, b: Tensor, scale: Tensor, covariance: str
+) -> Tensor:
+    """(3) and (4), constants included; a flat prior (tau = 0) counts as zero."""
+    D = parameters.means.shape[-1]
+    K = parameters.class_probs.shape[-1]
+    around_zero = parameters.means + origin
+    squared = spread.whiten(around_zero, parameters.covariance, covariance).square().sum((-2, -1))
+    log_det = spread.log_det_precision(parameters.covariance, covariance, D)
+    safe_tau = torch.where(tau > 0, tau, 1)
+    means = 0.5 * (K * (D * (safe_tau.log() - LOG_2PI) + log_det) - tau * squared)
+    means = torch.where(tau > 0, means, 0) + spread.log_prior(parameters.covariance, covariance, D)
+    class_probs = _log_dirichlet(parameters.class_probs, b[..., None].expand_as(parameters.class_probs))
+    confusion = _log_dirichlet(parameters.confusion, parameters.pseudo_counts).sum((-2, -1))
+    return scale * means + class_probs + confusion
+
+
+def _log_dirichlet(p: Tensor, exponents: Tensor) -> Tensor:
+    """log Dirichlet(p | exponents + 1), over the last axis."""
+    a = exponents + 1
+    return torch.xlogy(exponents, p).sum(-1) + torch.lgamma(a.sum(-1)) - torch.lgamma(a).sum(-1)
+
+
+def _hold(going: Tensor, new: Parameters, old: Parameters) -> Parameters:
+    """The new parameters where ``going`` (...) is true, the old ones elsewhere."""
+    vector, matrix, matrices = going[..., None], going[..., None, None], going[..., None, None, None]
+    covariance = new.covariance
+    if covariance is not None and old.covariance is not None:
+        full = covariance.ndim > new.class_probs.ndim
+        covariance = torch.where(matrix if full else vector, covariance, old.covariance)
+    return Parameters(
+        torch.where(matrix, new.means, old.means),
+        torch.where(vector, new.class_probs, old.class_probs),
+        torch.where(vector, new.log_class_probs, old.log_class_probs),
+        torch.where(matrices, new.confusion, old.confusion),
+        torch.where(matrices, new.pseudo_counts, old.pseudo_counts),
+        covariance,
+    )
+
+
+def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Tensor | None:
+    """(...) numbers of classes -> (..., K) int, 1 for those in use."""
+    if classes_in_use is None:
+        return None
+    return (torch.arange(K, device=device) < classes_in_use.to(device)[..., None]).long()
+
+
+def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) -> None:
+    if covariance not in spread.KINDS:
+        raise CrowdshotError(f"covariance: found {covariance!r}, expected one of {', '.join(spread.KINDS)}")
+    if n_classes < 2:
+        raise CrowdshotError(f"n_classes: found {n_classes}, expected 2 or more")
+    if embeddings.ndim < 2 or not embeddings.is_floating_point():
+        raise CrowdshotError(
+            f"embeddings: found {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)"
+        )
+    if labels.is_sparse:
+        if labels.ndim != 2 or labels.shape[0] != embeddings.shape[-2] or labels.shape[1] % n_classes:
+            raise CrowdshotError(
+                f"labels: a sparse vote matrix of shape {tuple(labels.shape)}, expected (N, R·K) = "
+                f"({embeddings.shape[-2]}, R·{n_classes})"
+            )
+        return
+    if labels.ndim < 2 or labels.is_floating_point() or labels.shape[-2] != embeddings.shape[-2]:
+        raise CrowdshotError(
+            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with "
+            f"N = {embeddings.shape[-2]} as in the embeddings"
+        )
+    # On an accelerator the look would cost a synchronisation; there an impossible label counts as missing.
+    if labels.device.type == "cpu" and labels.numel() and not -1 <= int(labels.min()) <= int(labels.max()) < n_classes:
+        raise CrowdshotError(
+            f"labels: found values from {int(labels.min())} to {int(labels.max())}, expected 0 to {n_classes - 1}, "
+            "or -1 where there is none"
+        )

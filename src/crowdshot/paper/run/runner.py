@@ -1,0 +1,173 @@
+"""Runs experiments: finds what is missing, meta-trains what that needs, tests, stores. Safe to interrupt anywhere."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sklearn
+import torch
+
+import crowdshot
+from crowdshot.errors import CrowdshotError
+from crowdshot.paper.plan.cells import TARGETS
+from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, Experiment, candidate_name
+from crowdshot.paper.run import encoders
+from crowdshot.paper.run.store import Piece, Store
+from crowdshot.paper.run.work import Needs, Settings, device_name, needed, test_one, train_one
+from crowdshot.progress import progress
+
+
+def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
+    """What candidates of their methods differ in, and the values that there are."""
+    found: dict[str, set[float]] = defaultdict(set)
+    for method in {name for experiment in experiments for name in experiment.methods}:
+        for candidate in SYSTEMS[method].candidates:
+            for name, value in candidate.items():
+                found[name].add(float(value))
+    return dict(found)
+
+
+def run(
+    experiments: Sequence[Experiment],
+    datasets: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    settings: Settings,
+    devices: Sequence[str],
+    run_all: Callable[..., None],
+) -> int:
+    """Everything of the experiments that is not in the store yet; how many pieces were run.
+
+    What all of them need is meta-trained together. ``run_all`` (`workers`) spreads work over devices.
+    """
+    left = missing(experiments, datasets, methods, settings)
+    wanted = _encoders(left, settings)
+    stacks = encoders.stacks(wanted)
+    stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in left)]
+    for store in stores:
+        store.note_run({**_about(settings, devices), **_size(store, settings)})
+    with progress("meta-training") as tick:
+        run_all(train_one, [(stack, [wanted[one] for one in stack], settings) for stack in stacks], devices, tick)
+    with progress("testing") as tick:
+        run_all(test_one, [(piece, left[piece], settings) for piece in _in_order(left)], devices, tick)
+    for store in stores:
+        store.compact()
+    return len(left)
+
+
+def missing(
+    experiments: Sequence[Experiment], datasets: Sequence[str] | None, methods: Sequence[str] | None, settings: Settings
+) -> dict[Piece, Needs]:
+    """What is asked for and not in the store yet: pieces, and of each the candidates that it lacks."""
+    left = {}
+    for experiment in experiments:
+        for dataset in experiment.datasets:
+            if datasets is not None and dataset not in datasets:
+                continue
+            store = Store(settings.results, experiment.name, dataset)
+            done = store.done()
+            if done:
+                _check_size(store, _size(store, settings))
+            for piece in _pieces(experiment, dataset, settings):
+                if methods is None or piece.method in methods:
+                    have = done.get(piece, set())
+                    needs = [
+                        (one, encoder) for one, encoder in needed(piece, settings) if candidate_name(one) not in have
+                    ]
+                    if needs:
+                        left[piece] = needs
+    return left
+
+
+def describe(left: Mapping[Piece, Needs], settings: Settings) -> list[str]:
+    """What `missing` found, a line for each experiment and dataset, and in all."""
+    lines = []
+    for place in dict.fromkeys(piece[:2] for piece in left):
+        every = Counter(piece.method for piece in _pieces(EXPERIMENTS[place[0]], place[1], settings))
+        alike = defaultdict(list)
+        for method in dict.fromkeys(piece.method for piece in left if piece[:2] == place):
+            pieces = [piece for piece in left if piece[:2] == place and piece.method == method]
+            lacking = {candidate_name(one) for piece in pieces for one, _ in left[piece]}
+            all_there_are = len(needed(pieces[0], settings))
+            part = f", {len(lacking)} of {all_there_are} settings" if len(lacking) < all_there_are else ""
+            alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
+        told = [f"{', '.join(who)} ({what}{' each' * (len(who) > 1)})" for what, who in alike.items()]
+        lines.append(f"{', '.join(place)}: {'; '.join(told)}")
+    return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, settings))} encoders to meta-train."]
+
+
+def _encoders(left: Mapping[Piece, Needs], settings: Settings) -> dict[encoders.Wanted, Piece]:
+    """Those that have to be meta-trained first, and a piece that needs each."""
+    wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
+    return {one: piece for one, piece in wanted.items() if not one.file(settings.work).exists()}
+
+
+def _pieces(experiment: Experiment, dataset: str, settings: Settings) -> list[Piece]:
+    """All there are."""
+    sizes = dict.fromkeys(cell.size for cell in settings.protocol.cells(experiment, dataset))
+    return [
+        Piece(experiment.name, dataset, split, *size, method)
+        for method in experiment.methods
+        for split in settings.protocol.splits
+        for size in sizes
+    ]
+
+
+def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
+    """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
+    place = {name: i for i, name in enumerate(SYSTEMS)}
+    return sorted(
+        pieces, key=lambda p: (p.dataset, place[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
+    )
+
+
+def _size(store: Store, settings: Settings) -> dict[str, Any]:
+    """What all rows of a store must share."""
+    protocol, target = settings.protocol, TARGETS[store.dataset]
+    return {
+        "toy": protocol.toy,
+        "episodes": protocol.episodes or target.episodes,
+        "iterations": protocol.iterations or EXPERIMENTS[store.experiment].iterations or target.iterations,
+    }
+
+
+def _check_size(store: Store, size: dict[str, Any]) -> None:
+    """Rows of a trial must not pass for the real ones."""
+    for found in store.runs()[-1:]:
+        for name, value in size.items():
+            if found.get(name, value) != value:
+                raise CrowdshotError(
+                    f"{store.folder} has rows with {name} = {found[name]}, found {value} now; expected the same, or "
+                    "another folder (--results)."
+                )
+
+
+def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
+    return {
+        "command": settings.command,
+        "crowdshot": crowdshot.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "scikit-learn": sklearn.__version__,
+        "splits": list(settings.protocol.splits),  # the seeds
+        "devices": [device_name(device) for device in dict.fromkeys(devices)],
+    }
+
+
+def _commit() -> str:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            cwd=Path(__file__).parent,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,247 @@
+"""One piece of an experiment's work, done in some process on some device: meta-training a stack, testing a method."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from crowdshot.encoders.network_input import input_of
+from crowdshot.encoders.saved import build_encoder
+from crowdshot.episodes.crowd_labels import Batch
+from crowdshot.episodes.datasets import load_dataset
+from crowdshot.episodes.datasets.loader import Dataset
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
+from crowdshot.methods.scoring import embedded
+from crowdshot.paper.plan.cells import (
+    REAL,
+    SOURCE_CROWD,
+    TARGETS,
+    VALIDATION,
+    Cell,
+    Target,
+    draw_episodes,
+    split_classes,
+)
+from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, candidate_name
+from crowdshot.paper.plan.protocol import Protocol
+from crowdshot.paper.run import encoders
+from crowdshot.paper.run.store import Piece, Store
+from crowdshot.paper.run.toys import toy_dataset
+from crowdshot.progress import progress
+
+BINS = 10  # of the calibration error
+MOST_WAYS = max(target.ways for target in TARGETS.values())
+Needs = list[tuple[Candidate, encoders.Wanted | None]]
+"""Candidates of a method, and the encoder that each needs."""
+EMBEDDED = 40  # classes as an encoder sees them that are kept: one split's, source and target, of all Ours' candidates
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every piece of a run needs to know; plain data, so that it can be sent to another process."""
+
+    results: Path
+    work: Path  # encoders and checkpoints
+    root: Path | None  # where the datasets are
+    protocol: Protocol
+    command: str = ""
+
+
+def cells_of(piece: Piece, settings: Settings) -> list[Cell]:
+    """A piece's cells, which differ in their crowds."""
+    cells = settings.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
+    return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
+
+
+def needed(piece: Piece, settings: Settings) -> Needs:
+    """All candidates of a piece that are asked for."""
+    method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], settings.protocol
+    cell, experiment = cells_of(piece, settings)[0], EXPERIMENTS[piece.experiment]
+    iterations = protocol.iterations or experiment.iterations
+    return [
+        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
+        for candidate in experiment.candidates(protocol.candidates(method))
+    ]
+
+
+# ---- work ------------------------------------------------------------------------------------------------------------
+
+
+def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], settings: Settings, device: str) -> None:
+    """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
+    source = read_dataset(stack[0].source, settings)
+    target = fitted(TARGETS[stack[0].source], source, settings)
+    with progress(f"meta-training {len(stack)} encoders") as tick:
+        made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
+    known = {"dataset": source.name, "device": device_name(device)}
+    notes = defaultdict(list)
+    for one, piece in zip(stack, pieces, strict=True):
+        notes[piece.experiment, piece.dataset].append({**made[one], **known, "split": one.split})
+    for place, rows in notes.items():
+        Store(settings.results, *place).note_training(encoders.stack_name(stack), rows)
+
+
+def test_one(piece: Piece, needs: Needs, settings: Settings, device: str) -> None:
+    """One piece: candidates of a method on all episodes, validation and test, of all crowds at once."""
+    store = Store(settings.results, piece.experiment, piece.dataset)
+    if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another run was faster
+        return
+    method, cells = SYSTEMS[piece.method], cells_of(piece, settings)
+    groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
+    for candidate, one in needs:
+        groups[one].append(candidate)
+    rows, began = [], time.perf_counter()
+    for one, candidates in groups.items():
+        batches = draw(piece, cells, settings, one if method.on_embeddings else None, device)  # always the same
+        everything = Batch(*(_to(x, device) for x in together([batch for _, _, batch in batches])))
+        prepare, network = _network(one, method.on_embeddings, read_dataset(piece.dataset, settings), settings, device)
+        episodes = CrowdEpisodes.of(everything, cells[0].ways, prepare)
+        found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
+        rows += [
+            _rows(batches, candidate, probabilities.to(device), everything.query_truth)
+            for candidate, probabilities in zip(candidates, found, strict=True)
+        ]
+    about = {
+        "what": "test",
+        "seconds": round(time.perf_counter() - began, 4),
+        "episodes": len(rows[0]),
+        "candidates": sum(map(len, groups.values())),
+        "device": device_name(device),
+    }
+    store.add(piece, pd.concat(rows, ignore_index=True), about)
+
+
+def _rows(
+    batches: Sequence[tuple[str, Cell, Batch]], candidate: Candidate, probabilities: Tensor, truth: Tensor
+) -> pd.DataFrame:
+    """Accuracy and calibration error of each episode."""
+    right = (probabilities.argmax(-1) == truth).float().mean(-1).cpu().numpy()
+    error = calibration_error(probabilities, truth).cpu().numpy()
+    counts = [len(batch.labels) for _, _, batch in batches]
+    return pd.DataFrame(
+        {
+            "mixture": np.repeat([cell.crowd for _, cell, _ in batches], counts),
+            "candidate": candidate_name(candidate),
+            "role": np.repeat([role for role, _, _ in batches], counts),
+            "episode": np.concatenate([np.arange(count) for count in counts]),
+            "accuracy": right,
+            "ece": error,
+        }
+    )
+
+
+def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
+    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
+    confidence, label = probabilities.max(-1)
+    bins = (confidence * BINS).long().clamp(0, BINS - 1)
+    gap = (label == truth).to(confidence.dtype) - confidence
+    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
+    return total.abs().sum(-1) / gap.shape[-1]
+
+
+# ---- what pieces share ----------------------------------------------------------------------------------------------
+
+
+@cache
+def read_dataset(name: str, settings: Settings) -> Dataset:
+    if settings.protocol.toy:
+        return toy_dataset(name)
+    return load_dataset(name, settings.root or Path("data"))
+
+
+def fitted(target: Target, source: Dataset, settings: Settings) -> Target:
+    """A toy has fewer classes to split."""
+    if not settings.protocol.toy:
+        return target
+    classes = len(source.pool.names)
+    return replace(target, classes=(classes - 2 * MOST_WAYS + 4, MOST_WAYS, MOST_WAYS - 4))
+
+
+def draw(
+    piece: Piece, cells: Sequence[Cell], settings: Settings, one: encoders.Wanted | None, device: str
+) -> list[tuple[str, Cell, Batch]]:
+    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
+
+    With an encoder, items are its embeddings.
+    """
+    target, split = TARGETS[piece.dataset], piece.split
+    source = read_dataset(target.source, settings)
+    _, validate, test = split_classes(fitted(target, source, settings), len(source.pool.names), split)
+    n = (settings.protocol.episodes or target.episodes) * EXPERIMENTS[piece.experiment].times
+    first, real = cells[0], cells[0].crowd == REAL
+    classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
+    source = _view(target.source, one, tuple(validate if real else validate + test), settings, device)
+    tested = _view(piece.dataset, one, None, settings, device) if real else source
+    tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
+    pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
+    validations = n if settings.protocol.episodes else max(n, VALIDATION)
+    validation = draw_episodes(source, validate, pretend, validations, split, "validation", target.labels_per_item)
+    return [("validation", pretend, validation), *tests]
+
+
+def _view(
+    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, settings: Settings, device: str
+) -> Dataset:
+    """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
+    dataset = read_dataset(name, settings)
+    if one is None:
+        return dataset
+    wanted = tuple(range(len(dataset.pool.names))) if classes is None else classes
+    some = _embeddings(name, one, wanted, settings, device)
+    examples = some.new_zeros(*dataset.pool.examples.shape[:2], some.shape[-1])
+    examples[list(wanted)] = some
+    return replace(dataset, pool=replace(dataset.pool, examples=examples))
+
+
+@lru_cache(maxsize=EMBEDDED)
+def _embeddings(name: str, one: encoders.Wanted, classes: tuple[int, ...], settings: Settings, device: str) -> Tensor:
+    """Of these classes' items, (classes, items, M), on the CPU."""
+    pool = read_dataset(name, settings).pool.take(list(classes))
+    return embedded(pool.to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
+
+
+def together(batches: Sequence[Batch]) -> Batch:
+    """As one batch; annotators that an episode does not have said nothing, and are anything."""
+    most = max(batch.labels.shape[-1] for batch in batches)
+
+    def padded(batch: Batch) -> Batch:
+        absent = most - batch.labels.shape[-1]
+        labels = nn.functional.pad(batch.labels, (0, absent), value=-1)
+        confusion = batch.confusion
+        if confusion is not None:
+            confusion = nn.functional.pad(confusion, (0, 0, 0, 0, 0, absent), value=1 / confusion.shape[-1])
+        return batch._replace(labels=labels, confusion=confusion)
+
+    parts = (torch.cat(x) if x[0] is not None else None for x in zip(*map(padded, batches), strict=True))
+    return Batch(*parts)  # type: ignore[arg-type]
+
+
+def _network(
+    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, settings: Settings, device: str
+) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
+    """What brings stored items into the network's form, and the network, if one is needed."""
+    if on_embeddings:
+        return Tensor.float, nn.Identity()
+    if one is None:
+        plain = build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
+        return input_of(plain, torch.device(device)), None
+    encoder = encoders.read_encoder(one, settings.work)
+    return input_of(encoder, torch.device(device)), encoder.module.to(device).eval()
+
+
+def _to(x: Tensor | None, device: str) -> Any:
+    return None if x is None else x.to(device)
+
+
+def device_name(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"

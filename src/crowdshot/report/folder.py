@@ -1,0 +1,42 @@
+"""What was found -> a folder of files, all of them or none."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.files.whole import csv_writers, write_folder
+from crowdshot.labels.formats import WRITERS
+from crowdshot.labels.formats.labels import Labels
+from crowdshot.report.tables import confusion_table
+
+
+def write_results(
+    clf: CrowdClassifier,
+    out: Path,
+    overwrite: bool = False,
+    labels: Labels | None = None,
+    report: Callable[[Path], None] | None = None,
+) -> list[Path]:
+    """A fitted classifier -> consensus.csv, annotators.csv, confusion.csv and model.safetensors in a folder.
+
+    Where the labels came from a Label Studio project, predictions.json for it; where there is one, the report.
+    """
+    consensus = clf.consensus_
+    tables = {
+        "consensus": consensus,
+        "annotators": clf.annotators_,
+        "confusion": confusion_table(clf.annotations_, clf.confusion_),
+    }
+    writers = {**csv_writers(tables), "model.safetensors": clf.save}
+    if labels is not None and labels.project is not None:
+        writers["predictions.json"] = lambda path: WRITERS["label-studio"](path, consensus, labels)
+    if report is not None:
+        writers["report.html"] = report
+    files = write_folder(out, writers, overwrite)
+    for stale in {"predictions.json", "report.html"} - set(writers):
+        if (out / stale).is_file():
+            warnings.warn(f"{out / stale} was there before, and is not of these results.", UserWarning, stacklevel=2)
+    return files

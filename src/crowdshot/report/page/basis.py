@@ -1,0 +1,67 @@
+"""What all parts of the page are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.positions import Positions
+from crowdshot.wording import clean
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A fitted classifier, and the embeddings (N, D) that it was fitted with."""
+
+    clf: CrowdClassifier
+    embeddings: Tensor
+
+    @property
+    def annotations(self) -> Annotations:
+        return self.clf.annotations_
+
+    @cached_property
+    def belief(self) -> Floats:
+        """(N, K): how probable each class is."""
+        out: Floats = self.clf.fit_.responsibilities.double().cpu().numpy()
+        return out
+
+    @cached_property
+    def votes(self) -> Floats:
+        """(N, K): how many annotators said each class."""
+        return self.annotations.vote_counts()
+
+    @cached_property
+    def label(self) -> Positions:
+        """(N,): the consensus or, where nobody gave a label, the classifier's."""
+        return np.asarray(self.belief.argmax(1), dtype=np.int64)
+
+    @cached_property
+    def confidence(self) -> Floats:
+        return np.asarray(self.belief.max(1))
+
+    @cached_property
+    def labelled(self) -> NDArray[np.bool_]:
+        return np.asarray(self.votes.sum(1) > 0)
+
+    @cached_property
+    def settled(self) -> NDArray[np.bool_]:
+        return np.asarray(self.confidence >= SETTLED)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [clean(name) for name in self.annotations.items]
+
+    def votes_for(self, label: Positions) -> Floats:
+        """(N,): how many labels of each item are the given one."""
+        out: Floats = self.votes[np.arange(len(label)), label]
+        return out

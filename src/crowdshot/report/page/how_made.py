@@ -1,0 +1,71 @@
+"""How the results came about: what a page says of the run, and the command that repeats it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.compared import find
+from crowdshot.classifier.own import Mixture, Searched
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.model import priors
+from crowdshot.version import __version__
+
+BY_OTHERS = "; the consensus of labelled items and all that is said of annotators is Dawid–Skene's, from labels alone"
+VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the results do not know of themselves.
+
+    ``sources``: the files of labels. ``paths``: the items' images in the items' order, none for features. ``how``:
+    terms and what they are. ``gold``: the answers that a file of labels says are true.
+    """
+
+    sources: Sequence[str]
+    items_from: str
+    paths: Sequence[Path]
+    how: Mapping[str, str]
+    command: str
+    left_out: Sequence[str] = ()
+    gold: Mapping[str, str] = field(default_factory=dict)
+
+
+def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
+    """``encoder``: what the user called it, None where it was chosen."""
+    learner = clf.learner_again()
+    method = find(learner.name)
+    settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
+    versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
+    return {
+        "Method": f"{method.name}: {method.summary}" + ("" if isinstance(learner, Mixture | Searched) else BY_OTHERS),
+        "Encoder": f"{encoder or 'chosen by the items'}: {_encoder(clf.encoder_)}",
+        "Settings": f"{settings or 'none'}; seed {clf.seed}",
+        "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",
+    }
+
+
+def _encoder(encoder: Encoder) -> str:
+    fed = "" if encoder.input is None else f" for {encoder.input.describe()}"
+    trained_on = encoder.card.get("trained_on")
+    return f"{encoder.architecture or 'a network'}{fed}" + (f", trained on {trained_on}" if trained_on else "")
+
+
+def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The prior on confusion matrices by its name and numbers; all else as it is."""
+    if "c" not in settings:
+        return dict(settings)
+    card = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
+    prior = card.pop("confusion")
+    kind, numbers = prior.pop("kind"), ", ".join(f"{name} {value:.3g}" for name, value in prior.items())
+    return {**settings, **card, "c": f"{kind} ({numbers})"}
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,169 @@
+"""What is known of each annotator, and which flags the evidence supports.
+
+All of it is judged by the consensus, in which an annotator's own labels have a part. A flag is a reason to look, so it
+is raised only where chance is no good explanation; with few labels there is none.
+
+- **one class only**: nearly all labels are the same, and far more than items of that class (binomial test).
+- **swaps two classes**: of two classes each is called the other more often than not (binomial test).
+- **systematically wrong**: agrees with others less than labels dealt at random would (permutation test).
+- **spammer-like**: the interval of the accuracy ends near what guessing gives, and agreement with others cannot be told
+  from that of labels dealt at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import betainc, ndtr
+
+from crowdshot.labels.positions import Positions
+from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.wording import apart, clean, percent, spread
+
+ALPHA = 0.05  # divided by the number of annotators (and pairs of classes) where a flag claims a fault
+NEAR_CHANCE = 0.25  # of the way from guessing to being always right
+SAME = 0.95  # this part of all labels is "nearly all"
+FEWEST_SHARED = 10  # labels on items that others labelled too, below which agreement says nothing
+MOST_CONFUSED = 3
+
+
+class Agreement(NamedTuple):
+    """Which part of the others' labels on the same items is the annotator's own, and what luck would give."""
+
+    share: float
+    by_chance: float
+    p_value: float
+    n_labels: int
+
+
+class Mistake(NamedTuple):
+    true: int
+    said: int
+    times: float
+    of: float  # labels on items of the true class
+
+
+class Flag(NamedTuple):
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Person:
+    """``counts`` (K, K) [true, said]: how often, as the consensus has it."""
+
+    name: str
+    n_labels: int
+    accuracy: float
+    low: float
+    high: float
+    guessing: float  # how often labels like these are right if they are dealt at random
+    agreement: Agreement | None
+    counts: Floats
+    flag: Flag | None
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        """The most frequent ones, those that probably happened at all."""
+        wrong = self.counts * (1 - np.eye(len(self.counts)))
+        worst = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSED]
+        cells = [divmod(int(cell), len(wrong)) for cell in worst]
+        return [Mistake(t, s, wrong[t, s], self.counts[t].sum()) for t, s in cells if wrong[t, s] >= 0.5]
+
+
+def people(basis: Basis) -> Iterator[Person]:
+    """Each annotator who gave a label, in the order of the annotations."""
+    ann, table = basis.annotations, basis.clf.annotators_
+    names = [apart(name) for name in ann.classes]
+    order = np.argsort(ann.annotator, kind="stable")
+    ends = np.bincount(ann.annotator, minlength=ann.n_annotators).cumsum()
+    n_people = int((np.diff(ends, prepend=0) > 0).sum())
+    for person, (accuracy, low, high) in enumerate(table[["accuracy", "low", "high"]].to_numpy()):
+        rows = order[ends[person - 1] if person else 0 : ends[person]]
+        if not len(rows):
+            continue
+        item, said = ann.item[rows], ann.label[rows]
+        counts = _counts(basis.belief[item], said)
+        guessing = float(counts.sum(0) @ counts.sum(1)) / len(rows) ** 2
+        agreement = agree(basis.votes[item], said)
+        flag = _fault(counts, names, n_people) or _noise(accuracy, low, high, guessing, agreement, n_people)
+        yield Person(clean(ann.annotators[person]), len(rows), accuracy, low, high, guessing, agreement, counts, flag)
+
+
+def _counts(belief: Floats, said: Positions) -> Floats:
+    """(m, K) beliefs and (m,) labels -> (K, K) [true, said]."""
+    counts = np.zeros((belief.shape[1], belief.shape[1]))
+    np.add.at(counts, said, belief)
+    return counts.T
+
+
+def agree(votes: Floats, said: Positions) -> Agreement | None:
+    """votes (m, K): all labels of the items, the annotator's own (said, (m,)) among them.
+
+    Let a[n, k] be the part of the others' labels on item n that is k. The statistic is T = sum_n a[n, said_n]. If the
+    annotator's labels were dealt to the items at random, T would have the mean m · mean(A) and the variance
+    sum d² / (m - 1), with A[n, j] = a[n, said_j] and d the same less the means of its rows and columns (Hoeffding
+    1951); the p-value is two-sided, by the normal approximation. Labels come in K kinds, so A need not be written out.
+    """
+    shared = votes.sum(1) > 1
+    said, others = said[shared], votes[shared].copy()
+    m = len(said)
+    if m == 0:
+        return None
+    others[np.arange(m), said] -= 1
+    a = others / others.sum(1, keepdims=True)
+    weight = np.bincount(said, minlength=a.shape[1])
+    d = a - (a @ weight / m)[:, None] - a.mean(0) + float(a.mean(0) @ weight) / m
+    expected = float(a.mean(0) @ weight)
+    deviation = float(a[np.arange(m), said].sum()) - expected
+    variance = float((d**2 @ weight).sum()) / max(m - 1, 1)
+    p_value = 2 * ndtr(-abs(deviation) / variance**0.5) if variance > 1e-12 else 1.0
+    return Agreement((expected + deviation) / m, expected / m, float(p_value), m)
+
+
+def _fault(counts: Floats, names: list[str], n_people: int) -> Flag | None:
+    """One class only, or two classes swapped."""
+    n_labels, K = round(counts.sum()), len(counts)
+    said = counts.sum(0)
+    top = int(said.argmax())
+    are = (counts[top].sum() + 0.5) / (n_labels + 1)
+    times = round(said[top])
+    if times >= SAME * n_labels and _at_least(times, n_labels, are) < ALPHA / n_people:
+        what = "every label is" if times == n_labels else f"{times:,} of {n_labels:,} labels are"
+        return Flag("one class only", f"{what} {names[top]}, which is what about {percent(are)} of the items are")
+
+    right = np.diag(counts)
+    swapped = np.floor(counts + counts.T)
+    n = np.ceil(counts + counts.T + right[:, None] + right)
+    p_value = _at_least(swapped, n, 0.5)
+    mostly = counts > counts.sum(1, keepdims=True) / 2
+    np.fill_diagonal(mostly, False)
+    p_value[~(mostly & mostly.T)] = 1.0
+    i, j = divmod(int(p_value.argmin()), K)
+    if p_value[i, j] < ALPHA / (n_people * K * (K - 1) / 2):
+        how_often = f"{swapped[i, j]:.0f} of {n[i, j]:.0f} times"
+        return Flag("swaps two classes", f"{names[i]} and {names[j]} called each other {how_often}")
+    return None
+
+
+def _at_least(k: Any, n: Any, p: float) -> Any:
+    """The probability of k hits or more in n, each of probability p."""
+    return np.where(k > 0, betainc(np.maximum(k, 1), n - np.maximum(k, 1) + 1, p), 1.0)
+
+
+def _noise(
+    accuracy: float, low: float, high: float, guessing: float, agreement: Agreement | None, n_people: int
+) -> Flag | None:
+    """Systematically wrong, or no better than guessing."""
+    if agreement is None or agreement.n_labels < FEWEST_SHARED:
+        return None
+    right = f"right {percent(accuracy)} of the time ({spread(low, high)}) where guessing gives {percent(guessing)}"
+    others = f"agrees with others {percent(agreement.share)} of the time, by chance {percent(agreement.by_chance)}"
+    if agreement.share < agreement.by_chance and agreement.p_value < ALPHA / n_people:
+        return Flag("systematically wrong", f"{others} (p = {agreement.p_value:.1g})")
+    if agreement.p_value > ALPHA and high < guessing + NEAR_CHANCE * (1 - guessing):
+        return Flag("spammer-like", f"{right}; {others} (p = {agreement.p_value:.2f})")
+    return None

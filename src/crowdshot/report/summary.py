@@ -1,0 +1,142 @@
+"""What a job found, in words for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from crowdshot.wording import counted
+
+MOST_ROWS = 15  # annotators shown; the file has all
+MOST_CLASSES = 10
+LONGEST = 30  # characters of a name in a table
+OWN = ("Labelings", "Ours")  # methods that need no word, because one of them is the default
+ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
+WHAT = {
+    "consensus.csv": "each item's label and how sure it is",
+    "annotators.csv": "how often each annotator is right",
+    "confusion.csv": "what each annotator says of which class",
+    "model.safetensors": "the classifier, for `crowdshot predict`",
+    "report.html": "all of it on a page to read, in a browser",
+    "predictions.json": "the consensus as Label Studio imports it",
+    "labels.csv": "who said what about which item",
+    "truth.csv": "what the items really are",
+}
+
+
+def tell(report: dict[str, Any]) -> str:
+    """Counts, the method if it is not our own, how much is settled, the annotators, the files: what the report has."""
+    parts = [_counts(report)]
+    if "method_summary" in report and report["method"] not in OWN:
+        parts.append(f"{report['method']}: {report['method_summary']}")
+    if "settled" in report:
+        parts.append(_settled(report))
+    if "n_questions" in report:
+        parts.append(_questions(report))
+    if report.get("gold"):
+        parts.append(_gold(report))
+    if "annotator_table" in report:
+        truth_used = bool(report.get("gold")) and "gold_right" not in report
+        parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
+    parts.append(_files(report["files"]))
+    return "\n".join(parts)
+
+
+def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
+    """What was not used and why, a line each: "2 unreadable images (a.png, b.png)"."""
+    lines = []
+    for reason, what in reasons.items():
+        names = what if isinstance(what, list) else []
+        number = len(what) if isinstance(what, list) else what
+        if number:
+            lines.append(counted(number, reason) + (f" ({_some(names, 5)})" if names else ""))
+    return lines
+
+
+def _counts(report: dict[str, Any]) -> str:
+    sizes = [counted(report[k], k) for k in ("items", "annotators", "labels") if k in report]
+    classes = report["classes"]
+    number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+    return f"{', '.join(sizes)}, {number}: {_some(classes, MOST_CLASSES)}"
+
+
+def _settled(report: dict[str, Any]) -> str:
+    sure = f"{100 * report['settled_at']:g} %"
+    lines = [f"{report['settled']:,} of {report['items']:,} items settled (probability {sure} or more)"]
+    if report.get("predicted"):
+        lines.append(
+            f"{report['predicted']:,} items that nobody labelled got a label from the classifier,"
+            f" {report['predicted_settled']:,} of them with probability {sure} or more"
+        )
+    return "\n".join(lines)
+
+
+def _questions(report: dict[str, Any]) -> str:
+    """How many, for whom, and what is expected of them."""
+    if not report["n_questions"]:
+        if report["unasked"]:
+            return "no question is worth asking: no answer is expected to change anything"
+        return "nobody is left to ask: every annotator has labelled every item, and only another one could add to that"
+    asked, doubt, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
+    people = "one annotator" if report["asked_annotators"] == 1 else f"{report['asked_annotators']:,} annotators"
+    cost = f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
+    lines = [f"{asked:,} questions about {report['asked_items']:,} items, for {people}{cost}"]
+    lines.append(f"doubt, summed over all items: {doubt:.2f} now, {doubt - gain:.2f} expected after these answers")
+    return "\n".join(lines)
+
+
+def _gold(report: dict[str, Any]) -> str:
+    """What was known to be true: held fixed or, where ``gold_right`` is told, compared with."""
+    if "gold_right" in report:
+        return f"{report['gold_right']:,} of {report['gold']:,} items whose true label is known have it"
+    return f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
+
+
+def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:
+    """The least accurate first, because these are the ones to talk to."""
+    worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))[:MOST_ROWS]
+    rows = [
+        (
+            _short(row[column]),
+            f"{row['n_labels']:,}",
+            "–" if row["accuracy"] is None else f"{row['accuracy']:.2f}",  # none of their labels was left
+            f"{row['low']:.2f}–{row['high']:.2f}",
+            _short(row["most_confused"], 2 * LONGEST),
+        )
+        for row in worst
+    ]
+    head = (_short(column), "labels", "accuracy", "90 % interval", "confuses most (true → said)")
+    text = columns([head, *rows])
+    more = len(table) - len(worst)
+    if len(table) == 1:
+        return text if truth_used else f"{text}\n{ALONE}"
+    return text + (f"\n… and {more:,} more accurate ones" if more else "")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Text in columns, the numbers in the middle to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _files(files: Iterable[str]) -> str:
+    rows = [(file, WHAT.get(file.replace("\\", "/").rsplit("/", 1)[-1], "")) for file in files]
+    return columns(rows) if rows else ""
+
+
+def _some(names: Sequence[Any], most: int) -> str:
+    shown = ", ".join(_short(name) for name in names[:most])
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _short(name: Any, longest: int = LONGEST) -> str:
+    """One line without control characters, however long or odd the name."""
+    text = "".join(c if c.isprintable() else " " for c in str(name))
+    return text if len(text) <= longest else text[: longest - 1] + "…"

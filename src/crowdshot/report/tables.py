@@ -1,0 +1,65 @@
+"""What was found, as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import Columns
+from crowdshot.labels.positions import as_index
+
+OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
+    "item": {"confidence", "n_labels", "agreement"},
+    "label": {"confidence", "n_labels", "agreement"},
+    "annotator": {"n_labels", "accuracy", "low", "high", "most_confused", "true", "observed", "probability"},
+}
+
+
+def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[str]] = OWN_NAMES) -> None:
+    """Results use the input's names, so these must not be ours."""
+    for role, name in zip(Columns._fields, columns, strict=True):
+        if name in own[role]:
+            raise CrowdshotError(
+                f"{source}: the column for the {role} is called {name!r}, a name that results have for"
+                " something else: rename it."
+            )
+
+
+def confusion_table(ann: Annotations, confusion: NDArray[np.float64]) -> pd.DataFrame:
+    """(R, K, K) -> one row for each annotator, true class and observed class."""
+    annotator, true, observed = (index.ravel() for index in np.indices(confusion.shape))
+    return pd.DataFrame(
+        {
+            ann.columns.annotator: as_index(ann.annotators).take(annotator),
+            "true": as_index(ann.classes).take(true),
+            "observed": as_index(ann.classes).take(observed),
+            "probability": confusion.ravel(),
+        }
+    )
+
+
+def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) -> pd.DataFrame:
+    """The table and a column ``p_<class>`` for each class; probabilities (N, K)."""
+    columns = [f"p_{name}" for name in classes]
+    return pd.concat([table, pd.DataFrame(probabilities, columns=columns, index=table.index)], axis=1)
+
+
+def prediction_table(ids: Any, classes: Any, probabilities: Any, item: str, label: str) -> pd.DataFrame:
+    best = probabilities.argmax(1)
+    table = pd.DataFrame({item: as_index(ids), label: as_index(classes).take(best), "confidence": probabilities.max(1)})
+    return with_probabilities(table, classes, probabilities)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as plain JSON values, NaN as null."""
+    rows = table.to_dict("records")
+    return [
+        {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows
+    ]

@@ -1,0 +1,114 @@
+"""A training run on disk: everything a `Trainer` needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cards import read_safetensors, write_safetensors
+
+if TYPE_CHECKING:
+    from crowdshot.episodes.pools import ClassPool
+    from crowdshot.training.trainer import Trainer
+
+
+COUNTERS = ("loss_sum", "finite_steps")
+SAMPLE = 100_000  # values of the pool that go into its fingerprint
+
+
+def save(path: Path, trainer: Trainer) -> None:
+    """All or nothing: the last good checkpoint stays until the new one is complete."""
+    tensors = {f"now.{k}": v for k, v in trainer.snapshot().items()}
+    tensors |= {f"best.{k}": v for k, v in trainer.best.items()}
+    tensors |= {f"generator.{i}": g.get_state() for i, g in enumerate(trainer.generators)}
+    tensors |= {name: getattr(trainer, name) for name in COUNTERS}
+    for i, state in enumerate(_adam(trainer)):
+        tensors |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in state.items()}
+    card = {
+        "kind": "checkpoint",
+        "run": describe(trainer),
+        "iteration": trainer.iteration,
+        "best_accuracy": trainer.best_accuracy,
+        "since_best": trainer.since_best,
+        "resting": trainer.resting,
+    }
+    write_safetensors(path, tensors, card)
+
+
+def load(path: Path, trainer: Trainer) -> None:
+    """Put a fresh trainer of the same run where the checkpoint was written."""
+    tensors, card = read_safetensors(path, "checkpoint")
+    _check_same_run(path, card.get("run"), describe(trainer))
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v.to(trainer.device) for k, v in tensors.items() if k.startswith(prefix)}
+
+    try:
+        trainer.restore(part("now."))
+        trainer.best = part("best.")
+        for name in COUNTERS:
+            getattr(trainer, name).copy_(tensors[name])
+        for i, generator in enumerate(trainer.generators):
+            generator.set_state(tensors[f"generator.{i}"])
+        parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+        for i, parameter in enumerate(parameters):
+            state = {k: tensors[f"adam.{i}.{k}"] for k in ("step", "exp_avg", "exp_avg_sq")}
+            on_gpu = trainer.device.type == "cuda"
+            trainer.optimizer.state[parameter] = {
+                k: v.to(trainer.device) if on_gpu or k != "step" else v for k, v in state.items()
+            }
+        trainer.iteration = int(card["iteration"])
+        trainer.best_accuracy, trainer.since_best, trainer.resting = (
+            list(card[k]) for k in ("best_accuracy", "since_best", "resting")
+        )
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
+
+
+def describe(trainer: Trainer) -> dict[str, Any]:
+    """What must be the same for a run to be taken up again, as JSON would give it back."""
+    run = {
+        "recipes": [job.recipe.to_card() for job in trainer.jobs],
+        "classes": [[list(job.source), list(job.validation)] for job in trainer.jobs],
+        "architecture": [trainer.jobs[0].encoder.architecture, trainer.jobs[0].encoder.arguments],
+        "pool": _fingerprint(trainer.pool),
+        "precision": trainer.precision,
+    }
+    return dict(json.loads(json.dumps(run)))
+
+
+def _fingerprint(pool: ClassPool) -> list[Any]:
+    """Shape, and a checksum of names and of some of the examples."""
+    values = pool.examples.flatten()
+    some = values[:: max(1, len(values) // SAMPLE)].cpu().contiguous()
+    checksum = zlib.crc32(some.numpy().tobytes(), zlib.crc32("\n".join(pool.names).encode(errors="backslashreplace")))
+    if pool.crowd is not None:
+        checksum = zlib.crc32(pool.crowd.cpu().numpy().tobytes(), checksum)
+    return [*pool.examples.shape, checksum]
+
+
+def _adam(trainer: Trainer) -> list[dict[str, Any]]:
+    parameters = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    return [trainer.optimizer.state[p] for p in parameters]
+
+
+def _check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
+    if found == expected:
+        return
+    for name, value in expected.items():
+        theirs = found.get(name) if isinstance(found, dict) else None
+        if theirs == value:
+            continue
+        if name == "recipes" and isinstance(theirs, list) and len(theirs) == len(value):
+            pairs = ((k, t.get(k), v) for t, r in zip(theirs, value, strict=True) for k, v in r.items())
+            name, theirs, value = next(((k, t, v) for k, t, v in pairs if t != v), (name, theirs, value))
+        what = f"{name} was {theirs!r} and now is {value!r}" if len(repr(value)) < 100 else f"{name} differs"
+        raise CrowdshotError(
+            f"{path} is the checkpoint of another run ({what}); remove it to start anew, or train as before"
+        )

@@ -1,0 +1,97 @@
+"""Several processes as one: what `torchrun` starts, each takes its share of a step's episodes.
+
+Every process holds the whole model and draws all random numbers, so that which episodes a step has does not depend on
+how many processes there are. Batch normalisation is not synchronised within a step: every episode is normalised by its
+own statistics, as when there is one process, and the running ones move by the average over the step's episodes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from crowdshot.errors import CrowdshotError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among ``size``."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes files and talks."""
+        return self.rank == 0
+
+    def share(self, n_episodes: int) -> range:
+        """Which of a step's episodes are this process's."""
+        if n_episodes % self.size:
+            raise CrowdshotError(
+                f"episodes: found {n_episodes} a step, expected a multiple of the {self.size} processes"
+            )
+        return range(self.rank, n_episodes, self.size)
+
+    def add_up(self, tensors: Iterable[Tensor]) -> None:
+        """Sum each tensor over all processes, in place; one message for all."""
+        if self.size > 1:
+            tensors = list(tensors)
+            joined = torch.cat([tensor.flatten() for tensor in tensors])
+            dist.all_reduce(joined)
+            for tensor, part in zip(tensors, torch.split(joined, [tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so: all must agree on when to stop."""
+        if self.size == 1:
+            return flag
+        raised = torch.tensor(float(flag), device="cuda" if dist.get_backend() == "nccl" else "cpu")
+        dist.all_reduce(raised)
+        return bool(raised)
+
+
+def join_world() -> World:
+    """The process group that torchrun describes in the environment, or this process alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return World()
+    if not dist.is_initialized():
+        on_gpu = torch.cuda.is_available()
+        if on_gpu:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+    return World(dist.get_rank(), dist.get_world_size())
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+@contextmanager
+def interruptions() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C or SIGTERM is only noted; a second one has its usual effect."""
+    noted = False
+    usual: dict[int, Any] = {}
+
+    def note(number: int, _: Any) -> None:
+        nonlocal noted
+        noted = True
+        signal.signal(number, usual[number])
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError):  # not in the main thread
+                usual[number] = signal.signal(number, note)
+        yield lambda: noted
+    finally:
+        for each, handler in usual.items():
+            signal.signal(each, handler)

@@ -1,0 +1,347 @@
+"""The state of a meta-training run and the step that moves it on, for a stack of G models (`stacking`).
+
+One model is a stack of one. On a GPU the whole step, drawing and optimiser included, is captured once as a CUDA graph
+and replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.network_input import input_of
+from crowdshot.encoders.stack import stack
+from crowdshot.episodes.crowd_labels import Batch, draw
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.episodes.randomness import Uniforms
+from crowdshot.errors import CrowdshotError
+from crowdshot.model import mixture, priors, prototypes
+from crowdshot.training import validation
+from crowdshot.training.job import Job
+from crowdshot.training.processes import World
+from crowdshot.training.recipe import check_stackable
+
+WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
+
+
+class Progress(NamedTuple):
+    """What `train` reports after every validation; the lists have a number for each model."""
+
+    iteration: int
+    iterations: int
+    loss: list[float]  # mean over the steps since the last report
+    accuracy: list[float]  # on the validation episodes
+    best: list[float]
+    resting: list[bool]  # stopped early, or diverged
+    diverged: list[int | None]  # the step at which the loss ceased to be finite, None where it is
+
+
+class Trainer:
+    """The state of a run, and the step that moves it on. G models; B episodes for each in a step."""
+
+    def __init__(self, jobs: Sequence[Job], pool: ClassPool, precision: str, world: World) -> None:
+        recipes = [job.recipe for job in jobs]
+        check_stackable(recipes)
+        if precision not in ("float32", "bfloat16"):
+            raise CrowdshotError(f"precision: found {precision!r}, expected float32 or bfloat16")
+        self.jobs, self.pool, self.world, self.precision = jobs, pool, world, precision
+        self.recipe, self.size, self.device = recipes[0], len(jobs), pool.examples.device
+        self.as_input = input_of(jobs[0].encoder, self.device)
+        self.stack: Any = self.stacked([job.encoder.module for job in jobs]).to(self.device).train()
+        self.iteration = 0
+        self.best_accuracy = [-1.0] * self.size
+        self.since_best = [0] * self.size
+        self.resting = [False] * self.size
+        self.loss_sum = torch.zeros(self.size, device=self.device)
+        self.finite_steps = torch.zeros(self.size, dtype=torch.int64, device=self.device)
+
+        def each(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.tensor([getattr(recipe, name) for recipe in recipes], dtype=dtype, device=self.device)
+
+        self.steps, self.most_steps = each("steps", torch.int64), max(recipe.steps for recipe in recipes)
+        self.same_steps = len({recipe.steps for recipe in recipes}) == 1
+        self.tau, self.b, self.clean = each("tau"), each("b"), ~each("pseudo_annotation", torch.bool)
+        self.step_sizes = each("step_size")
+        of_lnl = [i for i, recipe in enumerate(recipes) if recipe.objective == "lnl"]
+        self.of_lnl = torch.tensor(of_lnl, dtype=torch.int64, device=self.device)
+        self.learned: nn.Module = nn.Identity()
+        if self.recipe.prior != "paper":
+            self.learned = priors.LearnedPriors(self.recipe.prior, b=self.b, shape=(self.size,)).to(self.device)
+        self.generators = [torch.Generator(self.device).manual_seed(recipe.seed) for recipe in recipes]
+        self.source, self.validation = (self._mask([getattr(job, k) for job in jobs]) for k in ("source", "validation"))
+        fewest = min(len(job.source) for job in jobs)
+        if fewest < self.recipe.ways[1]:
+            raise CrowdshotError(f"ways: found up to {self.recipe.ways[1]}, but only {fewest} classes to draw from")
+        self.held_out = validation.draw_all(jobs, pool, self.validation, self.clean)
+        self.numbers_needed = self._count_numbers()
+
+        fastest = max(recipe.learning_rate for recipe in recipes)
+        self.rates = each("learning_rate") / fastest
+        self.rates_differ = len({recipe.learning_rate for recipe in recipes}) > 1
+        groups: list[dict[str, Any]] = [{"params": list(self.stack.parameters()), "lr": fastest}]
+        if self.recipe.prior != "paper":
+            groups.append({"params": list(self.learned.parameters()), "lr": self.recipe.prior_learning_rate})
+        on_gpu = self.device.type == "cuda"
+        self.full_rates = [float(group["lr"]) for group in groups]
+        if on_gpu and self.recipe.cool_down > 0:  # a captured step reads the rate where it can be changed
+            for group in groups:
+                group["lr"] = torch.tensor(group["lr"], device=self.device)
+        self.optimizer = torch.optim.Adam(groups, fused=on_gpu, capturable=on_gpu)
+        self.best = self.snapshot()
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One iteration of Algorithm 1 for every model; from a CUDA graph where that is possible."""
+        self.iteration += 1
+        self._cool_down()
+        if self.graph is not None:
+            self.graph.replay()
+        elif self.device.type != "cuda" or self.world.size > 1:
+            self._step()
+        else:
+            self._step_on_side_stream()
+            if self.iteration >= WARM_UP:
+                self._capture()
+
+    def _step(self) -> None:
+        B, generators = self.recipe.episodes, self.generators
+        blocks = torch.stack([torch.rand(B, self.numbers_needed, generator=g, device=self.device) for g in generators])
+        statistics = self._statistics() if B > 1 else []
+        before, after = [x.clone() for x in statistics], [torch.zeros_like(x) for x in statistics]
+        self.optimizer.zero_grad(set_to_none=True)
+        step_losses = []
+        for episode in self.world.share(B):
+            batch = draw(self.pool, self.recipe, self.source, self.clean, Uniforms(blocks[:, episode]))
+            losses = self.losses(batch) / B  # (G,)
+            losses.sum().backward()  # type: ignore[no-untyped-call]
+            step_losses.append(losses.detach())
+            # Every episode is normalised by its own statistics; the running ones move by their average.
+            for statistic, start, total in zip(statistics, before, after, strict=True):
+                total += statistic / B
+                statistic.copy_(start)
+        loss = sum(step_losses[1:], start=step_losses[0])
+        self.world.add_up([*(p.grad for p in self._parameters() if p.grad is not None), *after, loss])
+        self.loss_sum += loss
+        self.finite_steps += self.loss_sum.isfinite()  # once it is not, it never is again
+        for statistic, total in zip(statistics, after, strict=True):
+            statistic.copy_(total)
+        self._update()
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Equation (10), averaged over queries, for one episode of each model: (G,)."""
+        log_p = self.log_proba(batch)
+        truth = batch.query_truth
+        picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
+        asked = (truth >= 0).to(log_p.dtype)
+        return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
+
+    def log_proba(self, batch: Batch, repeat: int = 1) -> Tensor:
+        """Lines 7 to 11: embed support and query together, adapt, classify. (G · repeat, Q, K).
+
+        The batch holds ``repeat`` episodes of each model, one model's after the other's.
+        """
+        support, query = self.embeddings(batch)
+        fit = mixture.fit(
+            support,
+            batch.labels,
+            self.recipe.ways[1],
+            steps=self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat),
+            most_steps=self.most_steps,
+            classes_in_use=batch.classes_in_use,
+            track=False,
+            classifier_only=True,
+            **priors.repeated(self.beliefs(), repeat),
+        )
+        found = fit.log_proba(query)
+        if len(self.of_lnl):
+            rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
+            theirs = prototypes.log_proba(support[rows], batch.labels[rows], query[rows], self.recipe.ways[1])
+            in_use = None if batch.classes_in_use is None else batch.classes_in_use[rows]
+            found = found.index_copy(0, rows, only_in_use(theirs, in_use))
+        return found
+
+    def embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of support (B, N, D) and query (B, Q, D) items, normalised together; B is a multiple of G."""
+        items = torch.cat([batch.support, batch.query], 1)
+        x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
+        with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
+            embedded = self.stack(x)
+        embedded = embedded.float().reshape(len(items), items.shape[1], -1)
+        n_support = batch.support.shape[1]
+        return embedded[:, :n_support], embedded[:, n_support:]
+
+    def beliefs(self) -> priors.Priors:
+        """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""
+        if isinstance(self.learned, priors.LearnedPriors):
+            learned: priors.Priors = self.learned()
+            return {**learned, "tau": torch.where(self.tau > 0, learned["tau"], 0.0)}
+        return {"tau": self.tau, "b": self.b, "c": 1.0}
+
+    def _cool_down(self) -> None:
+        """The learning rate of this step: full at first, then falling in a straight line."""
+        recipe = self.recipe
+        if recipe.cool_down == 0:
+            return
+        left = (recipe.iterations - self.iteration + 1) / (recipe.cool_down * recipe.iterations)
+        for group, full in zip(self.optimizer.param_groups, self.full_rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(full * min(1.0, left))
+            else:
+                group["lr"] = full * min(1.0, left)
+
+    def _update(self) -> None:
+        """Adam. Its move is proportional to the learning rate, so a slower model goes part of the fastest one's way."""
+        if not self.rates_differ:
+            self.optimizer.step()
+            return
+        before = [p.detach().clone() for p in self.stack.parameters()]
+        self.optimizer.step()
+        with torch.no_grad():
+            for p, old in zip(self.stack.parameters(), before, strict=True):
+                moved = torch.lerp(old.view(self.size, -1), p.view(self.size, -1), self.rates[:, None])
+                p.copy_(moved.view_as(p))
+
+    # ---- CUDA graph -----------------------------------------------------------------------------------------------
+
+    def _step_on_side_stream(self) -> None:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            self._step()
+        torch.cuda.current_stream().wait_stream(side)
+
+    def _capture(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            self._step()
+        self.graph = graph
+
+    # ---- validation and best checkpoints --------------------------------------------------------------------------
+
+    def validate(self) -> Progress:
+        """Accuracy on the held-out episodes; keeps every model that is better than it ever was."""
+        recipe, since = self.recipe, (self.iteration - 1) % self.recipe.validate_every + 1
+        losses = (self.loss_sum / since).tolist()
+        self.loss_sum.zero_()
+        accuracies = self.accuracies()
+        improved = []
+        for i, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True)):
+            improved.append(math.isfinite(loss) and not self.resting[i] and accuracy > self.best_accuracy[i])
+            self.since_best[i] = 0 if improved[i] else self.since_best[i] + 1
+            if improved[i]:
+                self.best_accuracy[i] = accuracy
+            tired = recipe.patience > 0 and self.since_best[i] >= recipe.patience
+            self.resting[i] |= tired or not math.isfinite(loss)
+        mask = torch.tensor(improved, device=self.device)[:, None]
+        for name, value in self.snapshot().items():
+            kept = torch.where(mask, value.view(self.size, -1), self.best[name].view(self.size, -1))
+            self.best[name] = kept.view_as(value)
+        return Progress(
+            self.iteration,
+            recipe.iterations,
+            losses,
+            accuracies,
+            list(self.best_accuracy),
+            list(self.resting),
+            self.diverged(),
+        )
+
+    def diverged(self) -> list[int | None]:
+        """The step at which each model's loss ceased to be finite; waits for the device, so not for every step."""
+        return [n + 1 if n < self.iteration else None for n in self.finite_steps.tolist()]
+
+    def check_finite(self) -> None:
+        """A model that diverged among others is left to itself; where none is left, stop."""
+        steps = [step for step in self.diverged() if step is not None]
+        if len(steps) < self.size:
+            return
+        recipe, others = self.recipe, f", and {self.size - 1} other models" if self.size > 1 else ""
+        raise CrowdshotError(
+            f"training: the loss was not finite at step {steps[0]} (learning rate {recipe.learning_rate:g}, "
+            f"{recipe.steps} EM steps, b = {recipe.b:g}, {recipe.prior} prior, {self.precision}, seed {recipe.seed}"
+            f"{others}); try a smaller learning rate, or float32 if it is not"
+        )
+
+    @torch.no_grad()
+    def accuracies(self) -> list[float]:
+        """Share of held-out queries that each model, as it is now, classifies right."""
+        self.stack.eval()
+        right = []
+        for part in self.held_out:
+            log_p = self.log_proba(part, repeat=len(part.labels) // self.size)
+            asked = part.query_truth >= 0
+            hits = ((log_p.argmax(-1) == part.query_truth) & asked).sum(-1) / asked.sum(-1)
+            right.append(hits.view(self.size, -1))
+        self.stack.train()
+        accuracies: list[float] = torch.cat(right, 1).mean(1).tolist()
+        return accuracies
+
+    def finish(self) -> list[Encoder]:
+        """Ordinary encoders with their best weights and a card that says how they came about."""
+        self.restore(self.best)
+        beliefs = self.beliefs()
+        encoders = []
+        for i, (job, diverged) in enumerate(zip(self.jobs, self.diverged(), strict=True)):
+            job.encoder.module.load_state_dict(self.stack.unstack(i))
+            job.encoder.module.eval()
+            job.encoder.card |= {
+                "recipe": job.recipe.to_card(),
+                "priors": {**priors.to_card(beliefs, i), "steps": job.recipe.steps},
+                "scores": {"validation_accuracy": self.best_accuracy[i] if self.best_accuracy[i] >= 0 else None},
+            }
+            if diverged is not None:
+                job.encoder.card["scores"]["diverged_at_step"] = diverged
+            encoders.append(job.encoder)
+        return encoders
+
+    # ---- parts ----------------------------------------------------------------------------------------------------
+
+    def stacked(self, modules: Sequence[nn.Module]) -> Any:
+        """G networks as one module with ``size`` and ``unstack``."""
+        return stack(modules)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [*self.stack.parameters(), *self.learned.parameters()]
+
+    def _statistics(self) -> list[Tensor]:
+        return [x for x in self.stack.buffers() if x.is_floating_point()]
+
+    def snapshot(self) -> dict[str, Tensor]:
+        state = {f"stack.{k}": v for k, v in self.stack.state_dict().items()}
+        state |= {f"learned.{k}": v for k, v in self.learned.state_dict().items()}
+        return {k: v.detach().clone() for k, v in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        for prefix, module in (("stack.", self.stack), ("learned.", self.learned)):
+            module.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+
+    def _mask(self, chosen: Sequence[Sequence[int]]) -> Tensor:
+        """(G, C): which of the pool's classes each model may use."""
+        mask = torch.zeros(self.size, len(self.pool.names), dtype=torch.bool)
+        for row, classes in zip(mask, chosen, strict=True):
+            row[list(classes)] = True
+        return mask.to(self.device)
+
+    def _count_numbers(self) -> int:
+        """How many random numbers one episode takes."""
+        plenty = Uniforms(torch.rand(1, 4 * (self.pool.examples.shape[0] + 100_000), device=self.device))
+        draw(self.pool, self.recipe, self.source[:1], self.clean[:1], plenty)
+        return plenty.taken
+
+
+def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
+    """Log-probabilities (B, Q, K) of the first so many classes of each episode, normalised anew; None: of all."""
+    if classes_in_use is None:
+        return log_p
+    beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
+    return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
