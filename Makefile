@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/crowdshot demo
 
 test: $(READY)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -q -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,23 +1,16 @@
 """One thread (two on a busy machine crawl), reproducible hypothesis runs, and a way to run commands in this process."""
 
-from typing import NamedTuple
-
 import hypothesis
 import pytest
 import torch
 
 from crowdshot import progress
 from crowdshot.commands.cli import app
+from said import Said
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("crowdshot")
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
 from crowdshot.labels.formats.labels import LabelFile
+from label_exports import ARGILLA, TOLOKA, answer, batch, image, job, lines, response
 
-EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
+EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"
 
 
@@ -31,10 +32,6 @@ def read(tmp_path):
 
 def triples(labels) -> list[tuple[str, str, str]]:
     return sorted(labels.annotations.to_frame().itertuples(index=False, name=None))
-
-
-def lines(records) -> str:
-    return "\n".join(map(json.dumps, records))
 
 
 # ---- Label Studio -----------------------------------------------------------------------------------------------
@@ -197,16 +194,6 @@ def test_label_studio_rows_refused(read, said, message: str) -> None:
 # ---- Argilla ----------------------------------------------------------------------------------------------------
 
 
-def response(number, values, users, status, **more):
-    lists = {"animal.responses": values, "animal.responses.users": users, "animal.responses.status": status}
-    return {"id": f"r{number}", "status": "pending", "_server_id": None, "picture": None, **lists, **more}
-
-
-ARGILLA = [
-    response(1, ["cat", "dog", "owl"], ["u1", "u2", "u3"], ["submitted", "submitted", "draft"]),
-    response(2, ["cat", None], ["u1", "u2"], ["submitted", "discarded"]),
-    response(3, None, None, None),
-]
 SAID = [("r1", "u1", "cat"), ("r1", "u2", "dog"), ("r2", "u1", "cat")]
 
 
@@ -255,10 +242,6 @@ def test_argilla_refused(read, record, message: str) -> None:
 
 
 # ---- Prodigy ----------------------------------------------------------------------------------------------------
-
-
-def answer(image, who, answer="accept", **more):
-    return {"image": image, "_view_id": "choice", "answer": answer, "_annotator_id": who, "_session_id": who, **more}
 
 
 def test_prodigy_choices(read) -> None:
@@ -322,17 +305,6 @@ def test_prodigy_refused(read, records, message: str) -> None:
 
 # ---- Toloka -----------------------------------------------------------------------------------------------------
 
-TOLOKA = """\
-INPUT:image\tINPUT:page\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:worker_id\tASSIGNMENT:status
-https://x.org/1.jpg\thttps://x.org/1\tcat\t\t\thttps://toloka/1\tw1\tAPPROVED
-https://x.org/2.jpg\thttps://x.org/2\tdog\tcat\t\thttps://toloka/1\tw1\tAPPROVED
-
-https://x.org/1.jpg\thttps://x.org/1\tdog\t\t\thttps://toloka/2\tw2\tSUBMITTED
-https://x.org/2.jpg\thttps://x.org/2\tcat\tcat\t\thttps://toloka/3\tw3\tREJECTED
-https://x.org/2.jpg\thttps://x.org/2\t\tcat\t\thttps://toloka/3\tw4\tAPPROVED
-https://x.org/3.jpg\thttps://x.org/3\t\t\t\thttps://toloka/4\tw4\tSKIPPED
-"""
-
 
 def test_toloka(read) -> None:
     labels = read(TOLOKA)
@@ -361,21 +333,6 @@ def test_toloka_several_answers_and_inputs(read) -> None:
 
 
 # ---- Mechanical Turk --------------------------------------------------------------------------------------------
-
-
-def batch(*rows, inputs=("Input.image_url",), answers=("Answer.category.label",)) -> str:
-    head = [
-        "HITId",
-        "AssignmentId",
-        "WorkerId",
-        "AssignmentStatus",
-        "RejectionTime",
-        *inputs,
-        *answers,
-        "Approve",
-        "Reject",
-    ]
-    return "\n".join(",".join(f'"{cell}"'.replace("~", '""') for cell in line) for line in [head, *rows])
 
 
 def test_mturk(read) -> None:
@@ -449,18 +406,6 @@ def test_mturk_asks_which_answer(read) -> None:
 
 
 # ---- CVAT -------------------------------------------------------------------------------------------------------
-
-
-def job(images: str, assignee: str = "") -> str:
-    who = f"<assignee>{f'<username>{assignee}</username><email></email>' if assignee else ''}</assignee>"
-    meta = f"<job><id>1</id><owner><username>admin</username></owner>{who}</job>"
-    head = '<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n  <version>1.1</version>\n'
-    return f"{head}<meta>{meta}<dumped>now</dumped></meta>\n{images}</annotations>\n"
-
-
-def image(name: str, *tags: str, more: str = "") -> str:
-    inside = "".join(f'<tag label="{tag}" source="manual"><attribute name="sure">1</attribute></tag>' for tag in tags)
-    return f'<image id="0" name="{name}" width="9" height="9">{inside}{more}</image>\n'
 
 
 BOX = '<box label="cat" xtl="1" ytl="1" xbr="2" ybr="2" occluded="0" z_order="0"></box>'

@@ -435,7 +435,7 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
 )
 def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""
-    results = Path(__file__).parent.parent / "results"
+    results = Path(__file__).parents[2] / "results"
     asked = {replace(want(name, dataset), split=split).file(results) for name in names for split in range(5)}
     assert set((results / "encoders" / dataset).iterdir()) == asked
     encoder = load_encoder(min(asked))

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import Said
 from crowdshot.commands import aggregate, next
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.formats import read_labels
+from said import Said
 
 LABELS = """image,worker,answer
 1.png,ann,cat

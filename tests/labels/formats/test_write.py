@@ -13,7 +13,7 @@ from crowdshot.labels.formats import read_labels
 from crowdshot.labels.formats.write import WRITERS, to_label_studio
 from crowdshot.wording import digits
 
-EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
+EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
-from test_formats_tools import ARGILLA, TOLOKA, answer, batch, image, job, lines
+from label_exports import ARGILLA, TOLOKA, answer, batch, image, job, lines
 
-EXPORTS = Path(__file__).parent / "fixtures" / "label_studio"
+EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 PRODIGY = [
     answer("1.png", "a", accept=["x"]),
     answer("1.png", "b", "reject", accept=[]),

@@ -487,7 +487,7 @@ def test_tables_say_which_rows_they_are_made_of(tmp_path):
     assert last_line() != first
 
 
-COMMITTED = Path(__file__).parent.parent / "results"
+COMMITTED = Path(__file__).parents[2] / "results"
 
 
 @pytest.mark.parametrize("page", sorted(COMMITTED.glob("*/tables.md")), ids=lambda page: page.parent.name)
