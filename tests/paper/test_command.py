@@ -65,14 +65,14 @@ def run_everything(folder):
 def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
     told = json.loads((quick / "output.json").read_text())
     assert told["code"] == 0, told["stderr"]
-    settings = work.Settings(quick / "results", quick / "work" / "toy", None, QUICK)
+    place = work.Place(quick / "results", quick / "work" / "toy", None, QUICK)
     pieces = 0
     for experiment in OWN:
         for dataset in experiment.datasets:
-            rows = read_rows(settings.results, experiment.name, dataset)
+            rows = read_rows(place.results, experiment.name, dataset)
             assert list(rows.columns) == COLUMNS
             cells = QUICK.cells(experiment, dataset)
-            done = Store(settings.results, experiment.name, dataset).done()
+            done = Store(place.results, experiment.name, dataset).done()
             assert {(piece.method, piece.n_support, piece.n_annotators) for piece in done} == {
                 (method, *cell.size) for method in experiment.methods for cell in cells
             }
@@ -84,7 +84,7 @@ def test_every_experiment_runs_at_toy_size_in_five_minutes(quick):
                     & (rows["n_annotators"] == piece.n_annotators)
                 ]
                 crowds = [cell.crowd for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
-                candidates = len(work.needed(piece, settings))
+                candidates = len(work.needed(piece, place))
                 assert len(of_piece) == candidates * (1 + len(crowds)) * QUICK.episodes * experiment.times
                 assert of_piece["candidate"].nunique() == candidates
                 assert set(of_piece.loc[of_piece["role"] == "test", "mixture"]) == set(crowds)

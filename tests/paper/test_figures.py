@@ -22,8 +22,8 @@ from crowdshot.paper.show.selection import reader
 from paper_rows import CELL, LAST, both, keep, some
 
 
-def settings(root):
-    return work.Settings(root / "results", root / "work", None, protocol.QUICK)
+def place(root):
+    return work.Place(root / "results", root / "work", None, protocol.QUICK)
 
 
 def together(*parts):
@@ -84,21 +84,21 @@ def test_the_numbers_of_a_dot_plot():
 @pytest.mark.parametrize("name", ["main", "spammers", "em-steps"])
 def test_drawn_from_rows_twice_alike(tmp_path, name):
     keep(tmp_path / "results", "main", rows_of())
-    told = figures.make(name, settings(tmp_path))
+    told = figures.make(name, place(tmp_path))
     file = tmp_path / "results" / name / f"{name}.png"
     assert told == [f"{name}: {file} and {name}.svg."]
     assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "stand-in" not in texts(file)  # which was not run
     assert "Ours" in texts(file)
     first = texts(file)
-    figures.make(name, settings(tmp_path), tmp_path / "again")
+    figures.make(name, place(tmp_path), tmp_path / "again")
     assert (tmp_path / "again" / name / f"{name}.svg").read_text() == first
 
 
 def test_the_papers_course_stands_beside_ours(tmp_path):
     for shots in (5, 10):
         keep(tmp_path / "results", "large-support", rows_of(cell=(4 * shots, 7), dataset="tiny-imagenet-100"))
-    figures.make("large-support", settings(tmp_path))
+    figures.make("large-support", place(tmp_path))
     text = texts(tmp_path / "results" / "large-support" / "large-support.png")
     assert "Ours, paper" in text
     assert "tiny-imagenet-100 (stand-in)" in text
@@ -117,7 +117,7 @@ def test_spammers_stand_at_their_share(monkeypatch, tmp_path):
 
 
 def test_what_was_not_run_is_a_sentence(tmp_path):
-    told = figures.make("main,cost,labelme,embedding", settings(tmp_path))
+    told = figures.make("main,cost,labelme,embedding", place(tmp_path))
     assert told[0] == "main: nothing was run yet; `crowdshot paper run main` makes its rows."
     assert told[1].startswith("cost: nothing was run")
     assert told[2] == "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows."
@@ -132,7 +132,7 @@ def test_what_was_not_run_is_a_sentence(tmp_path):
 @pytest.fixture
 def encoded(tmp_path):
     """Settings whose work folder has untrained encoders where trained ones would be."""
-    told, spec = settings(tmp_path), toy_dataset("omniglot").input
+    told, spec = place(tmp_path), toy_dataset("omniglot").input
     last = told.protocol.cells(EXPERIMENTS["main"], "omniglot")[-1]
     for name in ("Ours", "w/o PA"):
         method = METHODS[name]

@@ -34,8 +34,8 @@ from crowdshot.training import loop
 PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
 
 
-def settings_in(folder, **protocol):
-    return work.Settings(folder / "results", folder / "work", None, replace(QUICK, **protocol))
+def place_in(folder, **protocol):
+    return work.Place(folder / "results", folder / "work", None, replace(QUICK, **protocol))
 
 
 def counting(done):
@@ -49,8 +49,8 @@ def counting(done):
     return run_all
 
 
-def run(settings, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
-    return runner.run(experiments.chosen(names), datasets, methods, settings, ["cpu"], run_all)
+def run(place, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
+    return runner.run(experiments.chosen(names), datasets, methods, place, ["cpu"], run_all)
 
 
 # ---- what is measured -----------------------------------------------------------------------------------------------
@@ -77,10 +77,10 @@ def test_calibration_error_at_its_ends():
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
 def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     """Also where the validation's pretend annotators are fewer than the real ones."""
-    settings = settings_in(tmp_path)
+    place = place_in(tmp_path)
     piece = Piece("labelme", "labelme", 0, 8, 0, "Ours") if dataset == "labelme" else PIECE
-    cells = work.cells_of(piece, settings)
-    batches = work.draw(piece, cells, settings, None, "cpu")
+    cells = work.cells_of(piece, place)
+    batches = work.draw(piece, cells, place, None, "cpu")
     assert [(role, cell.crowd) for role, cell, _ in batches] == [
         ("validation", SOURCE_CROWD),
         *(("test", crowd) for crowd in ([REAL] if dataset == "labelme" else [TARGET_CROWDS[0], TARGET_CROWDS[-1]])),
@@ -92,7 +92,7 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     everything = work.together([batch for _, _, batch in batches])
     for name in ("Ours", "PrDS", "LRDS", "CL"):
         method = METHODS[name]
-        candidates = settings.protocol.candidates(method)[-1:]
+        candidates = place.protocol.candidates(method)[-1:]
 
         def predict(batch, method=method, candidates=candidates):
             episodes = CrowdEpisodes.of(batch, cells[0].ways, prepare)
@@ -110,7 +110,7 @@ def test_rows_have_accuracy_and_calibration_of_each_episode(tmp_path, monkeypatc
         return [probabilities.expand(*episodes.query.shape[:2], 4) for _ in candidates]
 
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=say_two))
-    assert run(settings_in(tmp_path, episodes=3), methods=["LRMV"]) == 2
+    assert run(place_in(tmp_path, episodes=3), methods=["LRMV"]) == 2
     rows = read_rows(tmp_path / "results", "main", "omniglot")
     sizes, candidates, groups = 2, 2, 3
     assert len(rows) == sizes * candidates * groups * 3
@@ -143,8 +143,8 @@ def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment)
 
     for name in ("LRMV", "RFMV", "MCL", "PrMV"):
         monkeypatch.setitem(SYSTEMS, name, replace(METHODS[name], run=recorder(name)))
-    settings = settings_in(tmp_path)
-    run(settings, experiment, ["omniglot", "labelme"], ["LRMV", "RFMV", "MCL", "PrMV"])
+    place = place_in(tmp_path)
+    run(place, experiment, ["omniglot", "labelme"], ["LRMV", "RFMV", "MCL", "PrMV"])
     n_sizes = 1 if experiment == "labelme" else 2
     assert {name: len(found) for name, found in seen.items()} == dict.fromkeys(("LRMV", "RFMV", "MCL", "PrMV"), n_sizes)
     for plain, forest, tuned, proto in zip(*(seen[name] for name in ("LRMV", "RFMV", "MCL", "PrMV")), strict=True):
@@ -158,18 +158,18 @@ def test_every_method_meets_the_same_episodes(tmp_path, monkeypatch, experiment)
 def test_an_experiment_may_draw_more_episodes(tmp_path):
     counts = {}
     for experiment in ("beyond", "beyond-more-episodes"):
-        piece, settings = Piece(experiment, "labelme", 0, 8, 0, "PrSV wide"), settings_in(tmp_path)
-        batches = work.draw(piece, work.cells_of(piece, settings), settings, None, "cpu")
+        piece, place = Piece(experiment, "labelme", 0, 8, 0, "PrSV wide"), place_in(tmp_path)
+        batches = work.draw(piece, work.cells_of(piece, place), place, None, "cpu")
         counts[experiment] = [len(batch.labels) for _, _, batch in batches]
     assert counts == {"beyond": [2, 2], "beyond-more-episodes": [20, 20]}
 
 
 @pytest.mark.parametrize(("experiment", "expected"), [("labelme", [50, 10]), ("beyond-more-episodes", [100, 100])])
 def test_real_annotators_have_few_tests_and_as_many_validations_as_others(tmp_path, experiment, expected):
-    toy = settings_in(tmp_path)
-    settings = replace(toy, protocol=replace(toy.protocol, episodes=0))
+    toy = place_in(tmp_path)
+    place = replace(toy, protocol=replace(toy.protocol, episodes=0))
     piece = Piece(experiment, "labelme", 0, 8, 0, "PrSV")
-    batches = work.draw(piece, work.cells_of(piece, settings), settings, None, "cpu")
+    batches = work.draw(piece, work.cells_of(piece, place), place, None, "cpu")
     assert [len(batch.labels) for _, _, batch in batches] == expected
 
 
@@ -182,8 +182,8 @@ def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, mon
         return draw(dataset, classes, cell, n, split, role, labels_per_item)
 
     monkeypatch.setattr(work, "draw_episodes", recorded)
-    settings = settings_in(tmp_path)
-    work.draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), settings, None, "cpu")
+    place = place_in(tmp_path)
+    work.draw(PIECE._replace(split=3), (Cell(12, 5, "H1"), Cell(12, 5, "F1")), place, None, "cpu")
     toy = replace(TARGETS["omniglot"], classes=(16, 10, 6))
     _, validate, test = split_classes(toy, 32, 3)
     assert sorted(calls, key=repr) == sorted(
@@ -196,7 +196,7 @@ def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, mon
     )
     calls.clear()
     scarce = Piece("class-imbalance", "labelme", 3, 28, 0, "Ours")
-    work.draw(scarce, (Cell(28, 0, REAL, 8, 3),), settings, None, "cpu")
+    work.draw(scarce, (Cell(28, 0, REAL, 8, 3),), place, None, "cpu")
     assert ("test", "labelme", None, Cell(28, 0, REAL, 8, 3), None) in calls
     sparse = ("validation", "tiny-imagenet-100", validate, Cell(28, 20, SOURCE_CROWD, 8, 3), (2, 3))
     assert sparse in calls, "as sparse as in meta-training, and with as few items of some classes"
@@ -220,7 +220,7 @@ def test_a_toy_has_few_cells_of_every_experiment():
         for dataset in experiment.datasets:
             for name in experiment.methods:
                 piece = Piece(experiment.name, dataset, 0, *QUICK.cells(experiment, dataset)[0].size, name)
-                assert work.needed(piece, settings_in(Path())), "a candidate of each method"
+                assert work.needed(piece, place_in(Path())), "a candidate of each method"
             cells, quick = experiment.cells(dataset), QUICK.cells(experiment, dataset)
             assert 1 <= len(quick) <= 4
             assert set(quick) <= set(cells)
@@ -239,9 +239,9 @@ def test_no_split_is_refused():
 
 
 def test_a_finished_piece_is_never_run_again(tmp_path):
-    settings, done = settings_in(tmp_path), []
-    assert run(settings, methods=["LRMV"], run_all=counting(done)) == 2
-    assert run(settings, methods=["LRMV", "PrMV"], run_all=counting(done)) == 2
+    place, done = place_in(tmp_path), []
+    assert run(place, methods=["LRMV"], run_all=counting(done)) == 2
+    assert run(place, methods=["LRMV", "PrMV"], run_all=counting(done)) == 2
     tested = [job for name, job in done if name == "test_one"]
     assert [(piece.method, piece.n_support) for piece in tested] == [
         ("LRMV", 4),
@@ -251,24 +251,24 @@ def test_a_finished_piece_is_never_run_again(tmp_path):
     ]
     n = len(done)
     before = read_rows(tmp_path / "results", "main", "omniglot")
-    assert run(settings, methods=["LRMV", "PrMV"], run_all=counting(done)) == 0
+    assert run(place, methods=["LRMV", "PrMV"], run_all=counting(done)) == 0
     assert len(done) == n > 4, "four pieces, and what was trained for them"
     pd.testing.assert_frame_equal(read_rows(tmp_path / "results", "main", "omniglot"), before)
 
 
 def test_candidates_may_come_one_after_the_other(tmp_path):
     parts, whole, done = tmp_path / "parts", tmp_path / "whole", []
-    some = settings_in(parts, only=(("steps", 2.0),))
+    some = place_in(parts, only=(("steps", 2.0),))
     assert run(some, methods=["PrDS"], run_all=counting(done)) == 2
     assert run(some, methods=["PrDS"], run_all=counting(done)) == 0
-    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["PrDS", "LRMV"], settings_in(parts))
-    assert runner.describe(left, settings_in(parts)) == [
+    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["PrDS", "LRMV"], place_in(parts))
+    assert runner.describe(left, place_in(parts)) == [
         "main, omniglot: LRMV (2 of 2 pieces); PrDS (2 of 2 pieces, 1 of 2 settings)",
         "4 pieces to run, 0 encoders to meta-train.",
     ]
-    assert run(settings_in(parts), methods=["PrDS"], run_all=counting(done)) == 2
-    assert run(settings_in(parts), methods=["PrDS"], run_all=counting(done)) == 0
-    run(settings_in(whole), methods=["PrDS"])
+    assert run(place_in(parts), methods=["PrDS"], run_all=counting(done)) == 2
+    assert run(place_in(parts), methods=["PrDS"], run_all=counting(done)) == 0
+    run(place_in(whole), methods=["PrDS"])
     rows = [read_rows(folder / "results", "main", "omniglot") for folder in (parts, whole)]
     assert set(rows[0]["candidate"]) == {"steps=1", "steps=2"}
     pd.testing.assert_frame_equal(*rows)
@@ -277,25 +277,25 @@ def test_candidates_may_come_one_after_the_other(tmp_path):
 def test_splits_may_come_one_after_the_other(tmp_path):
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     for splits in ((1,), (0, 1)):
-        run(settings_in(parts, splits=splits), methods=["PrMV"])
-    run(settings_in(whole, splits=(0, 1)), methods=["PrMV"])
+        run(place_in(parts, splits=splits), methods=["PrMV"])
+    run(place_in(whole, splits=(0, 1)), methods=["PrMV"])
     rows = [read_rows(folder / "results", "main", "omniglot") for folder in (parts, whole)]
     assert set(rows[0]["split"]) == {0, 1}
     pd.testing.assert_frame_equal(*rows)
 
 
 def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    settings = settings_in(tmp_path)
-    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["LRMV"], settings)
+    place = place_in(tmp_path)
+    left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["LRMV"], place)
     for piece, needs in left.items():
-        work.test_one(piece, needs, settings, "cpu")
+        work.test_one(piece, needs, place, "cpu")
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=None))
     for piece, needs in left.items():
-        work.test_one(piece, needs, settings, "cpu")
+        work.test_one(piece, needs, place, "cpu")
 
 
 def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
-    settings, calls = settings_in(tmp_path), []
+    place, calls = place_in(tmp_path), []
     usual = METHODS["LRMV"].run
 
     def fails_once(episodes, *rest):
@@ -306,28 +306,28 @@ def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
 
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=fails_once))
     with pytest.raises(RuntimeError, match="the power went off"):
-        run(settings, methods=["LRMV"])
-    assert len(Store(settings.results, "main", "omniglot").done()) == 1
-    assert run(settings, methods=["LRMV"]) == 1
+        run(place, methods=["LRMV"])
+    assert len(Store(place.results, "main", "omniglot").done()) == 1
+    assert run(place, methods=["LRMV"]) == 1
     assert calls == [4, 20, 20]
 
 
 def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
-    run(settings_in(tmp_path), methods=["LRMV"])
+    run(place_in(tmp_path), methods=["LRMV"])
     for change, found in (
         ({"episodes": 5}, "episodes = 2, found 5 now"),
         ({"iterations": 3}, "iterations = 2, found 3 now"),
         ({"toy": False}, "toy = True, found False now"),
     ):
         with pytest.raises(
-            CrowdshotError, match=f"omniglot has rows with {found}; expected the same, or another folder"
+            CrowdshotError, match=f"omniglot has rows with {found} as now; results= names another folder"
         ):
-            run(settings_in(tmp_path, **change), methods=["LRMV"])
-    run(settings_in(tmp_path, splits=(1,)), methods=["LRMV"])
+            run(place_in(tmp_path, **change), methods=["LRMV"])
+    run(place_in(tmp_path, splits=(1,)), methods=["LRMV"])
 
 
 def test_a_run_says_how_rows_came_about(tmp_path):
-    run(replace(settings_in(tmp_path, splits=(2,)), command="crowdshot paper run main"), methods=["LRMV"])
+    run(replace(place_in(tmp_path, splits=(2,)), command="crowdshot paper run main"), methods=["LRMV"])
     (told,) = Store(tmp_path / "results", "main", "omniglot").runs()
     assert told["command"] == "crowdshot paper run main"
     assert told["splits"] == [2]
@@ -343,24 +343,24 @@ def test_names_that_are_not_known():
 
 
 def test_absent_data_is_one_sentence(tmp_path):
-    settings = work.Settings(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
+    place = work.Place(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
     with pytest.raises(CrowdshotError, match=r"omniglot.*nowhere") as caught:
-        run(settings, methods=["LRMV"])
+        run(place, methods=["LRMV"])
     assert "\n" not in str(caught.value)
     assert read_rows(tmp_path / "results", "main", "omniglot").empty
 
 
 def test_real_crowds_run(tmp_path):
     """One method with an encoder and one without; classes with one item, too."""
-    settings = settings_in(tmp_path)
-    assert run(settings, "labelme", None, ["PrDS", "LRDS"]) == 2
-    assert run(settings, "class-imbalance", None, ["PrDS"]) == 1
-    rows = read_rows(settings.results, "labelme", "labelme")
+    place = place_in(tmp_path)
+    assert run(place, "labelme", None, ["PrDS", "LRDS"]) == 2
+    assert run(place, "class-imbalance", None, ["PrDS"]) == 1
+    rows = read_rows(place.results, "labelme", "labelme")
     assert set(rows["n_annotators"]) == {0}
     assert set(rows.loc[rows["role"] == "test", "mixture"]) == {REAL}
     assert set(rows.loc[rows["role"] == "validation", "mixture"]) == {SOURCE_CROWD}
-    assert set(read_rows(settings.results, "class-imbalance", "labelme")["n_support"]) == {28}
-    times = Store(settings.results, "labelme", "labelme").times()
+    assert set(read_rows(place.results, "class-imbalance", "labelme")["n_support"]) == {28}
+    times = Store(place.results, "labelme", "labelme").times()
     trained = times[times["what"] == "meta-training"]
     assert trained["dataset"].tolist() == ["tiny-imagenet-100"], "where the encoder learned"
 
@@ -375,16 +375,16 @@ def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cel
 
 
 def test_an_experiment_may_train_for_longer(tmp_path):
-    settings = work.Settings(tmp_path, tmp_path, None, PAPER)
+    place = work.Place(tmp_path, tmp_path, None, PAPER)
 
     def trained_for(experiment):
-        needs = work.needed(Piece(experiment, "tiny-imagenet-100", 0, 4, 3, "Ours"), settings)
+        needs = work.needed(Piece(experiment, "tiny-imagenet-100", 0, 4, 3, "Ours"), place)
         return {one.iterations for candidate, one in needs if (candidate["steps"], candidate["b"]) == (2, 100.0)}
 
     assert trained_for("main") == {30_000}
     assert trained_for("as-long") == {60_000}
     store = Store(tmp_path, "as-long", "tiny-imagenet-100")
-    assert runner._size(store, settings)["iterations"] == 60_000
+    assert runner._size(store, place)["iterations"] == 60_000
 
 
 def test_methods_share_encoders_where_they_can():
@@ -532,17 +532,17 @@ def test_encoders_that_exist_are_not_trained_again(tmp_path, monkeypatch):
         return usual(jobs, *rest, **options)
 
     monkeypatch.setattr(encoders, "train", counted)
-    settings = settings_in(tmp_path)
-    run(settings, methods=["PrMV"])
+    place = place_in(tmp_path)
+    run(place, methods=["PrMV"])
     n = len(trained)
     assert n >= 1
-    run(settings, methods=["PrDS", "PrSV", "w/o PA"])
+    run(place, methods=["PrDS", "PrSV", "w/o PA"])
     assert len(trained) == n
-    run(settings, "large-support,with-pseudo-annotation", methods=["PrMV", "PrMV w/ PA"])
+    run(place, "large-support,with-pseudo-annotation", methods=["PrMV", "PrMV w/ PA"])
     assert len(trained) == 2 * n, "those with pretend annotators"
-    run(replace(settings, results=tmp_path / "again", protocol=replace(QUICK, iterations=1)), methods=["PrMV"])
+    run(replace(place, results=tmp_path / "again", protocol=replace(QUICK, iterations=1)), methods=["PrMV"])
     assert len(trained) == 3 * n, "those of a shorter training are others"
-    times = Store(settings.results, "main", "omniglot").times()
+    times = Store(place.results, "main", "omniglot").times()
     assert len(times["encoder"].dropna()) == n
     assert all(name.startswith("split0-prototypical-clean-4way-") for name in times["encoder"].dropna())
 
@@ -563,12 +563,12 @@ def fail(number, device):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    settings = work.Settings(folder / "results", folder / "work", None, QUICK)
+    place = work.Place(folder / "results", folder / "work", None, QUICK)
     told = []
     def tick(done, total):
         told.append((done, total))
     counted = lambda work, jobs, devices, _: workers.run_all_on_ray(work, jobs, devices, tick)
-    n = runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, ["cpu", "cpu"], counted)
+    n = runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place, ["cpu", "cpu"], counted)
     print(n, told[-4:])
     try:
         workers.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
@@ -580,7 +580,7 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    run(settings_in(folder), methods=["PrMV", "LRMV"])
+    run(place_in(folder), methods=["PrMV", "LRMV"])
     return folder
 
 
@@ -628,10 +628,10 @@ def slowly(self, piece, rows, seconds):
     add(self, piece, rows, seconds)
 
 Store.add = slowly
-settings = work.Settings(folder / "results", folder / "work", None, QUICK)
+place = work.Place(folder / "results", folder / "work", None, QUICK)
 
 if __name__ == "__main__":
-    runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], settings, devices, workers.run_all)
+    runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place, devices, workers.run_all)
 """
 
 
@@ -651,7 +651,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     finished = set(store.done())
     assert 1 <= len(finished) < 4
     done = []
-    assert run(settings_in(tmp_path), methods=["PrMV", "LRMV"], run_all=counting(done)) == 4 - len(finished)
+    assert run(place_in(tmp_path), methods=["PrMV", "LRMV"], run_all=counting(done)) == 4 - len(finished)
     assert {name for name, _ in done} == {"test_one"}, "the encoder was there"
     assert not finished & {piece for _, piece in done}, "nothing is run twice"
     begun = [Piece(*json.loads(line)) for line in (tmp_path / "begun").read_text().splitlines()]

@@ -17,21 +17,21 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats import read_labels
 from crowdshot.labels.formats.label_studio import UNLABELLED
-from crowdshot.labels.formats.labels import Labels
+from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import rows_of
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedFromFiles:
     """A classifier with what it was fitted with: the labels as read, the items, their embeddings (N, D).
 
     ``left_out``: what was not used, by reason: how many, or which.
     """
 
     clf: CrowdClassifier
-    labels: Labels
+    labels: LabelsRead
     items: Items
     embeddings: Tensor
     left_out: dict[str, int | list[str]]
@@ -47,7 +47,7 @@ def fit(
     skip_bad: bool = False,
     method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
-) -> Fitted:
+) -> FittedFromFiles:
     """Whatever is wrong with the files is told before the work that it would spoil."""
     items = open_items(images, features)
     clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
@@ -75,7 +75,7 @@ def fit(
         f"labelled items without {'an image' if images else 'features'}": unmatched,
         "unreadable images": [image.name for image in unreadable],
     }
-    return Fitted(clf, read, items, embeddings, left_out)
+    return FittedFromFiles(clf, read, items, embeddings, left_out)
 
 
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:

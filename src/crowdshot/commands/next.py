@@ -22,7 +22,7 @@ from crowdshot.labels.belief import doubt
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import read_labels
 from crowdshot.labels.formats.label_studio import UNLABELLED
-from crowdshot.labels.formats.labels import Labels
+from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.formats.write import write_questions
 from crowdshot.labels.positions import as_index, positions
 from crowdshot.progress import progress
@@ -36,7 +36,7 @@ OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "believed", "confide
 class Belief(NamedTuple):
     """What is believed of the annotations' items, (N, K), and what was not used for it."""
 
-    labels: Labels
+    labels: LabelsRead
     annotations: Annotations
     probabilities: Floats
     left_out: dict[str, Any]
@@ -101,7 +101,7 @@ def ask(
     return report, table
 
 
-def _from_labels(read: Labels, encoder: str | None) -> Belief:
+def _from_labels(read: LabelsRead, encoder: str | None) -> Belief:
     """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
     if encoder is not None:
         raise CrowdshotError("--encoder is for items, expected --images or --features with it.")

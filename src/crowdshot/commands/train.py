@@ -20,7 +20,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.fresh import START, fresh_encoder, on_backbone, start_principal
 from crowdshot.encoders.saved import save_encoder
 from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.sources import Source, open_source
+from crowdshot.episodes.sources import TrainingData, open_source
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_writable
 from crowdshot.labels.formats import read_labels
@@ -202,7 +202,7 @@ def told_command(arguments: Sequence[str]) -> str:
 
 
 def _card(
-    data: Source,
+    data: TrainingData,
     learned_from: list[int],
     validated_on: list[int],
     tested_on: list[int],

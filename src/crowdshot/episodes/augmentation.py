@@ -5,23 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from crowdshot.episodes.randomness import Source, uniform
+from crowdshot.episodes.randomness import Randomness, uniform
 from crowdshot.errors import CrowdshotError
 
 AUGMENTATIONS = ("none", "photo")
 SHIFT = 0.1  # of the side, at most, each way
 
 
-def augment(items: Tensor, kind: str, source: Source) -> Tensor:
+def augment(items: Tensor, kind: str, randomness: Randomness) -> Tensor:
     """Images (B, n, [C,] H, W) as the pool stores them -> the same, each changed in its own way.
 
     "photo": mirrored or not, and moved by up to a tenth of its side; its edge is drawn out where nothing is left.
     One look-up a pixel, no waiting for the device.
     """
     if items.ndim not in (4, 5):
-        raise CrowdshotError(f"augment: found {kind!r}, but this source holds feature vectors; expected none")
+        raise CrowdshotError(f"augment is {kind!r}, but this source holds feature vectors; expected none.")
     B, n, H, W = *items.shape[:2], *items.shape[-2:]
-    mirrored, down, right = uniform((B, n, 3), source, items.device).unbind(-1)
+    mirrored, down, right = uniform((B, n, 3), randomness, items.device).unbind(-1)
 
     def places(lot: Tensor, side: int) -> Tensor:
         """(B, n, side): where in the stored image each row or column comes from."""

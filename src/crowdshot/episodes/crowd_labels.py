@@ -10,7 +10,7 @@ from torch import Tensor
 from crowdshot.episodes import sampling, simulate
 from crowdshot.episodes.augmentation import augment
 from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.randomness import Source, whole_numbers
+from crowdshot.episodes.randomness import Randomness, whole_numbers
 from crowdshot.episodes.sampling import Episodes
 from crowdshot.episodes.shape import EpisodeShape
 
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
 
 def draw(
-    pool: ClassPool, shape: EpisodeShape, allowed: Tensor, clean: Tensor, source: Source, augmented: bool = True
+    pool: ClassPool, shape: EpisodeShape, allowed: Tensor, clean: Tensor, randomness: Randomness, augmented: bool = True
 ) -> Batch:
     """One episode for each row of ``allowed`` (B, C), which says from which classes, where the pool lives.
 
@@ -38,22 +38,22 @@ def draw(
     """
     B, device = len(allowed), allowed.device
     ways, shots = shape.ways[1], shape.shots[1]
-    drawn = sampling.sample(pool, B, ways, shots, shape.queries, source, allowed)
+    drawn = sampling.sample(pool, B, ways, shots, shape.queries, randomness, allowed)
     truth, query_truth, in_use = drawn.support_truth, drawn.query_truth, None
     if shape.ways[0] < ways:
-        in_use = whole_numbers(shape.ways, (B,), source)
+        in_use = whole_numbers(shape.ways, (B,), randomness)
         truth, query_truth = (torch.where(t < in_use[:, None], t, -1) for t in (truth, query_truth))
     if shape.shots[0] < shots:
         nth_of_class = torch.arange(ways * shots, device=device) % shots
-        truth = torch.where(nth_of_class < whole_numbers(shape.shots, (B, 1), source), truth, -1)
+        truth = torch.where(nth_of_class < whole_numbers(shape.shots, (B, 1), randomness), truth, -1)
 
     support, query = drawn.support, drawn.query
     if pool.crowd is None:
-        labels, confusion = _simulated(truth, in_use, shape, clean, source)
+        labels, confusion = _simulated(truth, in_use, shape, clean, randomness)
     else:
         labels, confusion = _recorded(pool.crowd, drawn, truth, in_use, clean), _counted(pool.crowd, drawn)
     if shape.augment != "none" and augmented:
-        support, query = (augment(items, shape.augment, source) for items in (support, query))
+        support, query = (augment(items, shape.augment, randomness) for items in (support, query))
     return Batch(support, labels, query, query_truth, in_use, truth, confusion)
 
 
@@ -80,12 +80,12 @@ def _counted(crowd: Tensor, drawn: Episodes) -> Tensor:
 
 
 def _simulated(
-    truth: Tensor, in_use: Tensor | None, shape: EpisodeShape, clean: Tensor, source: Source
+    truth: Tensor, in_use: Tensor | None, shape: EpisodeShape, clean: Tensor, randomness: Randomness
 ) -> tuple[Tensor, Tensor]:
     """Truth (B, N) -> what annotators, drawn anew for every episode, say about it, (B, N, R), and their matrices."""
     B, device, ways, annotators = len(truth), truth.device, shape.ways[1], shape.annotators[1]
-    crowd = simulate.draw_annotators(annotators, ways, shape.crowd, (B,), source, in_use)
+    crowd = simulate.draw_annotators(annotators, ways, shape.crowd, (B,), randomness, in_use)
     confusion = torch.where(clean[:, None, None, None], torch.eye(ways, device=device), crowd.confusion)
-    per_item = None if shape.labels_per_item is None else whole_numbers(shape.labels_per_item, (B, 1), source)
-    present = whole_numbers(shape.annotators, (B,), source) if shape.annotators[0] < annotators else None
-    return simulate.draw_labels(truth, confusion, per_item, source, present), confusion
+    per_item = None if shape.labels_per_item is None else whole_numbers(shape.labels_per_item, (B, 1), randomness)
+    present = whole_numbers(shape.annotators, (B,), randomness) if shape.annotators[0] < annotators else None
+    return simulate.draw_labels(truth, confusion, per_item, randomness, present), confusion

@@ -29,28 +29,28 @@ class Uniforms:
         if shape[0] != self.block.shape[0] or self.taken + size > self.block.shape[1]:
             raise CrowdshotError(
                 f"randomness: {tuple(shape)} was asked for, but {self.block.shape[1] - self.taken} numbers are left "
-                f"for each of {self.block.shape[0]}"
+                f"for each of {self.block.shape[0]}."
             )
         self.taken += size
         return self.block[:, self.taken - size : self.taken].reshape(tuple(shape))
 
 
-Source = torch.Generator | Uniforms
+Randomness = torch.Generator | Uniforms
 
 
-def uniform(shape: Sequence[int], source: Source | None, device: torch.device | None = None) -> Tensor:
-    """Numbers in [0, 1), on the source's device; ``device`` is where the caller's other tensors are."""
-    if source is None:
+def uniform(shape: Sequence[int], randomness: Randomness | None, device: torch.device | None = None) -> Tensor:
+    """Numbers in [0, 1), on the device of the randomness; ``device`` is where the caller's other tensors are."""
+    if randomness is None:
         return torch.rand(tuple(shape), device=device)
-    found = source.block.device if isinstance(source, Uniforms) else source.device
+    found = randomness.block.device if isinstance(randomness, Uniforms) else randomness.device
     if device is not None and device.type != found.type:
-        raise CrowdshotError(f"the generator is on {found} but the tensors are on {device}")
-    if isinstance(source, Uniforms):
-        return source.take(shape)
-    return torch.rand(tuple(shape), generator=source, device=found)
+        raise CrowdshotError(f"the generator is on {found} but the tensors are on {device}.")
+    if isinstance(randomness, Uniforms):
+        return randomness.take(shape)
+    return torch.rand(tuple(shape), generator=randomness, device=found)
 
 
-def whole_numbers(bounds: tuple[int, int], shape: Sequence[int], source: Source) -> Tensor:
+def whole_numbers(bounds: tuple[int, int], shape: Sequence[int], randomness: Randomness) -> Tensor:
     """Whole numbers from bounds[0] to bounds[1], both included, all alike."""
     low, high = bounds
-    return (low + (uniform(shape, source) * (high - low + 1)).long()).clamp(max=high)
+    return (low + (uniform(shape, randomness) * (high - low + 1)).long()).clamp(max=high)

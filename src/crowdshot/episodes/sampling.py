@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.randomness import Source, uniform
+from crowdshot.episodes.randomness import Randomness, uniform
 from crowdshot.errors import CrowdshotError
 
 
@@ -35,7 +35,7 @@ def sample(
     ways: int,
     shots: int,
     queries: int,
-    generator: Source | None = None,
+    generator: Randomness | None = None,
     allowed: Tensor | None = None,
 ) -> Episodes:
     """Draw episodes of ``ways`` classes with ``shots`` support and ``queries`` query examples of each.
@@ -49,14 +49,14 @@ def sample(
     if min(n_episodes, ways, shots) < 1 or queries < 0:
         raise CrowdshotError(
             "n_episodes, ways and shots must be at least 1 and queries at least 0, "
-            f"got {n_episodes}, {ways}, {shots} and {queries}"
+            f"got {n_episodes}, {ways}, {shots} and {queries}."
         )
     if ways > n_classes:
-        raise CrowdshotError(f"{ways} ways need at least {ways} classes, but the pool has {n_classes}")
+        raise CrowdshotError(f"{ways} ways need at least {ways} classes, but the pool has {n_classes}.")
     if shots + queries > pool.smallest:
         raise CrowdshotError(
             f"{shots} shots and {queries} queries need {shots + queries} examples of every class, "
-            f"but the pool's smallest class has {pool.smallest}"
+            f"but the pool's smallest class has {pool.smallest}."
         )
 
     # The n smallest of independent uniform draws are n places chosen without replacement.

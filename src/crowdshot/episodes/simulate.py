@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crowdshot.episodes.randomness import Source, uniform
+from crowdshot.episodes.randomness import Randomness, uniform
 from crowdshot.errors import CrowdshotError
 
 KINDS = ("expert", "hammer", "spammer", "flipper", "classwise")
@@ -58,7 +58,7 @@ def draw_annotators(
     n_classes: int,
     mixture: Mapping[str, float],
     batch: Sequence[int] = (),
-    generator: Source | None = None,
+    generator: Randomness | None = None,
     classes_in_use: Tensor | None = None,
 ) -> Crowd:
     """Draw R annotators for every element of ``batch``.
@@ -72,11 +72,11 @@ def draw_annotators(
     return Crowd(draw_confusion(kind, n_classes, generator, classes_in_use, possible), kind)
 
 
-def draw_kinds(shape: Sequence[int], mixture: Mapping[str, float], generator: Source | None = None) -> Tensor:
+def draw_kinds(shape: Sequence[int], mixture: Mapping[str, float], generator: Randomness | None = None) -> Tensor:
     """Draw kinds, ``shape`` int64, as indices into KINDS."""
     _check_mixture(mixture)
     if any(n < 1 for n in shape):
-        raise CrowdshotError(f"annotators and batch must be at least 1 along every axis, got shape {tuple(shape)}")
+        raise CrowdshotError(f"annotators and batch must be at least 1 along every axis, got shape {tuple(shape)}.")
     lot = uniform(shape, generator)
     kind = torch.empty_like(lot, dtype=torch.int64)
     reached = 0.0
@@ -91,7 +91,7 @@ def draw_kinds(shape: Sequence[int], mixture: Mapping[str, float], generator: So
 def draw_confusion(
     kind: Tensor,
     n_classes: int,
-    generator: Source | None = None,
+    generator: Randomness | None = None,
     classes_in_use: Tensor | None = None,
     possible: Sequence[str] = KINDS,
 ) -> Tensor:
@@ -102,7 +102,7 @@ def draw_confusion(
     ``possible`` leaves out the work for kinds known to be absent.
     """
     if n_classes < 2:
-        raise CrowdshotError(f"n_classes must be at least 2, got {n_classes}")
+        raise CrowdshotError(f"n_classes must be at least 2, got {n_classes}.")
     device = kind.device
     kind = kind[..., None, None]  # (..., R, 1, 1)
     # how many classes are real: a number, or a tensor (..., 1, 1, 1) that broadcasts against (..., R, K, K)
@@ -142,7 +142,7 @@ def draw_labels(
     truth: Tensor,
     confusion: Tensor,
     labels_per_item: int | Tensor | None = None,
-    generator: Source | None = None,
+    generator: Randomness | None = None,
     annotators_in_use: Tensor | None = None,
 ) -> Tensor:
     """Let annotators label items: truth (..., N) int, confusion (..., R, K, K) -> labels (..., N, R) int64.
@@ -155,14 +155,14 @@ def draw_labels(
     n_items, n_annotators, n_classes = truth.shape[-1], confusion.shape[-3], confusion.shape[-1]
     if isinstance(labels_per_item, int) and not 1 <= labels_per_item <= n_annotators:
         raise CrowdshotError(
-            f"labels_per_item must lie between 1 and the {n_annotators} annotators, got {labels_per_item}"
+            f"labels_per_item must lie between 1 and the {n_annotators} annotators, got {labels_per_item}."
         )
     try:
         batch = np.broadcast_shapes(truth.shape[:-1], confusion.shape[:-3])
     except ValueError as error:
         raise CrowdshotError(
             f"truth {tuple(truth.shape)} and confusion {tuple(confusion.shape)} do not go together: "
-            "expected (..., N) and (..., R, K, K) with the same leading shape"
+            "expected (..., N) and (..., R, K, K) with the same leading shape."
         ) from error
     device = confusion.device
     shape = (*batch, n_items, n_annotators)
@@ -192,8 +192,8 @@ def draw_labels(
 def _check_mixture(mixture: Mapping[str, float]) -> None:
     for name, share in mixture.items():
         if name not in KINDS:
-            raise CrowdshotError(f"unknown annotator kind {name!r} in mixture, expected some of {', '.join(KINDS)}")
+            raise CrowdshotError(f"unknown annotator kind {name!r} in mixture, expected some of {', '.join(KINDS)}.")
         if not 0 <= share <= 1:
-            raise CrowdshotError(f"mixture[{name!r}] must be a probability, got {share}")
+            raise CrowdshotError(f"mixture[{name!r}] must be a probability, got {share}.")
     if abs(sum(mixture.values()) - 1) > 1e-6:
-        raise CrowdshotError(f"the probabilities in mixture must sum to 1, got {sum(mixture.values()):g}")
+        raise CrowdshotError(f"the probabilities in mixture must sum to 1, got {sum(mixture.values()):g}.")

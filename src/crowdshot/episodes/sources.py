@@ -40,7 +40,7 @@ TURNS = (0, 1, 2, 3)  # quarter turns
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class TrainingData:
     """A pool, what an encoder for it is fed, and what a card says of it.
 
     Class i of the first ``n_upright``, turned t times, is class i + t · n_upright.
@@ -84,7 +84,7 @@ def open_source(
     rotate_classes: bool = False,
     annotations: Annotations | None = None,
     terms: str | None = None,
-) -> Source:
+) -> TrainingData:
     """The pool of a source, by its name or path.
 
     ``image_size``: pixels a side; else 28 for grey images, which are taken for characters, and 84 for colour. Classes
@@ -93,12 +93,12 @@ def open_source(
     """
     if source == "glyphs":
         if annotations is not None:
-            raise CrowdshotError("annotations: found labels, but glyphs are drawn anew; expected none")
+            raise CrowdshotError("annotations is labels, but glyphs are drawn anew; expected none.")
         from crowdshot.episodes.datasets.glyphs import glyph_pool  # brings matplotlib, which takes its time
 
         size = image_size or CHARACTERS
         pool = glyph_pool(n_examples=max(GLYPH_EXAMPLES, at_least), size=size)
-        found = Source(pool, ImageInput((size, size), 1, ink=True), len(pool.names))
+        found = TrainingData(pool, ImageInput((size, size), 1, ink=True), len(pool.names))
         terms = terms or "drawn from the fonts that come with matplotlib"
     else:
         found = _from_items(source, find_items(source, image_size), annotations, at_least)
@@ -116,7 +116,7 @@ def open_source(
 
 def _turned(pool: ClassPool) -> ClassPool:
     if pool.examples.ndim < 4:
-        raise CrowdshotError("rotate_classes: the source holds feature vectors, expected images")
+        raise CrowdshotError("rotate_classes: the source holds feature vectors, expected images.")
     n = len(pool.names)
     examples = torch.cat([torch.rot90(pool.examples, turn, (-2, -1)) for turn in TURNS])
     names = tuple(f"{name}, {90 * turn}°" if turn else name for turn in TURNS for name in pool.names)
@@ -126,7 +126,7 @@ def _turned(pool: ClassPool) -> ClassPool:
     return ClassPool(examples, pool.counts.repeat(len(TURNS)), names, crowd)
 
 
-def _from_items(source: str, items: SourceItems, annotations: Annotations | None, at_least: int) -> Source:
+def _from_items(source: str, items: SourceItems, annotations: Annotations | None, at_least: int) -> TrainingData:
     classes, extra = items.classes, {}
     matched = None if annotations is None else _match(annotations, items, source)
     if classes is None:
@@ -147,7 +147,7 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
     if matched is not None:
         pool = replace(pool, crowd=_crowd(matched, pool, where, kept, nth, source))
         extra["annotators"] = f"{matched.n_annotators}, real"
-    return Source(pool, items.input, len(names), extra)
+    return TrainingData(pool, items.input, len(names), extra)
 
 
 def _large_enough(classes: list[str], at_least: int, source: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Networks that learn an episode by gradient descent, all episodes of a batch side by side.
 
 An episode's network is an encoder with a linear output layer; what turns its output into what annotators say, the
-`Crowd`, differs from method to method. B networks stand in one stack (`encoders.stack`), so that a step of all is
+`LabelLayer`, differs from method to method. B networks stand in one stack (`encoders.stack`), so that a step of all is
 one step, and predictions after 10, 100 and 300 iterations are read off one run.
 
 Every episode starts from the same numbers, and so does every annotator: then neither an episode's neighbours nor the
@@ -28,7 +28,7 @@ LEARNING_RATE = 1e-3
 ACTIVATIONS_AT_ONCE = 2**31  # numbers behind the first convolution; what a training step holds is a few times that
 
 
-class Crowd(Protocol):
+class LabelLayer(Protocol):
     """What stands between a network and the labels, for G episodes."""
 
     def __call__(self, embeddings: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def fine_tune_candidates(
     encoder: nn.Module,
     candidates: Sequence[Candidate],
     seed: int,
-    crowd: Callable[..., Crowd],
+    crowd: Callable[..., LabelLayer],
 ) -> list[Tensor]:
     """One run for the candidates that differ in the number of iterations alone; ``crowd(sizes, candidate=...)``."""
     runs: dict[str, list[int]] = defaultdict(list)
@@ -93,7 +93,7 @@ def fine_tune_candidates(
 def fine_tune(
     episodes: CrowdEpisodes,
     encoder: nn.Module,
-    crowd: Callable[[Sizes], Crowd],
+    crowd: Callable[[Sizes], LabelLayer],
     iterations: Sequence[int],
     seed: int,
     frozen: bool = False,
@@ -114,7 +114,7 @@ def fine_tune(
 def _fine_tune(
     episodes: CrowdEpisodes,
     encoder: nn.Module,
-    crowd: Callable[[Sizes], Crowd],
+    crowd: Callable[[Sizes], LabelLayer],
     iterations: Sequence[int],
     seed: int,
     frozen: bool,

@@ -124,7 +124,7 @@ def expected_confusion(counts: Tensor, table: Tensor) -> Tensor:
 # ---- a crowd, as the search sees it ---------------------------------------------------------------------------------
 
 
-class Crowd(Protocol):
+class AnnotatorModel(Protocol):
     """Counts are (B, M, R, K, K), of M labelings."""
 
     def gain(self, counts: Tensor, annotator: Tensor, label: Tensor) -> Tensor:

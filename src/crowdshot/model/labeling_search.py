@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.model.annotator_skills import Crowd
+from crowdshot.model.annotator_skills import AnnotatorModel
 
 
 def search(
     gram: Tensor,
     labels: Tensor,
     order: Tensor,
-    crowd: Crowd,
+    crowd: AnnotatorModel,
     log_class_probs: Callable[[Tensor], Tensor],
     n_classes: int,
     scale: Tensor,

@@ -70,7 +70,7 @@ class Posterior:
         """(8), averaged over labelings: log p(t = k | u), (..., Q, D) -> (..., Q, K)."""
         if queries.shape[-1] != self.embeddings.shape[-1]:
             raise CrowdshotError(
-                f"queries: shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as the support"
+                f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as in fit."
             )
         u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
         chosen = self._chosen
@@ -132,7 +132,7 @@ def fit(
     centre, unit = _centre_and_spread(u, labelled)
     u = labelled * (u - centre) / unit
     gram = u @ u.mT
-    crowd: annotator_skills.Crowd = annotator_skills.Unknown(annotator_skills.coin_table(N + 1, n_classes, u))
+    crowd: annotator_skills.AnnotatorModel = annotator_skills.Unknown(annotator_skills.coin_table(N + 1, n_classes, u))
     if confusion is not None:
         crowd = annotator_skills.Known(confusion.reshape(-1, R, n_classes, n_classes).to(u))
     with torch.no_grad():
@@ -189,7 +189,7 @@ def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
 
 
 def log_probability(
-    labelings: Tensor, gram: Tensor, counts: Tensor, crowd: annotator_skills.Crowd, scale: Tensor, tau: Tensor
+    labelings: Tensor, gram: Tensor, counts: Tensor, crowd: annotator_skills.AnnotatorModel, scale: Tensor, tau: Tensor
 ) -> Tensor:
     """log p(labeling, embeddings, labels) but for a constant: labelings (B, M, N), gram (B, N, N) -> (B, M)."""
     K = counts.shape[-1]
@@ -244,15 +244,15 @@ def _order(u: Tensor, labels: Tensor, K: int, scale: Tensor, tau: Tensor) -> Ten
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, width: int) -> None:
     if n_classes < 2:
-        raise CrowdshotError(f"n_classes: found {n_classes}, expected 2 or more")
+        raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
     if width < 1:
-        raise CrowdshotError(f"width: found {width}, expected 1 or more")
+        raise CrowdshotError(f"width is {width}, expected 1 or more.")
     if embeddings.ndim < 2 or not embeddings.is_floating_point():
         raise CrowdshotError(
-            f"embeddings: found {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)"
+            f"embeddings is {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)."
         )
     if labels.is_floating_point() or labels.shape[:-1] != embeddings.shape[:-1]:
         raise CrowdshotError(
-            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with the "
-            f"leading shape {tuple(embeddings.shape[:-1])} of the embeddings"
+            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with the "
+            f"leading shape {tuple(embeddings.shape[:-1])} of embeddings."
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.files.whole import csv_writers, write_folder
 from crowdshot.labels.formats import WRITERS
-from crowdshot.labels.formats.labels import Labels
+from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.report.tables import confusion_table
 
 
@@ -17,7 +17,7 @@ def write_results(
     clf: CrowdClassifier,
     out: Path,
     overwrite: bool = False,
-    labels: Labels | None = None,
+    labels: LabelsRead | None = None,
     report: Callable[[Path], None] | None = None,
 ) -> list[Path]:
     """A fitted classifier -> consensus.csv, annotators.csv, confusion.csv and model.safetensors in a folder.

@@ -61,7 +61,7 @@ def run(
     from crowdshot.paper.plan import protocol
     from crowdshot.paper.plan.experiments import chosen
     from crowdshot.paper.run import runner, workers
-    from crowdshot.paper.run.work import Settings
+    from crowdshot.paper.run.work import Place
 
     size = protocol.QUICK if quick else protocol.PAPER
     if splits is not None:
@@ -75,18 +75,18 @@ def run(
         episodes=episodes or size.episodes,
         iterations=iterations or size.iterations,
         only=_pairs(only, runner.settings_of(experiments)),
-        sizes=_sizes(cells, {cell.size for one in experiments for place in one.datasets for cell in one.cells(place)}),
+        sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
     )
     work = work / "toy" if quick else work
-    settings = Settings(results, work, None if quick else data, size, _told(sys.argv[1:]))
+    place = Place(results, work, None if quick else data, size, _told(sys.argv[1:]))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
     possible = (
         {word for one in experiments for word in one.datasets},
         {word for one in experiments for word in one.methods},
     )
-    wanted = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), settings)
+    wanted = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), place)
     if dry_run:
-        for line in runner.describe(runner.missing(*wanted), settings):
+        for line in runner.describe(runner.missing(*wanted), place):
             typer.echo(line)
         return
     done = runner.run(*wanted, workers.devices(device), run_all)
@@ -120,11 +120,11 @@ def figures(
 ) -> None:
     """The paper's figures from what was run, as PNG and SVG; the paper's own values are hollow."""
     from crowdshot.paper.plan import protocol
-    from crowdshot.paper.run.work import Settings
+    from crowdshot.paper.run.work import Place
     from crowdshot.paper.show.figures import make
 
     work, size = (work / "toy", protocol.QUICK) if quick else (work, protocol.PAPER)
-    for line in make(name, Settings(results, work, None if quick else data, size), out):
+    for line in make(name, Place(results, work, None if quick else data, size), out):
         typer.echo(line)
 
 

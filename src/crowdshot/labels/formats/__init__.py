@@ -17,7 +17,7 @@ from typing import Any
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.columns import GivenColumns
 from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
-from crowdshot.labels.formats.labels import Format, LabelFile, Labels, Project, join, own_names
+from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
 from crowdshot.labels.formats.questions import refuse_measurements
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
 from crowdshot.wording import counted
@@ -27,7 +27,7 @@ __all__ = [
     "WRITERS",
     "Format",
     "LabelFile",
-    "Labels",
+    "LabelsRead",
     "Project",
     "read_labels",
     "to_label_studio",
@@ -47,7 +47,7 @@ FORMATS: dict[str, Format] = {
 Path = str | os.PathLike[str]
 
 
-def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None) -> Labels:
+def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None) -> LabelsRead:
     """Labels from one file or several, whose format is recognised by their content, or named.
 
     ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
@@ -57,7 +57,7 @@ def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, form
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
     files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
-    parts: list[Labels] = []
+    parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
     for file in files:
         try:

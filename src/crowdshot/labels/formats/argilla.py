@@ -14,7 +14,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
 from crowdshot.files.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
 
 RESPONSES, USERS, STATUS = ".responses", ".responses.users", ".responses.status"
@@ -29,7 +29,7 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     )
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     named = asked(columns, file.name, ("item", "label"))
     records = [_flat(record) for record in file.records]
     names = list(dict.fromkeys(name for record in records for name in record.fields))

@@ -1,4 +1,4 @@
-"""CVAT's "CVAT for images 1.1": one XML file for each job, or the ZIP that it is downloaded in.
+"""CVAT's "CVAT for images 1.1": one XML file for each job of a task, or the ZIP that it is downloaded in.
 
 A label is an image's ``<tag label="…">``. CVAT does not record who drew what, so that a file is one annotator's: the
 assignee that its ``<meta>`` names or, if there is none or more than one, whoever the file is called after.
@@ -17,7 +17,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.records import starts_with
 from crowdshot.files.tables import ZIP
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, one_label
 
 INSIDE = "annotations.xml"
@@ -27,7 +27,7 @@ SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "
 
 
 @dataclass
-class Job:
+class Export:
     """``images``: (line, name, labels of its tags)"""
 
     images: list[tuple[int, str, list[str]]] = field(default_factory=list)
@@ -39,19 +39,19 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     return file.is_xml or _archive(file) is not None
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     asked(columns, file.name, ())
-    job = _parse(_xml(file), file.name)
-    if job.shapes and not any(labels for _, _, labels in job.images):
-        kind, number = job.shapes.most_common(1)[0]
+    export = _parse(_xml(file), file.name)
+    if export.shapes and not any(labels for _, _, labels in export.images):
+        kind, number = export.shapes.most_common(1)[0]
         raise CrowdshotError(
             f"{file.name} has no tags on its images but {number} of <{kind}>, expected one tag an image: shapes are not"
             " read."
         )
-    annotator = job.assignees.pop() if len(job.assignees) == 1 else file.annotator or file.stem
+    annotator = export.assignees.pop() if len(export.assignees) == 1 else file.annotator or file.stem
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
-    for line, name, labels in job.images:
+    for line, name, labels in export.images:
         label = one_label(labels, f"{file.name}, line {line}, image {name!r}")
         if label:
             entries.append(Entry(name, annotator, label))
@@ -60,9 +60,9 @@ def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
     return gather(file.name, entries, Columns("image"), left_out)
 
 
-def _parse(data: bytes, name: str) -> Job:
+def _parse(data: bytes, name: str) -> Export:
     """No entity is ever declared or fetched: a file with a document type is refused before it could do either."""
-    job = Job()
+    export = Export()
     path: list[str] = []
     words: list[str] = []
     parser = expat.ParserCreate()
@@ -83,16 +83,16 @@ def _parse(data: bytes, name: str) -> Job:
         if path[1:] == ["image"]:
             if not attributes.get("name", "").strip():
                 raise CrowdshotError(f"{place()}: an <image> without a name.")
-            job.images.append((parser.CurrentLineNumber, attributes["name"].strip(), []))
+            export.images.append((parser.CurrentLineNumber, attributes["name"].strip(), []))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
-                job.images[-1][2].append(attributes.get("label", ""))
+                export.images[-1][2].append(attributes.get("label", ""))
             elif tag in SHAPES:
-                job.shapes[tag] += 1
+                export.shapes[tag] += 1
 
     def end(tag: str) -> None:
         if path[1:2] == ["meta"] and path[-2:] == ["assignee", "username"] and "".join(words).strip():
-            job.assignees.add("".join(words).strip())
+            export.assignees.add("".join(words).strip())
         path.pop()
 
     def refuse(*_: object) -> None:
@@ -107,7 +107,7 @@ def _parse(data: bytes, name: str) -> Job:
         if isinstance(error, CrowdshotError):
             raise
         raise CrowdshotError(f"{name} is not XML that can be read ({error}).") from None
-    return job
+    return export
 
 
 def _archive(file: LabelFile) -> zipfile.ZipFile | None:

@@ -24,7 +24,7 @@ from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.cells import text
 from crowdshot.files.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, Project, ProjectTask, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
 from crowdshot.labels.formats.questions import asked, choose, choose_item, is_picture, one_label
 from crowdshot.wording import listing
 
@@ -53,7 +53,7 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     return set(file.first) >= TASK or set(file.first) >= ROW
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if not recognises(file):
         found = listing(sorted(file.first))
         raise CrowdshotError(

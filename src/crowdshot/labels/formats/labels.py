@@ -88,7 +88,7 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelsRead:
     """The labels of one or more files, and how many entries were left out for which reason.
 
     ``gold``: the true labels that a file tells of some items, {item: label}.
@@ -104,7 +104,7 @@ class Format(NamedTuple):
     """``recognises`` may look at anything but must not raise because the file is another tool's."""
 
     recognises: Callable[[LabelFile, GivenColumns], bool]
-    read: Callable[[LabelFile, GivenColumns], Labels]
+    read: Callable[[LabelFile, GivenColumns], LabelsRead]
 
 
 class Entry(NamedTuple):
@@ -123,7 +123,7 @@ def gather(
     left_out: Mapping[str, int],
     gold: Mapping[str, str] | None = None,
     project: Project | None = None,
-) -> Labels:
+) -> LabelsRead:
     """Entries -> labels under these column names (or the plain ones, where two of these are the same)."""
     dropped = {reason: number for reason, number in left_out.items() if number}
     if not entries:
@@ -139,10 +139,10 @@ def gather(
         annotators=dict.fromkeys(entry.annotator for entry in entries),
         source=source,
     )
-    return Labels(annotations, dropped, dict(gold or {}), project)
+    return LabelsRead(annotations, dropped, dict(gold or {}), project)
 
 
-def join(source: str, parts: Sequence[Labels]) -> Labels:
+def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
     """The labels of several files as one; columns are called as in the first."""
     names = parts[0].annotations.columns
     frames = [part.annotations.to_frame().set_axis(list(names), axis=1) for part in parts]
@@ -163,7 +163,7 @@ def join(source: str, parts: Sequence[Labels]) -> Labels:
                 raise CrowdshotError(
                     f"{source}: the true label of {item!r} is {gold[item]!r} and {label!r}, expected one."
                 )
-    return Labels(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
+    return LabelsRead(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:

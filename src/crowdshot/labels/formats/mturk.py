@@ -15,7 +15,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
 from crowdshot.files.records import Record, parse_json
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
 
 INPUT, ANSWER = "Input.", "Answer."
@@ -27,7 +27,7 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     return {HIT, WORKER} <= set(file.first) and any(name.startswith(ANSWER) for name in file.first)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     named = asked(columns, file.name)
     names, records = list(file.first), file.records
     if not {HIT, WORKER} <= set(names):

@@ -15,7 +15,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
 from crowdshot.files.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, choose, one_label
 
 ANSWERS = ("accept", "reject", "ignore")
@@ -27,7 +27,7 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     return file.first.get("answer") in ANSWERS and not ITS_OWN.isdisjoint(file.first)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     named = asked(columns, file.name)
     records = file.records
     strange = next((record for record in records if record.fields.get("answer") not in ANSWERS), None)

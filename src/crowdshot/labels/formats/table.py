@@ -22,13 +22,13 @@ from crowdshot.files.cells import Ids
 from crowdshot.files.tables import Table, one_each
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import NO_ANNOTATOR, TRUTH, Columns, GivenColumns, find_columns, plain
-from crowdshot.labels.formats.labels import Format, LabelFile, Labels
+from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
 from crowdshot.wording import first, listing
 
 MISSING = ("", "nan", "-1")  # in a wide table, lower case
 
 
-def read_long(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     table = _with_annotator(file, columns)
     names = find_columns(table.header, columns, table.name)
     if len(table.frame) == 0:
@@ -43,10 +43,10 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> Labels:
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
     annotations = Annotations.from_frame(frame, names, source=table.name)
     blank = int((label == "").sum())
-    return Labels(annotations, {"rows without a label": blank} if blank else {})
+    return LabelsRead(annotations, {"rows without a label": blank} if blank else {})
 
 
-def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     table = file.table
     at = _item_column(table, columns)
     if at is None:
@@ -88,7 +88,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> Labels:
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
     known = zip(items, _said(table, truth[0]), strict=True) if truth else ()
     gold = {item: label for item, label in known if label}
-    return Labels(replace(annotations, columns=Columns(item=header[at] or "item")), gold=gold)
+    return LabelsRead(replace(annotations, columns=Columns(item=header[at] or "item")), gold=gold)
 
 
 def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, Labels, gather
+from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
 
 INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
@@ -28,7 +28,7 @@ def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
     return WORKER in file.first and any(name.startswith(OUTPUT) for name in file.first)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> Labels:
+def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     named = asked(columns, file.name)
     names, records = list(file.first), file.records
     if WORKER not in names:

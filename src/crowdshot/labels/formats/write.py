@@ -19,15 +19,15 @@ import pyarrow as pa
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
-from crowdshot.labels.formats.labels import Labels, Project
+from crowdshot.labels.formats.labels import LabelsRead, Project
 from crowdshot.wording import digits, show
 
 FilePath = str | os.PathLike[str]
-Writer = Callable[[FilePath, pd.DataFrame, Labels], None]
+Writer = Callable[[FilePath, pd.DataFrame, LabelsRead], None]
 
 
 def to_label_studio(
-    table: pd.DataFrame, labels: Labels, *, model_version: str | None = None, by_id: bool = False
+    table: pd.DataFrame, labels: LabelsRead, *, model_version: str | None = None, by_id: bool = False
 ) -> list[dict[str, Any]]:
     """A consensus as Label Studio's predictions (1.23), with the confidence as score.
 
@@ -85,7 +85,7 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
     return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
 
 
-def write_questions(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
+def write_questions(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> None:
     """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
 
     Each is the item's own data and three fields more: ``next_item``, by which `label_studio` knows the item again, and
@@ -122,7 +122,7 @@ def _write_text(path: FilePath, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: Labels, by_id: bool = False) -> None:
+def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: LabelsRead, by_id: bool = False) -> None:
     _write_json(path, to_label_studio(table, labels, by_id=by_id))
 
 
@@ -130,7 +130,7 @@ def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None
     _write_text(path, table.to_csv(index=index, float_format=digits, lineterminator="\n"))
 
 
-def _write_parquet(path: FilePath, table: pd.DataFrame, labels: Labels) -> None:
+def _write_parquet(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> None:
     with replacing(Path(path)) as temporary:
         try:
             table.to_parquet(temporary, index=False)

@@ -25,7 +25,7 @@ SYSTEMS = {**METHODS, **VARIANTS, **CEILINGS}
 ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
 BEYOND = ("Labelings", *VARIANTS, *CEILINGS)
-ADDED = tuple(name for name in IN_MAIN if name not in published.METHODS)  # to the paper's: PrSV, and what joins later
+ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
 WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 FOLDER = Path(__file__).with_name("published")
 
-METHODS = (
+IN_PAPER = (
     "Ours",
     "LRMV",
     "LRDS",

@@ -18,7 +18,7 @@ from crowdshot.paper.plan.cells import TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, Experiment, candidate_name
 from crowdshot.paper.run import encoders
 from crowdshot.paper.run.store import Piece, Store
-from crowdshot.paper.run.work import Needs, Settings, device_name, needed, test_one, train_one
+from crowdshot.paper.run.work import Place, Wants, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
 
 
@@ -36,7 +36,7 @@ def run(
     experiments: Sequence[Experiment],
     datasets: Sequence[str] | None,
     methods: Sequence[str] | None,
-    settings: Settings,
+    place: Place,
     devices: Sequence[str],
     run_all: Callable[..., None],
 ) -> int:
@@ -44,90 +44,90 @@ def run(
 
     What all of them need is meta-trained together. ``run_all`` (`workers`) spreads work over devices.
     """
-    left = missing(experiments, datasets, methods, settings)
-    wanted = _encoders(left, settings)
+    left = missing(experiments, datasets, methods, place)
+    wanted = _encoders(left, place)
     stacks = encoders.stacks(wanted)
-    stores = [Store(settings.results, *place) for place in dict.fromkeys(piece[:2] for piece in left)]
+    stores = [Store(place.results, *where) for where in dict.fromkeys(piece[:2] for piece in left)]
     for store in stores:
-        store.note_run({**_about(settings, devices), **_size(store, settings)})
+        store.note_run({**_about(place, devices), **_size(store, place)})
     with progress("meta-training") as tick:
-        run_all(train_one, [(stack, [wanted[one] for one in stack], settings) for stack in stacks], devices, tick)
+        run_all(train_one, [(stack, [wanted[one] for one in stack], place) for stack in stacks], devices, tick)
     with progress("testing") as tick:
-        run_all(test_one, [(piece, left[piece], settings) for piece in _in_order(left)], devices, tick)
+        run_all(test_one, [(piece, left[piece], place) for piece in _in_order(left)], devices, tick)
     for store in stores:
         store.compact()
     return len(left)
 
 
 def missing(
-    experiments: Sequence[Experiment], datasets: Sequence[str] | None, methods: Sequence[str] | None, settings: Settings
-) -> dict[Piece, Needs]:
+    experiments: Sequence[Experiment], datasets: Sequence[str] | None, methods: Sequence[str] | None, place: Place
+) -> dict[Piece, Wants]:
     """What is asked for and not in the store yet: pieces, and of each the candidates that it lacks."""
     left = {}
     for experiment in experiments:
         for dataset in experiment.datasets:
             if datasets is not None and dataset not in datasets:
                 continue
-            store = Store(settings.results, experiment.name, dataset)
+            store = Store(place.results, experiment.name, dataset)
             done = store.done()
             if done:
-                _check_size(store, _size(store, settings))
-            for piece in _pieces(experiment, dataset, settings):
+                _check_size(store, _size(store, place))
+            for piece in _pieces(experiment, dataset, place):
                 if methods is None or piece.method in methods:
                     have = done.get(piece, set())
                     needs = [
-                        (one, encoder) for one, encoder in needed(piece, settings) if candidate_name(one) not in have
+                        (one, encoder) for one, encoder in needed(piece, place) if candidate_name(one) not in have
                     ]
                     if needs:
                         left[piece] = needs
     return left
 
 
-def describe(left: Mapping[Piece, Needs], settings: Settings) -> list[str]:
+def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
     """What `missing` found, a line for each experiment and dataset, and in all."""
     lines = []
-    for place in dict.fromkeys(piece[:2] for piece in left):
-        every = Counter(piece.method for piece in _pieces(EXPERIMENTS[place[0]], place[1], settings))
+    for where in dict.fromkeys(piece[:2] for piece in left):
+        every = Counter(piece.method for piece in _pieces(EXPERIMENTS[where[0]], where[1], place))
         alike = defaultdict(list)
-        for method in dict.fromkeys(piece.method for piece in left if piece[:2] == place):
-            pieces = [piece for piece in left if piece[:2] == place and piece.method == method]
+        for method in dict.fromkeys(piece.method for piece in left if piece[:2] == where):
+            pieces = [piece for piece in left if piece[:2] == where and piece.method == method]
             lacking = {candidate_name(one) for piece in pieces for one, _ in left[piece]}
-            all_there_are = len(needed(pieces[0], settings))
+            all_there_are = len(needed(pieces[0], place))
             part = f", {len(lacking)} of {all_there_are} settings" if len(lacking) < all_there_are else ""
             alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
         told = [f"{', '.join(who)} ({what}{' each' * (len(who) > 1)})" for what, who in alike.items()]
-        lines.append(f"{', '.join(place)}: {'; '.join(told)}")
-    return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, settings))} encoders to meta-train."]
+        lines.append(f"{', '.join(where)}: {'; '.join(told)}")
+    return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, place))} encoders to meta-train."]
 
 
-def _encoders(left: Mapping[Piece, Needs], settings: Settings) -> dict[encoders.Wanted, Piece]:
+def _encoders(left: Mapping[Piece, Wants], place: Place) -> dict[encoders.Wanted, Piece]:
     """Those that have to be meta-trained first, and a piece that needs each."""
     wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
-    return {one: piece for one, piece in wanted.items() if not one.file(settings.work).exists()}
+    return {one: piece for one, piece in wanted.items() if not one.file(place.work).exists()}
 
 
-def _pieces(experiment: Experiment, dataset: str, settings: Settings) -> list[Piece]:
+def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:
     """All there are."""
-    sizes = dict.fromkeys(cell.size for cell in settings.protocol.cells(experiment, dataset))
+    sizes = dict.fromkeys(cell.size for cell in place.protocol.cells(experiment, dataset))
     return [
         Piece(experiment.name, dataset, split, *size, method)
         for method in experiment.methods
-        for split in settings.protocol.splits
+        for split in place.protocol.splits
         for size in sizes
     ]
 
 
 def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
-    place = {name: i for i, name in enumerate(SYSTEMS)}
+    rank = {name: i for i, name in enumerate(SYSTEMS)}
     return sorted(
-        pieces, key=lambda p: (p.dataset, place[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
+        pieces, key=lambda p: (p.dataset, rank[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
     )
 
 
-def _size(store: Store, settings: Settings) -> dict[str, Any]:
+def _size(store: Store, place: Place) -> dict[str, Any]:
     """What all rows of a store must share."""
-    protocol, target = settings.protocol, TARGETS[store.dataset]
+    protocol, target = place.protocol, TARGETS[store.dataset]
     return {
         "toy": protocol.toy,
         "episodes": protocol.episodes or target.episodes,
@@ -141,20 +141,20 @@ def _check_size(store: Store, size: dict[str, Any]) -> None:
         for name, value in size.items():
             if found.get(name, value) != value:
                 raise CrowdshotError(
-                    f"{store.folder} has rows with {name} = {found[name]}, found {value} now; expected the same, or "
-                    "another folder (--results)."
+                    f"{store.folder} has rows with {name} = {found[name]}, expected {value} as now; results= names "
+                    "another folder."
                 )
 
 
-def _about(settings: Settings, devices: Sequence[str]) -> dict[str, Any]:
+def _about(place: Place, devices: Sequence[str]) -> dict[str, Any]:
     return {
-        "command": settings.command,
+        "command": place.command,
         "crowdshot": crowdshot.__version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "scikit-learn": sklearn.__version__,
-        "splits": list(settings.protocol.splits),  # the seeds
+        "splits": list(place.protocol.splits),  # the seeds
         "devices": [device_name(device) for device in dict.fromkeys(devices)],
     }
 

@@ -41,13 +41,13 @@ from crowdshot.progress import progress
 
 BINS = 10  # of the calibration error
 MOST_WAYS = max(target.ways for target in TARGETS.values())
-Needs = list[tuple[Candidate, encoders.Wanted | None]]
+Wants = list[tuple[Candidate, encoders.Wanted | None]]
 """Candidates of a method, and the encoder that each needs."""
 EMBEDDED = 40  # classes as an encoder sees them that are kept: one split's, source and target, of all Ours' candidates
 
 
 @dataclass(frozen=True)
-class Settings:
+class Place:
     """What every piece of a run needs to know; plain data, so that it can be sent to another process."""
 
     results: Path
@@ -57,16 +57,16 @@ class Settings:
     command: str = ""
 
 
-def cells_of(piece: Piece, settings: Settings) -> list[Cell]:
+def cells_of(piece: Piece, place: Place) -> list[Cell]:
     """A piece's cells, which differ in their crowds."""
-    cells = settings.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
+    cells = place.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
     return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
 
 
-def needed(piece: Piece, settings: Settings) -> Needs:
+def needed(piece: Piece, place: Place) -> Wants:
     """All candidates of a piece that are asked for."""
-    method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], settings.protocol
-    cell, experiment = cells_of(piece, settings)[0], EXPERIMENTS[piece.experiment]
+    method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], place.protocol
+    cell, experiment = cells_of(piece, place)[0], EXPERIMENTS[piece.experiment]
     iterations = protocol.iterations or experiment.iterations
     return [
         (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
@@ -77,34 +77,34 @@ def needed(piece: Piece, settings: Settings) -> Needs:
 # ---- work ------------------------------------------------------------------------------------------------------------
 
 
-def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], settings: Settings, device: str) -> None:
+def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], place: Place, device: str) -> None:
     """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
-    source = read_dataset(stack[0].source, settings)
-    target = fitted(TARGETS[stack[0].source], source, settings)
+    source = read_dataset(stack[0].source, place)
+    target = fitted(TARGETS[stack[0].source], source, place)
     with progress(f"meta-training {len(stack)} encoders") as tick:
-        made = encoders.train_stack(stack, source, target, settings.protocol, settings.work, torch.device(device), tick)
+        made = encoders.train_stack(stack, source, target, place.protocol, place.work, torch.device(device), tick)
     known = {"dataset": source.name, "device": device_name(device)}
     notes = defaultdict(list)
     for one, piece in zip(stack, pieces, strict=True):
         notes[piece.experiment, piece.dataset].append({**made[one], **known, "split": one.split})
-    for place, rows in notes.items():
-        Store(settings.results, *place).note_training(encoders.stack_name(stack), rows)
+    for where, rows in notes.items():
+        Store(place.results, *where).note_training(encoders.stack_name(stack), rows)
 
 
-def test_one(piece: Piece, needs: Needs, settings: Settings, device: str) -> None:
+def test_one(piece: Piece, needs: Wants, place: Place, device: str) -> None:
     """One piece: candidates of a method on all episodes, validation and test, of all crowds at once."""
-    store = Store(settings.results, piece.experiment, piece.dataset)
+    store = Store(place.results, piece.experiment, piece.dataset)
     if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another run was faster
         return
-    method, cells = SYSTEMS[piece.method], cells_of(piece, settings)
+    method, cells = SYSTEMS[piece.method], cells_of(piece, place)
     groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
     for candidate, one in needs:
         groups[one].append(candidate)
     rows, began = [], time.perf_counter()
     for one, candidates in groups.items():
-        batches = draw(piece, cells, settings, one if method.on_embeddings else None, device)  # always the same
+        batches = draw(piece, cells, place, one if method.on_embeddings else None, device)  # always the same
         everything = Batch(*(_to(x, device) for x in together([batch for _, _, batch in batches])))
-        prepare, network = _network(one, method.on_embeddings, read_dataset(piece.dataset, settings), settings, device)
+        prepare, network = _network(one, method.on_embeddings, read_dataset(piece.dataset, place), place, device)
         episodes = CrowdEpisodes.of(everything, cells[0].ways, prepare)
         found = method.predict_candidates(episodes, network, candidates, seed=piece.split)
         rows += [
@@ -153,61 +153,61 @@ def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
 
 
 @cache
-def read_dataset(name: str, settings: Settings) -> Dataset:
-    if settings.protocol.toy:
+def read_dataset(name: str, place: Place) -> Dataset:
+    if place.protocol.toy:
         return toy_dataset(name)
-    return load_dataset(name, settings.root or Path("data"))
+    return load_dataset(name, place.root or Path("data"))
 
 
-def fitted(target: Target, source: Dataset, settings: Settings) -> Target:
+def fitted(target: Target, source: Dataset, place: Place) -> Target:
     """A toy has fewer classes to split."""
-    if not settings.protocol.toy:
+    if not place.protocol.toy:
         return target
     classes = len(source.pool.names)
     return replace(target, classes=(classes - 2 * MOST_WAYS + 4, MOST_WAYS, MOST_WAYS - 4))
 
 
 def draw(
-    piece: Piece, cells: Sequence[Cell], settings: Settings, one: encoders.Wanted | None, device: str
+    piece: Piece, cells: Sequence[Cell], place: Place, one: encoders.Wanted | None, device: str
 ) -> list[tuple[str, Cell, Batch]]:
     """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
 
     With an encoder, items are its embeddings.
     """
     target, split = TARGETS[piece.dataset], piece.split
-    source = read_dataset(target.source, settings)
-    _, validate, test = split_classes(fitted(target, source, settings), len(source.pool.names), split)
-    n = (settings.protocol.episodes or target.episodes) * EXPERIMENTS[piece.experiment].times
+    source = read_dataset(target.source, place)
+    _, validate, test = split_classes(fitted(target, source, place), len(source.pool.names), split)
+    n = (place.protocol.episodes or target.episodes) * EXPERIMENTS[piece.experiment].times
     first, real = cells[0], cells[0].crowd == REAL
     classes, annotators = (None, target.annotators[1]) if real else (test, first.n_annotators)
-    source = _view(target.source, one, tuple(validate if real else validate + test), settings, device)
-    tested = _view(piece.dataset, one, None, settings, device) if real else source
+    source = _view(target.source, one, tuple(validate if real else validate + test), place, device)
+    tested = _view(piece.dataset, one, None, place, device) if real else source
     tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
     pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
-    validations = n if settings.protocol.episodes else max(n, VALIDATION)
+    validations = n if place.protocol.episodes else max(n, VALIDATION)
     validation = draw_episodes(source, validate, pretend, validations, split, "validation", target.labels_per_item)
     return [("validation", pretend, validation), *tests]
 
 
 def _view(
-    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, settings: Settings, device: str
+    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, place: Place, device: str
 ) -> Dataset:
     """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
-    dataset = read_dataset(name, settings)
+    dataset = read_dataset(name, place)
     if one is None:
         return dataset
     wanted = tuple(range(len(dataset.pool.names))) if classes is None else classes
-    some = _embeddings(name, one, wanted, settings, device)
+    some = _embeddings(name, one, wanted, place, device)
     examples = some.new_zeros(*dataset.pool.examples.shape[:2], some.shape[-1])
     examples[list(wanted)] = some
     return replace(dataset, pool=replace(dataset.pool, examples=examples))
 
 
 @lru_cache(maxsize=EMBEDDED)
-def _embeddings(name: str, one: encoders.Wanted, classes: tuple[int, ...], settings: Settings, device: str) -> Tensor:
+def _embeddings(name: str, one: encoders.Wanted, classes: tuple[int, ...], place: Place, device: str) -> Tensor:
     """Of these classes' items, (classes, items, M), on the CPU."""
-    pool = read_dataset(name, settings).pool.take(list(classes))
-    return embedded(pool.to(device), encoders.read_encoder(one, settings.work)).examples.cpu()
+    pool = read_dataset(name, place).pool.take(list(classes))
+    return embedded(pool.to(device), encoders.read_encoder(one, place.work)).examples.cpu()
 
 
 def together(batches: Sequence[Batch]) -> Batch:
@@ -227,7 +227,7 @@ def together(batches: Sequence[Batch]) -> Batch:
 
 
 def _network(
-    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, settings: Settings, device: str
+    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, place: Place, device: str
 ) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
     """What brings stored items into the network's form, and the network, if one is needed."""
     if on_embeddings:
@@ -235,7 +235,7 @@ def _network(
     if one is None:
         plain = build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
         return input_of(plain, torch.device(device)), None
-    encoder = encoders.read_encoder(one, settings.work)
+    encoder = encoders.read_encoder(one, place.work)
     return input_of(encoder, torch.device(device)), encoder.module.to(device).eval()
 
 

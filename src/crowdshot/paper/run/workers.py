@@ -16,9 +16,9 @@ import torch
 
 from crowdshot.encoders.devices import choose_device
 from crowdshot.errors import CrowdshotError
+from crowdshot.progress import Tick
 
 Work = Callable[..., None]
-Tick = Callable[[int, int], None]
 
 
 def devices(text: str) -> list[str]:
@@ -27,7 +27,7 @@ def devices(text: str) -> list[str]:
     for word in text.split(","):
         name, star, times = word.strip().partition("*")
         if star and (not times.isdecimal() or int(times) == 0):
-            raise CrowdshotError(f"--device: found {text!r}, expected devices like cuda, cuda:0,cuda:1 or cpu*4.")
+            raise CrowdshotError(f"device is {text!r}, expected devices like cuda, cuda:0,cuda:1 or cpu*4.")
         found += [str(choose_device(name))] * (int(times) if star else 1)
     return found
 
@@ -54,8 +54,8 @@ def run_all(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str],
                 tick(done, len(jobs))
         except BrokenProcessPool:
             raise CrowdshotError(
-                f"one of the {len(devices)} processes was killed, perhaps for want of memory; what is finished is "
-                "kept: start again, with fewer devices."
+                f"one of the {len(devices)} processes was killed, perhaps for want of memory, expected all to end by "
+                "themselves; what is finished is kept: start again, with fewer devices."
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -93,7 +93,7 @@ def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequenc
     try:
         import ray
     except ImportError:
-        raise CrowdshotError("--ray needs Ray, expected it installed: pip install 'crowdshot[ray]'.") from None
+        raise CrowdshotError("Ray is not installed, expected by ray=True; pip install 'crowdshot[ray]'.") from None
     if not ray.is_initialized():
         _join_cluster(ray, len(devices))
     device = devices[0]
@@ -107,7 +107,8 @@ def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequenc
         except ray.exceptions.RayError as error:
             for job in waiting:
                 ray.cancel(job)
-            lost = CrowdshotError(f"Ray lost a worker ({next(iter(str(error).splitlines()), '')}); start again.")
+            reason = next(iter(str(error).splitlines()), "")
+            lost = CrowdshotError(f"Ray has lost a worker ({reason}), expected all to end by themselves; start again.")
             raise getattr(error, "cause", lost) from None
         done += len(ready)
         tick(done, len(jobs))

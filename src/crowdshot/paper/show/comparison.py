@@ -10,7 +10,7 @@ import pandas as pd
 
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.experiments import ADDED, Experiment
-from crowdshot.paper.show.layout import NOTHING, Line, Table
+from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
 from crowdshot.paper.show.selection import CELL, in_order, system
 
 CLOSE = 2.0  # standard errors
@@ -106,7 +106,7 @@ def twin(
     by: list[str],
     paper: pd.DataFrame,
     about: Sequence[str],
-) -> Table:
+) -> PrintedTable:
     """Some lines for each row: this run, the paper, their difference, and that in standard errors.
 
     ``paper`` comes from `by_cell` or `by_dataset`, or from `same_draw.by_cell`, which has a line more.
@@ -127,7 +127,7 @@ def twin(
     lines.append(Line((*("",) * len(heads), "within two"), told, ruled=True))
     caption += " Last line: how many lie within two standard errors."
     kept = [*by, "method", *(column for column in NUMBERS if column in paper)]
-    return Table(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _fitting(about))
+    return PrintedTable(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _fitting(about))
 
 
 def _text(found: Mapping[Any, Any], place: Any, field: str, form: str) -> str:

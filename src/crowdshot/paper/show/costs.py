@@ -13,7 +13,7 @@ from crowdshot.paper.plan.experiments import EXPERIMENTS
 from crowdshot.paper.run.encoders import SHORTER, wanted
 from crowdshot.paper.run.store import TIMES, Store
 from crowdshot.paper.show.comparison import column_name
-from crowdshot.paper.show.layout import NOTHING, Line, Table
+from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
 from crowdshot.paper.show.selection import CELL, Reader, in_order, select, summarise
 
 CELL_SHOWN = (4, 5)  # support items and annotators: the paper's own
@@ -33,7 +33,7 @@ COLUMNS = {  # of the table -> of its data
 }
 
 
-def build(read: Reader, results: Path) -> list[Table]:
+def build(read: Reader, results: Path) -> list[PrintedTable]:
     """Seconds for each method on Omniglot, and the bill of everything that was run; none where nothing was."""
     times = all_times(results)
     here = times[(times["dataset"] == "omniglot") & ((times["experiment"] == "main") | (times["what"] != "test"))]
@@ -48,7 +48,7 @@ def all_times(results: Path) -> pd.DataFrame:
     return pd.concat([part for part in every if len(part)] or [pd.DataFrame(columns=TIMES)], ignore_index=True)
 
 
-def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> Table:
+def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> PrintedTable:
     data = seconds(times, rows)
     lines = tuple(
         Line((column_name(row["method"]),), tuple(_text(row[field], form) for field, form in COLUMNS.values()))
@@ -68,7 +68,7 @@ def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> Table:
         "† Not in the paper.",
     )
     heads = tuple(name.strip() for name in COLUMNS)
-    return Table("cost", caption, ("method",), heads, lines, data, notes)
+    return PrintedTable("cost", caption, ("method",), heads, lines, data, notes)
 
 
 def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
@@ -116,7 +116,7 @@ def _serves(trained: pd.DataFrame, name: str) -> pd.Series[bool]:
     return trained["encoder"].astype(str).str.contains(f"-{kind}", regex=False)
 
 
-def _bill(times: pd.DataFrame) -> Table:
+def _bill(times: pd.DataFrame) -> PrintedTable:
     """Minutes of work of every experiment that was run, by kind of work and device."""
     keys = ["experiment", "dataset", "what", "device"]
     groups = times.groupby(keys, sort=False)["seconds"]
@@ -130,7 +130,7 @@ def _bill(times: pd.DataFrame) -> Table:
         "The bill: minutes of work, added up over devices that worked at the same time. Pieces are encoders, or a "
         "method with all its candidates on one cell of one split."
     )
-    return Table("bill", caption, tuple(keys), ("pieces", "minutes"), (*lines, total), data)
+    return PrintedTable("bill", caption, tuple(keys), ("pieces", "minutes"), (*lines, total), data)
 
 
 def _text(value: object, form: str) -> str:

@@ -13,7 +13,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import CROWDS, TARGET_CROWDS
 from crowdshot.paper.plan.experiments import Experiment, chosen
-from crowdshot.paper.run.work import Settings
+from crowdshot.paper.run.work import Place
 from crowdshot.paper.show import comparison, drawing, illustrations
 from crowdshot.paper.show.drawing import COLOURS, INK, MARKS, SOFT, Course
 from crowdshot.paper.show.gathering import TOY, gather, how_to_run, is_there, is_toy, label
@@ -24,12 +24,12 @@ IN_SPAMMERS = ("Ours", "PrSV", "PrDS", "w/o PA", "MCL", "MaDS", "CL", "LRDS")
 """Lines that can be told apart; the tables have all methods."""
 
 
-def make(name: str, settings: Settings, out: Path | None = None) -> list[str]:
+def make(name: str, place: Place, out: Path | None = None) -> list[str]:
     """Draw an experiment's figure, or all; a sentence for each experiment says where, or why there is none."""
-    read, told = reader(settings.results), []
+    read, told = reader(place.results), []
     for experiment in chosen(name):
         try:
-            figure = draw(experiment, read, settings)
+            figure = draw(experiment, read, place)
         except CrowdshotError as error:
             if experiment.name not in ("embedding", "confusion"):
                 raise
@@ -40,19 +40,19 @@ def make(name: str, settings: Settings, out: Path | None = None) -> list[str]:
             why = "no figure, see `crowdshot paper tables cost`." if there else how_to_run(experiment)
             told.append(f"{experiment.name}: {why}")
             continue
-        if is_toy(experiment, experiment.datasets, settings.results):
+        if is_toy(experiment, experiment.datasets, place.results):
             drawing.warn(figure, TOY.partition(" (")[0])
-        files = drawing.save(figure, (out or settings.results) / experiment.name, experiment.name)
+        files = drawing.save(figure, (out or place.results) / experiment.name, experiment.name)
         told.append(f"{experiment.name}: {files[0]} and {files[1].name}.")
     return told
 
 
-def draw(experiment: Experiment, read: Reader, settings: Settings) -> Figure | None:
+def draw(experiment: Experiment, read: Reader, place: Place) -> Figure | None:
     """None where there is nothing to draw."""
     if experiment.name == "embedding":
-        return embedding(illustrations.make("embedding", settings, read))
+        return embedding(illustrations.make("embedding", place, read))
     if experiment.name == "confusion":
-        return confusion(illustrations.make("confusion", settings, read))
+        return confusion(illustrations.make("confusion", place, read))
     if experiment.name == "cost" or not is_there(experiment, read):
         return None
     every = {dataset: gather(experiment, dataset, read) for dataset in experiment.datasets}

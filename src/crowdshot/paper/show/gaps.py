@@ -11,7 +11,7 @@ from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.methods.variants import VARIANTS
 from crowdshot.paper.show.comparison import column_name
 from crowdshot.paper.show.gathering import label
-from crowdshot.paper.show.layout import NOTHING, Line, Table
+from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
 from crowdshot.paper.show.selection import CELL, select, summarise
 
 OURS, VOTES = "Labelings", "PrSV wide"  # soft votes on the same encoder
@@ -24,7 +24,7 @@ CAPTION = (
 )
 
 
-def table(parts: Mapping[str, pd.DataFrame]) -> Table | None:
+def table(parts: Mapping[str, pd.DataFrame]) -> PrintedTable | None:
     """From the rows of each dataset; None where none has all that it takes."""
     data = pd.DataFrame([found for dataset, rows in parts.items() if (found := _line(dataset, rows)) is not None])
     if not len(data):
@@ -43,7 +43,7 @@ def table(parts: Mapping[str, pd.DataFrame]) -> Table | None:
         "of the best rival": lambda row: f"{row.rival_ece:.3f}",
     }
     lines = [Line((label(row.dataset),), tuple(text(row) for text in columns.values())) for row in data.itertuples()]
-    return Table("gap", CAPTION, ("dataset",), tuple(columns), tuple(lines), data)
+    return PrintedTable("gap", CAPTION, ("dataset",), tuple(columns), tuple(lines), data)
 
 
 def _line(dataset: str, rows: pd.DataFrame) -> dict[str, object] | None:

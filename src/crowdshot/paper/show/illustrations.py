@@ -48,11 +48,11 @@ class Drawn(NamedTuple):
     confusion: Tensor  # (R, K, K), the truth
 
 
-def make(experiment: str, settings: work.Settings, read: Reader) -> pd.DataFrame:
+def make(experiment: str, place: work.Place, read: Reader) -> pd.DataFrame:
     """The data of a figure: as stored, or made from encoders and kept."""
-    file = stored(settings.results, experiment)
+    file = stored(place.results, experiment)
     if not file.exists():
-        table = {"embedding": embedding, "confusion": confusion}[experiment](settings, read)
+        table = {"embedding": embedding, "confusion": confusion}[experiment](place, read)
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as temporary:
             table.to_csv(temporary, index=False, float_format="%.4f")
@@ -63,29 +63,29 @@ def stored(results: Path, experiment: str) -> Path:
     return results / experiment / DATASET / f"{experiment}.csv"
 
 
-def embedding(settings: work.Settings, read: Reader) -> pd.DataFrame:
+def embedding(place: work.Place, read: Reader) -> pd.DataFrame:
     """One episode in two dimensions: panel, x, y, label, role (query, support, prototype), accuracy."""
-    encoders = {name: _found(name, settings, read) for name in ("Ours", "w/o PA")}
-    drawn = _draw(settings)
+    encoders = {name: _found(name, place, read) for name in ("Ours", "w/o PA")}
+    drawn = _draw(place)
     first = sampling.Episodes(*(part[:1] for part in drawn.items))
     pixels = torch.cat([first.query, first.support], 1).flatten(2)[0].numpy() / 255
     parts = [_placed("Original", pixels, first, np.nan)]
     for name, found in encoders.items():
-        support, query, fit = _fitted(name, found, drawn, 1, settings.work)
+        support, query, fit = _fitted(name, found, drawn, 1, place.work)
         right = float((fit.log_proba(query).argmax(-1) == first.query_truth).float().mean())
         parts.append(_placed(name, torch.cat([query, support, fit.means], 1)[0].numpy(), first, right))
     return pd.concat(parts, ignore_index=True)
 
 
-def confusion(settings: work.Settings, read: Reader) -> pd.DataFrame:
+def confusion(place: work.Place, read: Reader) -> pd.DataFrame:
     """True and estimated matrices: what, annotator, kind, accuracy, true, observed, probability.
 
     "Truth through the prior" is what the paper's Dirichlet prior leaves of it on average, if three items of each class
     were known for certain: (n q + c) / (n + K c). No estimate from so few labels can stand out more.
     """
-    found = _found("Ours", settings, read)
-    drawn = _draw(settings)
-    _, _, fit = _fitted("Ours", found, drawn, EPISODES, settings.work)
+    found = _found("Ours", place, read)
+    drawn = _draw(place)
+    _, _, fit = _fitted("Ours", found, drawn, EPISODES, place.work)
     c = METHODS["Ours"].default["c"]
     matrices = {
         "truth": drawn.confusion,
@@ -108,10 +108,10 @@ def confusion(settings: work.Settings, read: Reader) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _draw(settings: work.Settings) -> Drawn:
+def _draw(place: work.Place) -> Drawn:
     """Always the same episodes, of classes that no encoder of the split has seen."""
-    dataset = work.read_dataset(DATASET, settings)
-    pool, target = dataset.pool, work.fitted(TARGETS[DATASET], dataset, settings)
+    dataset = work.read_dataset(DATASET, place)
+    pool, target = dataset.pool, work.fitted(TARGETS[DATASET], dataset, place)
     allowed = torch.zeros(EPISODES, len(pool.names), dtype=torch.bool)
     allowed[:, split_classes(target, len(pool.names), SPLIT)[2]] = True
     generator = torch.Generator().manual_seed(SPLIT)
@@ -121,11 +121,11 @@ def _draw(settings: work.Settings) -> Drawn:
     return Drawn(items, simulate.draw_labels(items.support_truth, matrices, generator=generator), matrices)
 
 
-def _found(name: str, settings: work.Settings, read: Reader) -> tuple[Candidate, Wanted]:
+def _found(name: str, place: work.Place, read: Reader) -> tuple[Candidate, Wanted]:
     """The best candidate on validation for this size (the default where none was run) whose encoder was kept."""
-    sizes = [cell.size for cell in settings.protocol.cells(EXPERIMENTS["main"], DATASET)]
+    sizes = [cell.size for cell in place.protocol.cells(EXPERIMENTS["main"], DATASET)]
     size = SIZE if SIZE in sizes else sizes[-1]
-    needed = work.needed(Piece("main", DATASET, SPLIT, *size, name), settings)
+    needed = work.needed(Piece("main", DATASET, SPLIT, *size, name), place)
     rows = read("main", DATASET)
     here = rows[(rows["n_support"] == size[0]) & (rows["n_annotators"] == size[1]) & (rows["method"] == name)]
     validated = here[here["role"] == "validation"].astype({"accuracy": float})
@@ -138,12 +138,12 @@ def _found(name: str, settings: work.Settings, read: Reader) -> tuple[Candidate,
 
     in_order = sorted(needed, key=rank, reverse=True)
     for candidate, one in in_order:
-        if one is not None and one.file(settings.work).exists():
+        if one is not None and one.file(place.work).exists():
             return candidate, one
     best = in_order[0][1]
     assert best is not None
     raise CrowdshotError(
-        f"{best.file(settings.work)} is not there, expected the encoder of {name}, which "
+        f"{best.file(place.work)} is not there, expected the encoder of {name}, which "
         f"`crowdshot paper run main --dataset {DATASET} --methods 'Ours,w/o PA'` makes."
     )
 

@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """``heads`` stand above the labels, ``columns`` above the cells; ``data`` is what the CSV holds."""
 
     name: str
@@ -51,7 +51,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def write(folder: Path, title: str, tables: Sequence[Table], made_of: str = "") -> None:
+def write(folder: Path, title: str, tables: Sequence[PrintedTable], made_of: str = "") -> None:
     """tables.md with all of them, and what they are made of; of each a .csv and a .tex."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
@@ -64,7 +64,7 @@ def write(folder: Path, title: str, tables: Sequence[Table], made_of: str = "") 
         temporary.write_text(f"# {title}\n\n" + "\n".join(map(markdown, tables)) + last, encoding="utf-8")
 
 
-def markdown(table: Table) -> str:
+def markdown(table: PrintedTable) -> str:
     """Columns are padded, and those that do not fit go on in a second block with the same labels."""
     parts = [f"## {table.name}\n", f"{table.caption}\n"]
     for some in _blocks(table):
@@ -85,7 +85,7 @@ def _markdown_row(words: Sequence[str], widths: Sequence[int], n_labels: int) ->
     return "| " + " | ".join(padded) + " |\n"
 
 
-def _blocks(table: Table) -> list[list[int]]:
+def _blocks(table: PrintedTable) -> list[list[int]]:
     """Places of columns that fit beside each other, in blocks of (nearly) one size."""
     labels = _widths([table.heads, *(line.labels for line in table.lines)])
     widths = _widths([table.columns, *(line.cells for line in table.lines)])
@@ -99,7 +99,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
     return [3 + max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def latex(table: Table, place: str) -> str:
+def latex(table: PrintedTable, place: str) -> str:
     """``place`` becomes the table's label."""
     parts = [r"\begin{table*}[t]", r"\centering", rf"\caption{{{escaped(table.caption)}}}"]
     parts += [rf"\label{{tab:{place}}}", r"\footnotesize"]

@@ -25,8 +25,8 @@ EPISODE = [*CELL, "split", "mixture", "episode"]  # what methods are paired by
 LEVEL = 0.05  # of the paired t-test
 
 NOT_IN_PAPER = (*ADDED, *BEYOND)
-_EXTRA = [name for name in SYSTEMS if name not in published.METHODS and name not in NOT_IN_PAPER]
-ORDER = [*published.METHODS, *_EXTRA, *NOT_IN_PAPER]
+_EXTRA = [name for name in SYSTEMS if name not in published.IN_PAPER and name not in NOT_IN_PAPER]
+ORDER = [*published.IN_PAPER, *_EXTRA, *NOT_IN_PAPER]
 """The paper's order; what it does not have at the end."""
 BY_VALIDATION = ("Ours", "Labelings", "Labelings narrow", "True matrices")  # whose candidates are never chosen on test
 

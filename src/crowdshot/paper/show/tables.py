@@ -14,7 +14,7 @@ from crowdshot.paper.plan.cells import CROWDS, TARGET_CROWDS
 from crowdshot.paper.plan.experiments import BEYOND, EXPERIMENTS, Experiment, chosen
 from crowdshot.paper.show import comparison, costs, gaps, layout, same_draw
 from crowdshot.paper.show.gathering import gather, how_to_run, is_there, label, notes
-from crowdshot.paper.show.layout import NOTHING, Line, Table
+from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
 from crowdshot.paper.show.selection import CELL, Reader, choose, in_order, reader, select, summarise, system
 
 BOLD = "Bold: the best, and those whom a paired t-test at 0.05 does not tell from it."
@@ -59,7 +59,7 @@ def made_of(results: Path, places: Iterable[tuple[str, str]]) -> str:
     return f"Made of the rows {', '.join(f'{name} ({number})' for name, number in sums.items())}." if sums else ""
 
 
-def build(experiment: Experiment, read: Reader, results: Path) -> list[Table]:
+def build(experiment: Experiment, read: Reader, results: Path) -> list[PrintedTable]:
     """All tables of an experiment; none where nothing was run."""
     if experiment.name == "cost":
         return costs.build(read, results)
@@ -82,7 +82,7 @@ def build(experiment: Experiment, read: Reader, results: Path) -> list[Table]:
 # ---- one kind of table each -----------------------------------------------------------------------------------------
 
 
-def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[Table]:
+def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
     """A line for each (support items, annotators), and their average."""
     cells = _sizes(experiment, dataset)
     real = cells[0][1] == 0
@@ -119,7 +119,7 @@ def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: li
 BY_DATASET = ("dirichlet-b", "class-imbalance", "with-pseudo-annotation", "noisy-label-learning", "example-dependent")
 
 
-def _by_dataset(experiment: Experiment, read: Reader, results: Path) -> list[Table]:
+def _by_dataset(experiment: Experiment, read: Reader, results: Path) -> list[PrintedTable]:
     """A line for each dataset: the average over its cells."""
     found = [gather(experiment, name, read) for name in experiment.datasets]
     if not any(map(len, found)):
@@ -149,7 +149,7 @@ def _sizes(experiment: Experiment, dataset: str) -> list[tuple[int, int]]:
     return list(dict.fromkeys(cell.size for cell in experiment.cells(dataset)))
 
 
-def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[Table]:
+def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
     """A line for each crowd, with its share of spammers; settings are chosen for each cell, not for each crowd."""
     lines: list[Row] = [((crowd,), (crowd, f"{CROWDS[crowd]['spammer']:.1f}")) for crowd in TARGET_CROWDS]
     columns = in_order([*EXPERIMENTS["main"].methods, *rows["method"].unique()])
@@ -164,7 +164,7 @@ def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: l
     return tables
 
 
-def _by_steps(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[Table]:
+def _by_steps(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
     """A line for each number of EM steps."""
     summary = by_steps(rows)
     lines: list[Row] = [((steps,), (str(steps),)) for steps in sorted(set(summary["J"]))]
@@ -196,7 +196,7 @@ def _shown(
     summary: pd.DataFrame,
     about: Sequence[str],
     data: pd.DataFrame,
-) -> Table:
+) -> PrintedTable:
     """A summary as a table: a dash where there is nothing."""
     found = comparison.lookup(summary, by)
     compared = Counter(key for key, _ in found)
@@ -204,7 +204,7 @@ def _shown(
         Line(names, tuple(_text(found.get((key, column)), compared[key] > 1) for column in columns), key == ())
         for key, names in lines
     )
-    return Table(name, caption, heads, tuple(map(comparison.column_name, columns)), body, data, tuple(about))
+    return PrintedTable(name, caption, heads, tuple(map(comparison.column_name, columns)), body, data, tuple(about))
 
 
 def _text(value: Any, compared: bool) -> str:

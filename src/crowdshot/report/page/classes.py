@@ -16,7 +16,7 @@ EXAMPLES = 4
 MOST_EXAMPLES = 240  # of all classes together
 OFTEN = 0.05  # rarer confusions are left out
 
-Positions = list[int]
+Rows = list[int]
 
 
 class Example(NamedTuple):
@@ -44,7 +44,7 @@ class Class(NamedTuple):
     border: list[Example]
 
 
-def choose_examples(basis: Basis) -> list[tuple[Positions, Positions]]:
+def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
     """For each class the items nearest to its centre, and those that are nearly as near to another's."""
     K = basis.belief.shape[1]
     each = min(EXAMPLES, MOST_EXAMPLES // (2 * K))
@@ -68,13 +68,13 @@ def describe_classes(
     basis: Basis,
     people: Sequence[Person],
     check: Check | None,
-    examples: Sequence[tuple[Positions, Positions]],
+    examples: Sequence[tuple[Rows, Rows]],
     pictures: Mapping[int, str],
 ) -> list[Class]:
     K = len(examples)
     said = sum((person.counts for person in people), np.zeros((K, K)))
 
-    def show(rows: Positions) -> list[Example]:
+    def show(rows: Rows) -> list[Example]:
         return [Example(basis.names[i], float(basis.confidence[i]), pictures.get(i, "")) for i in rows]
 
     out = []
