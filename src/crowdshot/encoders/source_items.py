@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from crowdshot.encoders.features import FeatureInput, read_features
 from crowdshot.encoders.images import IMAGE_SUFFIXES, ImageInput, image_batches, list_images, read_images
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.arrays import Array, read_arrays
 from crowdshot.files.features import read_feature_file
 from crowdshot.files.pictures import quiet_pillow
 from crowdshot.wording import shown
@@ -27,8 +27,6 @@ PHOTO_MEAN, PHOTO_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet
 AT_ONCE = 256  # images read between two ticks
 LOOKED_AT = 64  # images that tell whether a source is grey or in colour
 COLOURFUL = 16 / 255  # channels that differ by less are grey with a tint left by compression
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _from_zip(path: Path, image_size: int | None) -> SourceItems:
     with _told_as_zip(path), zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if _is_image(name))
     if not names:
-        raise CrowdshotError(f"{shown(path)} holds no images (looked for {' '.join(sorted(IMAGE_SUFFIXES))}).")
+        raise CrowdshotError(f"{shown(path)} holds no images, expected some of {' '.join(sorted(IMAGE_SUFFIXES))}.")
 
     def load(wanted: Sequence[int], spec: ImageInput) -> Iterator[Tensor]:
         with _told_as_zip(path), zipfile.ZipFile(path) as archive, quiet_pillow():
@@ -106,7 +104,9 @@ def _open(archive: zipfile.ZipFile, name: str) -> Image.Image:
     try:
         return Image.open(BytesIO(data))
     except Exception:  # damaged bytes make Pillow's parsers raise nearly anything
-        raise CrowdshotError(f"{shown(name)} in the zip is not an image that Pillow can read.") from None
+        raise CrowdshotError(
+            f"{shown(name)} in the zip is damaged or of no known kind, expected an image that Pillow can read."
+        ) from None
 
 
 class _told_as_zip:  # noqa: N801
@@ -120,7 +120,7 @@ class _told_as_zip:  # noqa: N801
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if isinstance(error, (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError)):
-            raise CrowdshotError(f"{shown(self.path)} is a damaged or encrypted zip ({error}).") from None
+            raise CrowdshotError(f"{shown(self.path)} is damaged or encrypted ({error}), expected a zip.") from None
 
 
 def _of_files(
@@ -155,7 +155,7 @@ def _classes(folders: list[tuple[str, ...]]) -> list[str] | None:
 
 def _from_npz(path: Path, image_size: int | None) -> SourceItems:
     """``images`` (N, H, W[, C]) or ``features`` (N, D); ``labels`` (N,) and ``ids`` (N,) may be there."""
-    arrays = _read_npz(path)
+    arrays, _ = read_arrays(path, ("images", "features", "labels", "ids"))
     kinds = [kind for kind in ("images", "features") if kind in arrays]
     if len(kinds) != 1:
         found = ", ".join(arrays) or "nothing"
@@ -176,17 +176,6 @@ def _from_npz(path: Path, image_size: int | None) -> SourceItems:
         return (_as_stored(x) for x in image_batches(values[np.asarray(wanted)], _without_scaling(spec), AT_ONCE))
 
     return SourceItems(ids, classes, spec, load)
-
-
-def _read_npz(path: Path) -> dict[str, Array]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in ("images", "features", "labels", "ids") if name in file.files}
-    except FileNotFoundError:
-        raise CrowdshotError(f"{shown(path)} does not exist, expected an .npz file.") from None
-    except (ValueError, OSError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-        found = "holds pickled objects" if "allow_pickle" in str(error) else "is a damaged .npz file, or none"
-        raise CrowdshotError(f"{shown(path)} {found} ({str(error).splitlines()[0]}).") from None
 
 
 def _words(path: Path, name: str, words: Array, values: Array) -> list[str]:

@@ -35,14 +35,16 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
     """
     target = Path(path)
     if target.is_dir():
-        raise CrowdshotError(f"{target} is a folder, but a file name to save to was expected.")
+        raise CrowdshotError(f"{target} is a folder, expected the name of a file to save to.")
     if not target.parent.is_dir():
-        raise CrowdshotError(f"{target} cannot be saved, because the folder {target.parent} does not exist.")
+        raise CrowdshotError(f"{target} is in the folder {target.parent}, which does not exist, expected one that does.")
     full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": _versions()}
     try:
         text = json.dumps(full_card, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise CrowdshotError(f"{target} cannot be saved, because its card is not plain JSON ({error}).") from None
+        raise CrowdshotError(
+            f"{target} has a card that is not plain JSON ({error}), expected text, numbers, lists and mappings."
+        ) from None
     # safetensors stores neither views nor two names for the same memory
     owned = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
@@ -56,9 +58,9 @@ def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str,
     """The tensors (on the CPU) and the card of a file that ``write_safetensors`` made for this ``kind``."""
     source = Path(path)
     if source.is_dir():
-        raise CrowdshotError(f"{source} is a folder, but {_a(kind)} file was expected.")
+        raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
     if not source.is_file():
-        raise CrowdshotError(f"{source} does not exist, but {_a(kind)} file was expected.")
+        raise CrowdshotError(f"{source} does not exist, expected {_a(kind)} file.")
     try:
         with source.open("rb") as file:
             start = file.read(9)
@@ -70,7 +72,7 @@ def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str,
     except SafetensorError as error:
         looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
         found = "is truncated or damaged" if looks_right else "is not a safetensors file"
-        raise CrowdshotError(f"{source} {found}, but {_a(kind)} saved by crowdshot was expected ({error}).") from None
+        raise CrowdshotError(f"{source} {found} ({error}), expected {_a(kind)} saved by crowdshot.") from None
     except OSError as error:
         raise CrowdshotError(f"{source} could not be read ({error.strerror or error}).") from error
     return tensors, card
@@ -79,19 +81,19 @@ def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str,
 def _checked(source: Path, text: str | None, kind: str) -> Card:
     if text is None:
         raise CrowdshotError(
-            f"{source} is a safetensors file without a crowdshot card, but {_a(kind)} saved by crowdshot was expected."
+            f"{source} is a safetensors file without a crowdshot card, expected {_a(kind)} saved by crowdshot."
         )
     try:
         card = json.loads(text)
         version, found = int(card["format"]), str(card["kind"])
     except (ValueError, TypeError, KeyError):
-        raise CrowdshotError(f"{source} has a damaged crowdshot card, so what it holds is unknown.") from None
+        raise CrowdshotError(f"{source} has a damaged crowdshot card, expected {_a(kind)} saved by crowdshot.") from None
     if version > FORMAT:
         raise CrowdshotError(
-            f"{source} has format {version}, but this crowdshot reads up to format {FORMAT}: upgrade crowdshot."
+            f"{source} has format {version}, expected {FORMAT} or less; a newer crowdshot reads it."
         )
     if found != kind:
-        raise CrowdshotError(f"{source} holds {_a(found)}, but {_a(kind)} was expected.")
+        raise CrowdshotError(f"{source} holds {_a(found)}, expected {_a(kind)}.")
     assert isinstance(card, dict)
     return card
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[Any]
@@ -11,13 +13,16 @@ Ids = NDArray[Any]
 
 
 def text(value: Any) -> str | None:
-    """Text or a number as text without spaces around it, "" if missing, None if it is neither."""
+    """Text or a number as text without spaces around it, "" if missing, None if it is neither.
+
+    7.0 is a 7 that stood beside a missing value. A time is one of Parquet's.
+    """
     if isinstance(value, str):
         return value.strip()
-    if value is None or (isinstance(value, float) and value != value):  # NaN differs from itself
+    if value is None or (isinstance(value, float | np.floating) and value != value):  # NaN differs from itself
         return ""
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         return str(value).lower()
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         return str(int(value)) if value.is_integer() else str(value)
-    return str(value) if isinstance(value, int) else None
+    return str(value) if isinstance(value, int | np.integer | datetime) else None

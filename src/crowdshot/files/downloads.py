@@ -50,7 +50,7 @@ def fetch(download: Download, folder: Path) -> Path:
             ) from error
         if digest.hexdigest() != expected:
             raise CrowdshotError(
-                f"{download.url} gave {file.tell():,} bytes whose {algorithm} is {digest.hexdigest()}, expected "
+                f"{download.url} holds {file.tell():,} bytes whose {algorithm} is {digest.hexdigest()}, expected "
                 f"{expected}; nothing was kept."
             )
     return out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.arrays import read_arrays
 from crowdshot.files.cells import Ids
 from crowdshot.files.tables import ZIP, Table, one_each, parse_table, read_bytes
 from crowdshot.wording import first
@@ -64,21 +63,13 @@ def _looks_like_data(names: list[str]) -> bool:
 
 
 def _from_npz(data: bytes, name: str) -> FeatureFile:
-    try:
-        with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            missing = [key for key in ("ids", "features") if key not in arrays.files]
-            if missing:
-                raise CrowdshotError(
-                    f"{name} has no array {missing[0]!r}: found {', '.join(arrays.files) or 'none'};"
-                    " expected 'ids' and 'features'."
-                )
-            ids, features = arrays["ids"], arrays["features"]
-    except CrowdshotError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, MemoryError) as error:
-        if "allow_pickle" in str(error):
-            raise CrowdshotError(f"{name} holds pickled objects, expected 'ids' as text or whole numbers.") from None
-        raise CrowdshotError(f"{name} is a damaged .npz file, or none ({str(error).splitlines()[0]}).") from None
+    arrays, there = read_arrays(data, ("ids", "features"), name)
+    missing = [key for key in ("ids", "features") if key not in arrays]
+    if missing:
+        raise CrowdshotError(
+            f"{name} has no array {missing[0]!r}: found {', '.join(there) or 'none'}; expected 'ids' and 'features'."
+        )
+    ids, features = arrays["ids"], arrays["features"]
     if ids.ndim != 1 or features.ndim != 2 or len(ids) != len(features):
         raise CrowdshotError(f"{name} has ids {ids.shape} and features {features.shape}, expected (N,) and (N, D).")
     if features.size == 0:

@@ -48,16 +48,16 @@ def decode(item: Any, scales: Mapping[str, float]) -> tuple[Tensor, float]:
     if isinstance(item, (np.ndarray, Tensor)):
         extremes(item)
         if item.ndim not in (2, 3):
-            raise UnreadableError(f"has shape {tuple(item.shape)}, but (height, width[, channels]) was expected")
+            raise UnreadableError(f"has shape {tuple(item.shape)}, expected (height, width[, channels])")
         pixels = item[None] if item.ndim == 2 else channels_first(item)
         return as_tensor(pixels)[None], scales[_scale_key(item)]
-    raise UnreadableError(f"is a {type(item).__name__}, but a path, a PIL image or an array was expected")
+    raise UnreadableError(f"is a {type(item).__name__}, expected a path, a PIL image or an array")
 
 
 def _decode_file(path: Path) -> tuple[Tensor, float]:
     try:
         if path.is_dir():
-            raise UnreadableError("is a folder, not an image")
+            raise UnreadableError("is a folder, expected an image")
         if not path.exists():
             raise UnreadableError("does not exist")
         if not path.is_file():  # opening a pipe would wait for ever
@@ -110,8 +110,8 @@ def channels_first(pixels: Any) -> Any:
         if pixels.shape[place] in (1, 3, 4):
             return pixels.movedim(place, -3) if isinstance(pixels, Tensor) else np.moveaxis(pixels, place, -3)
     raise UnreadableError(
-        f"has shape {tuple(pixels.shape)}, in which no axis holds 1, 3 or 4 channels "
-        "(expected last in NumPy arrays, before height and width in tensors)"
+        f"has shape {tuple(pixels.shape)}, in which no axis holds 1, 3 or 4 channels, "
+        "expected last in NumPy arrays, before height and width in tensors"
     )
 
 
@@ -146,7 +146,7 @@ def full_scale(low: float, high: float, dtype: str = "") -> float:
         return fixed
     if rung is None or low < -OVERSHOOT * rung:
         raise UnreadableError(
-            f"has values from {low:g} to {high:g}, but pixels must lie in 0..1, 0..16, 0..255 or 0..65535 "
+            f"has values from {low:g} to {high:g}, expected pixels in 0..1, 0..16, 0..255 or 0..65535 "
             "(the encoder normalises them itself)"
         )
     return rung
@@ -156,12 +156,12 @@ def extremes(pixels: Array | Tensor) -> tuple[float, float]:
     """Smallest and largest value, which must be finite numbers."""
     array = _numpy(pixels)
     if array.dtype.kind not in "buif":
-        raise UnreadableError(f"has values of type {array.dtype}, but numbers were expected")
+        raise UnreadableError(f"has values of type {array.dtype}, expected numbers")
     if array.size == 0:
-        raise UnreadableError(f"has shape {tuple(array.shape)}, which holds no pixels")
+        raise UnreadableError(f"has shape {tuple(array.shape)}, which holds no pixels, expected some")
     low, high = float(array.min()), float(array.max())
     if not np.isfinite([low, high]).all():
-        raise UnreadableError("has NaN or infinite values")
+        raise UnreadableError("has NaN or infinite values, expected finite numbers")
     return low, high
 
 

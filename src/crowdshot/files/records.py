@@ -6,14 +6,14 @@ A JSON array of objects, JSON lines, Parquet, or text with a separator (whose ce
 from __future__ import annotations
 
 import codecs
-import io
-import json
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files.json_text import as_record, parse_json, parse_json_lines
 from crowdshot.files.tables import PARQUET, SAMPLE, UTF16, Table, decode
 
 
@@ -32,46 +32,20 @@ def starts_with(data: bytes, *starts: bytes) -> bool:
     return head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(starts)
 
 
-def parse_json(text: str, place: str) -> Any:
-    try:
-        value = json.loads(text)
-        if "\\ud" in text.lower():
-            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    except json.JSONDecodeError as error:
-        row = f", row {error.lineno}" if error.lineno > 1 else ""
-        raise CrowdshotError(
-            f"{place}{row}, character {error.colno} is not JSON ({error.msg}): is the file complete?"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise CrowdshotError(f"{place} is not JSON that can be read ({error}).") from None
-    return value
-
-
 def parse_array(data: bytes, name: str) -> list[Record]:
     values = parse_json(decode(data, name), name)
     if not isinstance(values, list):
         raise CrowdshotError(f"{name} holds a {type(values).__name__}, expected a list of records.")
     if not values:
         raise NoLabelError(f"{name} holds an empty list, expected a list of records.")
-    return [_record(f"{name}, record {n}", value) for n, value in enumerate(values, 1)]
+    places = [f"{name}, record {n}" for n in range(1, len(values) + 1)]
+    return [Record(place, as_record(value, place)) for place, value in zip(places, values, strict=True)]
 
 
 def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]:
     """JSON lines, all of them or the first few."""
-    found: list[Record] = []
-    for row, line in enumerate(io.StringIO(decode(data, name), newline="\n"), 1):
-        if len(found) == most:
-            break
-        if line.strip():
-            place = f"{name}, row {row}"
-            found.append(_record(place, parse_json(line, place)))
-    return found
-
-
-def _record(place: str, value: Any) -> Record:
-    if not isinstance(value, dict):
-        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a record {{…}}.")
-    return Record(place, value)
+    lines = islice(parse_json_lines(decode(data, name), name), most)
+    return [Record(f"{name}, row {row}", record) for row, record in lines]
 
 
 def rows_of(table: Table, data: bytes) -> list[Record]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
 import os
 import re
 import warnings
@@ -26,7 +25,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files import cells
 from crowdshot.files.cells import Ids
+from crowdshot.files.json_text import parse_json_lines
 from crowdshot.wording import first
 
 SEPARATORS = ",;\t|"
@@ -63,7 +64,7 @@ class Table:
             code, distinct = pd.factorize(values)
         except TypeError:  # JSON lines and Parquet may hold lists, which cannot be factorized
             code, distinct = np.arange(len(values)), pd.Index(values, tupleize_cols=False)
-        words = [_word(value) for value in distinct]
+        words = [cells.text(value) for value in distinct]
         if None in words:
             strange = words.index(None)
             found = type(distinct[strange]).__name__
@@ -245,23 +246,9 @@ def _sniff(text: str, name: str) -> tuple[str, int]:
 
 
 def _parse_json_lines(text: str, name: str) -> Table:
-    records: list[dict[str, Any]] = []
-    rows: list[int] = []
-    for row, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            if "\\u" in line:
-                json.dumps(record, ensure_ascii=False).encode()  # half a surrogate pair is no text
-        except (ValueError, RecursionError) as error:
-            raise CrowdshotError(f"{name}, row {row} is not JSON ({error}), expected a record a line.") from None
-        if not isinstance(record, dict):
-            raise CrowdshotError(f"{name}, row {row} holds a {type(record).__name__}, expected a record {{…}}.")
-        records.append(record)
-        rows.append(row)
+    rows, records = zip(*parse_json_lines(text, name), strict=True)  # it begins with one
     # as objects, because pandas would make 7.0 of a 7 above a missing value
-    return Table(name, pd.DataFrame(records, dtype=object), np.array(rows))
+    return Table(name, pd.DataFrame(list(records), dtype=object), np.array(rows))
 
 
 def _parse_parquet(data: bytes, name: str) -> Table:
@@ -272,19 +259,6 @@ def _parse_parquet(data: bytes, name: str) -> Table:
     if frame.index.name is not None or frame.index.dtype.kind not in "iu":
         frame = frame.reset_index()  # ids that a DataFrame had as its index
     return Table(name, frame, np.arange(1, 1 + len(frame)))
-
-
-def _word(value: Any) -> str | None:
-    """A cell as text, None if it is neither text nor a number; 7.0 is a 7 that stood beside a missing value."""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, (bool, np.bool_)):
-        return str(value).lower()
-    if isinstance(value, (float, np.floating)):
-        return "" if np.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
-    if value is None or isinstance(value, (int, np.integer, pd.Timestamp)):
-        return "" if value is None else str(value)
-    return None
 
 
 def one_each(table: Table, column: int) -> Ids:

@@ -66,17 +66,17 @@ def check_folder(out: Path, overwrite: bool) -> None:
     try:
         if out.is_dir():
             if not overwrite and any(out.iterdir()):
-                raise CrowdshotError(f"{out} is not empty, expected a new or empty folder; --overwrite writes into it.")
+                raise CrowdshotError(f"{out} is not empty, expected a new or empty folder; overwrite=True writes into it.")
             writable = out
         else:
             if out.exists() or out.is_symlink():
                 raise CrowdshotError(f"{out} is a file, expected a folder to write to.")
             writable = next(parent for parent in out.absolute().parents if parent.exists())
     except OSError as error:
-        raise CrowdshotError(f"{out} cannot be written to ({error.strerror or error}).") from None
+        raise CrowdshotError(f"{out} could not be written to ({error.strerror or error}).") from None
     if not writable.is_dir() or not os.access(writable, os.W_OK | os.X_OK):
         found = "may not be written to" if writable.is_dir() else "is a file"
-        raise CrowdshotError(f"{out} cannot be written to, because {writable} {found}.")
+        raise CrowdshotError(f"{out} is below {writable}, which {found}, expected a folder that may be written to.")
 
 
 def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[Path]:
@@ -124,7 +124,7 @@ def check_file(out: Path, *inputs: Path | None) -> None:
     if out.is_dir():
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
-        raise CrowdshotError(f"{out} cannot be written, because the folder {out.parent} does not exist.")
+        raise CrowdshotError(f"{out} is in the folder {out.parent}, which does not exist, expected one that does.")
     for source in inputs:
         if source is not None and out.exists() and source.exists() and out.samefile(source):
             raise CrowdshotError(f"{out} is what is read, expected another file to write to.")
@@ -147,5 +147,5 @@ def check_writable(file: Path) -> None:
             pass
     except OSError as error:
         raise CrowdshotError(
-            f"{file} cannot be written to the folder {file.absolute().parent} ({error.strerror or error})."
+            f"{file} could not be written to the folder {file.absolute().parent} ({error.strerror or error})."
         ) from None

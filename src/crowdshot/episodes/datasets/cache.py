@@ -14,6 +14,7 @@ import torch
 from crowdshot.episodes.datasets.loader import Loader
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.arrays import read_arrays
 from crowdshot.files.whole import replacing
 
 ANYBODY_MAY_WRITE = 0o222
@@ -44,12 +45,11 @@ def _fingerprint(path: Path) -> str:
 
 def _load(file: Path, key: str) -> ClassPool | None:
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            if str(arrays["key"]) != key:
-                return None
-            examples, counts, names = (arrays[name] for name in ("examples", "counts", "names"))
-            crowd = torch.from_numpy(arrays["crowd"]) if "crowd" in arrays else None
-            return ClassPool(torch.from_numpy(examples), torch.from_numpy(counts), tuple(names.tolist()), crowd)
+        if str(read_arrays(file, ["key"])[0]["key"]) != key:  # before the rest, which may be large
+            return None
+        arrays, _ = read_arrays(file, ("examples", "counts", "names", "crowd"))
+        names = arrays.pop("names").tolist()
+        return ClassPool(names=tuple(names), **{name: torch.from_numpy(array) for name, array in arrays.items()})
     except Exception:  # absent, or damaged in any way: then it is made anew
         return None
 

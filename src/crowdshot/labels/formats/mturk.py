@@ -13,7 +13,8 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
-from crowdshot.files.records import Record, parse_json
+from crowdshot.files.json_text import parse_json
+from crowdshot.files.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label

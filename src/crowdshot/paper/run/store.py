@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.json_text import parse_json_lines
 from crowdshot.files.whole import replacing
 
 T = TypeVar("T")
@@ -182,7 +183,9 @@ def _existing(read: Callable[[Path], T], files: Iterable[Path]) -> list[T]:
             if isinstance(error, CrowdshotError):
                 raise
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise CrowdshotError(f"{file} is damaged or not what its name says ({reason}).") from None
+            raise CrowdshotError(
+                f"{file} is damaged or not what its name says ({reason}), expected rows that crowdshot wrote."
+            ) from None
     return found
 
 
@@ -207,7 +210,7 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [record for _, record in parse_json_lines(file.read_text(), str(file))]
 
 
 def _read_csv(file: Path) -> pd.DataFrame:

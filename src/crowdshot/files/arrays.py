@@ -1,0 +1,47 @@
+"""Arrays of an ``.npz`` file; nothing in it is ever unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.wording import shown
+
+Array = NDArray[Any]
+
+
+def read_arrays(file: Path | bytes, wanted: Iterable[str], name: str = "") -> tuple[dict[str, Array], list[str]]:
+    """Those of the ``wanted`` arrays that a file has, and the names of all that it has.
+
+    ``file``: where it is, or what is in it; ``name`` is what messages call it, else its path.
+    """
+    called = name or (shown(file) if isinstance(file, Path) else "the file")
+    try:
+        with (
+            BytesIO(file) if isinstance(file, bytes) else file.open("rb") as opened,
+            np.load(opened, allow_pickle=False) as arrays,
+        ):
+            return {key: arrays[key] for key in wanted if key in arrays.files}, list(arrays.files)
+    except FileNotFoundError:
+        raise CrowdshotError(f"{called} does not exist, expected an .npz file.") from None
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        AttributeError,  # a single array, an .npy, has no names
+        NotImplementedError,
+        zipfile.BadZipFile,
+        MemoryError,
+    ) as error:
+        if "allow_pickle" in str(error):
+            raise CrowdshotError(f"{called} holds pickled objects, expected arrays of text or numbers.") from None
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CrowdshotError(f"{called} is a damaged .npz file, or none ({reason}).") from None
