@@ -40,7 +40,7 @@ def basis_of(belief, said, annotators=None, classes=None, embeddings=None) -> Ba
     ann = Annotations.from_matrix(np.asarray(said), annotators=annotators, classes=range(belief.shape[1]))
     ann = Annotations(ann.item, ann.annotator, ann.label, ann.items, ann.annotators, np.array(list(classes)))
     clf = CrowdClassifier("identity")
-    clf.annotations_, clf.classes_, clf.settings_ = ann, ann.classes, {"scale": 1.0}
+    clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "Labelings", {"scale": 1.0}
     clf.encoder_ = clf.choose_encoder(np.zeros((1, 2)))
     clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(belief))
     x = np.arange(2 * len(belief)).reshape(-1, 2) if embeddings is None else embeddings

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crowdshot.classifier import saved
-from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.contract import Learner, belief_of
 from crowdshot.classifier.default_encoder import are_features
 from crowdshot.classifier.learners import learn, learner_of
 from crowdshot.classifier.own import ARGUMENTS
@@ -48,6 +48,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ['cat', 'dog']
     >>> clf.consensus_["label"].tolist()
     ['cat', 'cat', 'dog', 'dog']
+    >>> clf.learner_, clf.belief_.shape
+    ('Ours', (4, 2))
 
     Parameters
     ----------
@@ -73,11 +75,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : the classes, sorted, or as the annotations list them.
+    belief_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
     consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
         nobody labelled included. Columns are named as in the table of labels.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
     confusion_ : (R, K, K) array [annotator, true, observed].
-    settings_ : what the method was run with.
+    learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Ours" where ``method`` is "auto".
+    settings_ : what it was run with.
     scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """
 
@@ -168,7 +172,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         self.reader_ = learner.reader(self.encoder_)
         self.annotations_ = annotations
         self.classes_ = annotations.classes
-        self.fit_, self.settings_, self.shift_, self.factor_ = learn(learner, embeddings, annotations, self.encoder_)
+        learned = learn(learner, embeddings, annotations, self.encoder_)
+        self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
         return self
 
     def learner(self) -> Learner:
@@ -179,9 +184,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         return learner_of(self.method, self.settings, given, self.seed)
 
     def learner_again(self) -> Learner:
-        """The one that was chosen, with the settings it found: what learns the same from the same."""
+        """The one that fitted, with the settings it found: what learns the same from the same."""
         check_is_fitted(self, "fit_")
-        return learner_of(self.method, self.settings_, {}, self.seed)
+        return learner_of(self.learner_, self.settings_, {}, self.seed)
 
     @property
     def seed(self) -> int:
@@ -198,7 +203,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
         check_is_fitted(self, "fit_")
         self._check_columns(X)
-        embeddings = self.reader_.embed(X, device=self.shift_.device, progress=progress)
+        return self._log_proba(self.reader_.embed(X, device=self.shift_.device, progress=progress))
+
+    def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
         if embeddings.shape[1] != len(self.shift_):
             raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
@@ -208,6 +215,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """p(class | item), (N, K), columns in the order of ``classes_``."""
         return np.exp(self.predict_log_proba(X))
+
+    def predict_proba_embeddings(self, embeddings: Tensor) -> NDArray[np.float64]:
+        """The part of `predict_proba` behind `embed`, as `fit_embeddings` is of `fit`: (N, D) -> (N, K)."""
+        check_is_fitted(self, "fit_")
+        return np.exp(self._log_proba(embeddings.to(self.shift_.device)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each item, (N,)."""
@@ -242,16 +254,15 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
         return out
 
-    def _beliefs(self) -> NDArray[np.float64]:
-        """p(class | labels, items), (N, K)."""
-        beliefs = self.fit_.responsibilities.double()
-        out: NDArray[np.float64] = (beliefs / beliefs.sum(-1, keepdim=True)).cpu().numpy()
-        return out
+    @property
+    def belief_(self) -> NDArray[np.float64]:
+        """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
+        check_is_fitted(self, "fit_")
+        return belief_of(self.fit_)
 
     @property
     def consensus_(self) -> pd.DataFrame:
-        check_is_fitted(self, "fit_")
-        probabilities = self._beliefs()
+        probabilities = self.belief_
         class_probs = self.fit_.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
@@ -259,8 +270,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotators`)."""
-        check_is_fitted(self, "fit_")
-        return judge(self.annotations_, self._beliefs())
+        return judge(self.annotations_, self.belief_)
 
     # ---- saving ---------------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Compared:
             factor = factor * evidence_scale.TYPICAL**0.5  # the distances to which the mixture's own scale mostly leads
         x = (x - shift) * factor
         fit = adapt(self.method, self._settings(encoder), self.seed, network, x, shape, annotations)
-        return Learned(fit, dict(fit.settings), shift, factor)
+        return Learned(self.name, fit, dict(fit.settings), shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Adapted:
         return Adapted(self.method.name, settings, self.seed, self._parts(encoder)[1], **tensors)

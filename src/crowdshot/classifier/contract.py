@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.encoders.encoder import Encoder
@@ -32,8 +34,12 @@ class Fitted(Protocol):
 
 
 class Learned(NamedTuple):
-    """The fit, what it was made with, and the shift (D,) and factor () that items need before they meet it."""
+    """The fit, what it was made with, and the shift (D,) and factor () that items need before they meet it.
 
+    ``learner``: the name of the one that really did it, which learns the same again with the same settings.
+    """
+
+    learner: str
     fit: Fitted
     settings: dict[str, Any]
     shift: Tensor
@@ -56,6 +62,13 @@ class Learner(Protocol):
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         """The fit again, from its tensors and the settings that it was made with."""
+
+
+def belief_of(fit: Fitted) -> NDArray[np.float64]:
+    """p(class | labels, items), (N, K); rows of single precision sum to nearly one, these to one."""
+    belief = fit.responsibilities.double()
+    out: NDArray[np.float64] = (belief / belief.sum(-1, keepdim=True)).cpu().numpy()
+    return out
 
 
 def refuse(method: str, given: Mapping[str, Any]) -> None:

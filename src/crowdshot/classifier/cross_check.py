@@ -17,6 +17,7 @@ from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.compared import find
+from crowdshot.classifier.contract import belief_of
 from crowdshot.classifier.learners import learn
 from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.labels.belief import Share
@@ -51,17 +52,17 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few to hide some of them"
-    if isinstance(clf.learner(), Mixture | Searched):
+    if isinstance(clf.learner_again(), Mixture | Searched):
         return ""
-    if find(clf.method).needs is not None or embeddings.numel() > MOST_NUMBERS:
-        return f"{clf.method} would take too long to learn {PARTS} times"
+    if find(clf.learner_).needs is not None or embeddings.numel() > MOST_NUMBERS:
+        return f"{clf.learner_} would take too long to learn {PARTS} times"
     return ""
 
 
 def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
     """Embeddings (N, D), those that ``clf`` was fitted with; its settings are kept, the chosen scale among them."""
     ann = clf.annotations_
-    belief = clf.fit_.responsibilities.double().cpu().numpy()
+    belief = clf.belief_
     rows = np.unique(ann.item)
     consensus = belief[rows].argmax(1)
     part = np.full(ann.n_items, -1)
@@ -76,7 +77,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
             probabilities[hidden, rest.label[0]] = 1.0
             continue
         fit = learn(learner, embeddings, rest, clf.encoder_).fit
-        probabilities[hidden] = fit.responsibilities.double().cpu().numpy()[hidden]  # of items that have no label
+        probabilities[hidden] = belief_of(fit)[hidden]  # of items that have no label
     return Check(rows, consensus, probabilities[rows])
 
 

@@ -76,7 +76,7 @@ class Searched:
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
         everywhere[:, place] = fit.labelings.to(everywhere)
         learned = replace(fit, embeddings=x, labelings=everywhere, believed=believed)
-        return Learned(learned, settings, *untouched(x))
+        return Learned(self.name, learned, settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         return labelings.Posterior(**tensors)
@@ -138,7 +138,7 @@ class Mixture:
                 x, annotations, steps=settings["steps"], seed=self.seed, priors=beliefs
             )
         fit = mixture.fit(x, _votes(annotations).to(x.device), annotations.n_classes, **settings)
-        return Learned(fit, settings, shift, factor)
+        return Learned(self.name, fit, settings, shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         fields: dict[str, Any] = {"covariance": None, **tensors}

@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.learners import AmongAll, among_all
+from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.learners import AUTO, PAPER, AmongAll, among_all, learner_of
+from crowdshot.classifier.own import LABELINGS, OURS
 from crowdshot.encoders.saved import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.positions import unique_ids
+from crowdshot.methods import METHODS
 from crowdshot.model import priors
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         "kind": "classifier",
         "encoder": encoder_card,
         "method": clf.method,
+        "learner": clf.learner_,
         "settings": _to_card(clf.settings_),
         "random_state": clf.seed,
         "n_features_in": getattr(clf, "n_features_in_", None),
@@ -63,20 +67,38 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         triples = {k: v.numpy() for k, v in part("labels.").items()}
         ids = {k: unique_ids(card[k], k) for k in IDS}
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
-        learner = clf.learner()
+        name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
+        learner = _find(name, settings, clf.seed, path)
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
         n_features, names = card["n_features_in"], card.get("feature_names_in")
     except CrowdshotError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
     clf.encoder_, clf.reader_, clf.settings_ = encoder, learner.reader(encoder), settings
+    clf.learner_ = learner.name
     clf.classes_ = clf.annotations_.classes
     if n_features is not None:
         clf.n_features_in_ = n_features
     if names:
         clf.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _find(name: str, settings: dict[str, Any], seed: int, path: str | os.PathLike[str]) -> Learner:
+    """By the name that its card has; where a method came from another package, that has to be there too."""
+    if name.lower() not in (known.lower() for known in METHODS):
+        raise CrowdshotError(
+            f"{path} was fitted by {name!r}, expected one of {', '.join(METHODS)}; install the package that adds it."
+        )
+    return learner_of(name, settings, {}, seed)
+
+
+def _learner_of_old(method: str, settings: Mapping[str, Any]) -> str:
+    """What fitted a classifier that 0.1.0 saved, whose card does not say it: EM alone has a covariance."""
+    if method.lower() in (AUTO, PAPER):
+        return OURS if "covariance" in settings else LABELINGS
+    return method
 
 
 def _to_card(settings: Mapping[str, Any]) -> Card:

@@ -110,7 +110,7 @@ def solve(
 
     clf.fit_embeddings(embeddings[support], ann, items=ann.items)
     consensus_right = (clf.consensus_["label"].to_numpy() == truth[support]).mean()
-    right = (clf.fit_.log_proba(embeddings[query]).argmax(-1).numpy() == truth[query]).mean()
+    right = (clf.predict_proba_embeddings(embeddings[query]).argmax(1) == truth[query]).mean()
     scores["crowdshot"] = (float(consensus_right), float(right))
     return scores
 

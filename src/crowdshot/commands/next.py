@@ -67,8 +67,7 @@ def ask(
         belief = _from_labels(read_labels(labels, columns, format_name), encoder)
     else:
         fitted = fit(labels, images, features, encoder, columns, format_name, skip_bad)
-        probabilities = fitted.clf.fit_.responsibilities.double().cpu().numpy()
-        belief = Belief(fitted.labels, fitted.clf.annotations_, probabilities, fitted.left_out)
+        belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out)
     ann = belief.annotations
     check_columns(ann.columns, ", ".join(map(str, labels)), OWN_NAMES)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)

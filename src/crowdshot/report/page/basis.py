@@ -32,8 +32,7 @@ class Basis:
     @cached_property
     def belief(self) -> Floats:
         """(N, K): how probable each class is."""
-        out: Floats = self.clf.fit_.responsibilities.double().cpu().numpy()
-        return out
+        return self.clf.belief_
 
     @cached_property
     def votes(self) -> Floats:

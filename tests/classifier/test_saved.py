@@ -1,0 +1,147 @@
+"""A classifier's file: what it says of who fitted it, and that old files are read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from crowdshot import CrowdClassifier, CrowdshotError
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+X = np.array([[0.0, 0.1], [0.2, 0.0], [5.0, 5.1], [5.2, 4.9], [0.1, 0.3], [4.9, 5.0]])
+LABELS = [
+    ["cat", "cat", "dog"],
+    ["cat", None, "cat"],
+    ["dog", "dog", "cat"],
+    ["dog", "dog", None],
+    ["cat", "cat", "cat"],
+    [None, "dog", "dog"],
+]
+QUERIES = [[0.1, 0.2], [4.8, 5.0], [2.4, 2.6]]
+
+# What 0.1.0 said after it had fitted these six items and saved the file: p(cat) of the queries, the first annotator's
+# confusion matrix, and the confidence in the first two items. Its card names a method and no learner.
+OLD = {
+    "ours-0.1.0": (  # CrowdClassifier(encoder="identity"): features from elsewhere are for the mixture
+        "Ours",
+        [0.9999926144607714, 1.1155118730753657e-05, 0.5815738278196693],
+        [[0.9145298600196838, 0.08547013998031616], [0.09259267896413803, 0.9074073433876038]],
+        [0.9999999172038981, 0.9999996812083669],
+    ),
+    "labelings-0.1.0": (  # method="labelings"
+        "Labelings",
+        [0.999782014239839, 0.0002179857601609063, 0.6864386972443824],
+        [[0.852032482624054, 0.14796748757362366], [0.15628549456596375, 0.8437145352363586]],
+        [0.9997820142332569, 0.9997820142187082],
+    ),
+    "auto-labelings-0.1.0": (  # settings={"scale": 2.0}, and the method left to itself
+        "Labelings",
+        [0.9384530782911359, 0.06738504457369611, 0.5194876668165953],
+        [[0.8472120761871338, 0.15278783440589905], [0.16155661642551422, 0.838443398475647]],
+        [0.9849695939204932, 0.9864034497620218],
+    ),
+    "lrds-0.1.0": (  # method="LRDS", settings={"C": 0.5}
+        "LRDS",
+        [0.7602598166319251, 0.25448036855767603, 0.5129293281854854],
+        [[0.7135347127914429, 0.28646522760391235], [0.37383195757865906, 0.6261679530143738]],
+        [0.7764052980066924, 0.6916580590111596],
+    ),
+}
+
+
+def card_of(path):
+    with safe_open(path, framework="pt") as opened:
+        return json.loads(opened.metadata()["crowdshot"])
+
+
+def rewrite(path, **changes):
+    """The same file, but for entries of its card; None takes one out."""
+    card = {name: value for name, value in {**card_of(path), **changes}.items() if value is not None}
+    save_file(load_file(path), path, metadata={"crowdshot": json.dumps(card)})
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_files_of_0_1_0_load_and_say_what_they_said(name, tmp_path):
+    learner, cat, confusion, confidence = OLD[name]
+    path = FIXTURES / f"{name}.safetensors"
+    assert "learner" not in card_of(path)
+    old = CrowdClassifier.load(path)
+    old.save(tmp_path / "again.safetensors")
+    assert card_of(tmp_path / "again.safetensors")["learner"] == learner
+    for clf in (old, CrowdClassifier.load(tmp_path / "again.safetensors")):
+        assert clf.learner_ == learner
+        np.testing.assert_allclose(clf.predict_proba(QUERIES)[:, 0], cat, rtol=1e-4)
+        np.testing.assert_allclose(clf.confusion_[0], confusion, rtol=1e-4)
+        np.testing.assert_allclose(clf.consensus_["confidence"][:2], confidence, rtol=1e-6)
+        assert clf.consensus_["label"].tolist() == ["cat", "cat", "dog", "dog", "cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "learner"),
+    [
+        ({}, "Ours"),
+        ({"method": "paper"}, "Ours"),
+        ({"method": "LABELINGS"}, "Labelings"),
+        ({"settings": {"scale": 2.0}}, "Labelings"),
+        ({"method": "w/o pa"}, "w/o PA"),
+        ({"method": "lrmv"}, "LRMV"),
+    ],
+)
+def test_the_learner_says_who_it_is(settings, learner, tmp_path):
+    path = tmp_path / "model.safetensors"
+    clf = CrowdClassifier("identity", **settings).fit(X, LABELS)
+    clf.save(path)
+    assert (clf.learner_, card_of(path)["learner"]) == (learner, learner)
+    again = CrowdClassifier.load(path)
+    assert again.learner_ == learner
+    assert type(again.fit_) is type(clf.fit_)
+    np.testing.assert_allclose(again.predict_proba(QUERIES), clf.predict_proba(QUERIES), atol=1e-6)
+    same = again.learner_again()
+    assert same.name == learner
+    np.testing.assert_allclose(
+        same.learn(clf.embed(X), clf.annotations_, clf.encoder_).fit.confusion, clf.fit_.confusion, atol=1e-6
+    )
+
+
+def test_the_card_is_believed_and_nothing_is_guessed(tmp_path):
+    """Whatever the method is called: a later "auto" may choose otherwise than the one that fitted."""
+    path = tmp_path / "model.safetensors"
+    clf = CrowdClassifier("identity", method="labelings").fit(X, LABELS)
+    clf.save(path)
+    rewrite(path, method="auto", settings={**clf.settings_, "covariance": "identity"})
+    with pytest.raises(CrowdshotError, match="'covariance' is not a setting of Labelings"):
+        CrowdClassifier.load(path)
+    rewrite(path, method="paper", settings=clf.settings_)
+    assert CrowdClassifier.load(path).learner_ == "Labelings"
+
+
+def test_a_learner_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    CrowdClassifier("identity").fit(X, LABELS).save(path)
+    rewrite(path, learner="Votes of stars")
+    with pytest.raises(CrowdshotError, match=r"fitted by 'Votes of stars', expected one of Labelings, Ours, .*install"):
+        CrowdClassifier.load(path)
+    rewrite(path, learner=7)
+    with pytest.raises(CrowdshotError, match=r"model\.safetensors"):
+        CrowdClassifier.load(path)
+
+
+@pytest.mark.parametrize("method", ["ours", "labelings", "LRDS"])
+def test_belief_is_of_all_items_and_sums_to_one(method):
+    labels = [*LABELS, [None] * 3]  # the last one lies among the cats, and nobody labelled it
+    clf = CrowdClassifier("identity", method=method).fit([*X, [0.1, 0.1]], labels, classes=["dog", "emu", "cat"])
+    belief = clf.belief_
+    assert (belief.shape, belief.dtype) == ((7, 3), np.float64)
+    np.testing.assert_allclose(belief.sum(1), 1, atol=1e-12)
+    assert clf.classes_[belief.argmax(1)].tolist() == ["cat", "cat", "dog", "dog", "cat", "dog", "cat"]
+    assert (belief[:, 1] == 0).all(), "nobody said emu"
+    np.testing.assert_array_equal(belief.max(1), clf.consensus_["confidence"])
+
+
+def test_probabilities_of_kept_embeddings():
+    clf = CrowdClassifier("identity").fit(X, LABELS)
+    expected = clf.predict_proba(QUERIES)
+    np.testing.assert_allclose(clf.predict_proba_embeddings(clf.embed(QUERIES)), expected, atol=1e-12)
