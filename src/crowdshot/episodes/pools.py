@@ -21,7 +21,7 @@ from crowdshot.encoders.source_items import SourceItems
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.matching import rows_of
-from crowdshot.labels.positions import positions
+from crowdshot.labels.positions import Positions, positions
 from crowdshot.progress import progress
 from crowdshot.wording import first, listing, show
 
@@ -47,20 +47,20 @@ class ClassPool:
         if self.examples.ndim < 2 or len(self.examples) != n_classes or self.counts.shape != (n_classes,):
             raise CrowdshotError(
                 f"{n_classes} names need examples ({n_classes}, M, ...) and counts ({n_classes},), "
-                f"got {tuple(self.examples.shape)} and {tuple(self.counts.shape)}"
+                f"got {tuple(self.examples.shape)} and {tuple(self.counts.shape)}."
             )
         if n_classes == 0:
-            raise CrowdshotError("a pool needs at least one class, got none")
+            raise CrowdshotError("a pool needs at least one class, got none.")
         low, high = int(self.counts.min()), int(self.counts.max())
         if low < 1 or high > self.examples.shape[1]:
             raise CrowdshotError(
                 f"counts must lie between 1 and the {self.examples.shape[1]} examples a class has room for, "
-                f"got {low if low < 1 else high}"
+                f"got {low if low < 1 else high}."
             )
         if self.crowd is not None and (self.crowd.ndim != 3 or self.crowd.shape[:2] != self.examples.shape[:2]):
             raise CrowdshotError(
-                f"crowd: found shape {tuple(self.crowd.shape)}, expected {tuple(self.examples.shape[:2])} and the "
-                "number of annotators"
+                f"crowd is shape {tuple(self.crowd.shape)}, expected {tuple(self.examples.shape[:2])} and the "
+                "number of annotators."
             )
         object.__setattr__(self, "smallest", low)
 
@@ -69,16 +69,16 @@ class ClassPool:
         """From each class's examples, name -> array or list of arrays (n, *shape); n may differ."""
         arrays = {name: torch.as_tensor(np.asarray(values)) for name, values in examples.items()}
         if not arrays:
-            raise CrowdshotError("a pool needs at least one class, got none")
+            raise CrowdshotError("a pool needs at least one class, got none.")
         first_name, first = next(iter(arrays.items()))
         for name, array in arrays.items():
             if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
                 raise CrowdshotError(
                     f"class {name!r} has examples of shape {tuple(array.shape[1:])} and type {array.dtype}, "
-                    f"but class {first_name!r} has {tuple(first.shape[1:])} and {first.dtype}"
+                    f"but class {first_name!r} has {tuple(first.shape[1:])} and {first.dtype}."
                 )
             if len(array) == 0:
-                raise CrowdshotError(f"class {name!r} has no examples")
+                raise CrowdshotError(f"class {name!r} has no examples.")
         counts = torch.tensor([len(array) for array in arrays.values()])
         padded = first.new_zeros(len(arrays), int(counts.max()), *first.shape[1:])
         for row, array in zip(padded, arrays.values(), strict=True):
@@ -91,7 +91,7 @@ class ClassPool:
         examples, labels = np.asarray(examples), np.asarray(labels)
         if labels.shape != examples.shape[:1]:
             raise CrowdshotError(
-                f"labels must give a class for each of the {len(examples)} examples, got shape {labels.shape}"
+                f"labels must give a class for each of the {len(examples)} examples, got shape {labels.shape}."
             )
         return cls.from_lists({str(name): examples[labels == name] for name in np.unique(labels)})
 
@@ -99,7 +99,7 @@ class ClassPool:
         """Disjoint pools of so many classes each, chosen at random; classes left over belong to none."""
         if min(sizes, default=1) < 1 or sum(sizes) > len(self.names):
             raise CrowdshotError(
-                f"sizes must be positive and sum to at most the pool's {len(self.names)} classes, got {list(sizes)}"
+                f"sizes must be positive and sum to at most the pool's {len(self.names)} classes, got {list(sizes)}."
             )
         order = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(seed)).tolist()
         ends = np.cumsum(sizes).tolist()
@@ -133,20 +133,27 @@ def pool_of(items: SourceItems, answers: Answers | None = None) -> ClassPool:
     names = class_names(items)
     place_of = {name: place for place, name in enumerate(names)}
     place = np.array([place_of.get(name, -1) for name in items.classes or ()])
-    order = np.argsort(place, kind="stable")[(place < 0).sum() :]
-    batches = []
-    with progress("reading images") as tick:
-        done = 0
+    order = np.argsort(place, kind="stable")[(place < 0).sum() :]  # by class, those of none left out
+    counts = np.bincount(place[order], minlength=len(names))
+    largest = int(counts.max(initial=0))
+    nth = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)  # of its class's examples
+    slot = torch.from_numpy(place[order] * largest + nth)
+    examples = torch.empty(0)
+    done = 0
+    with progress("reading") as tick:
         for batch in items.load(order.tolist()):
-            batches.append(batch)
+            if done == 0:
+                examples = batch.new_zeros(len(names) * largest, *batch.shape[1:])
+            examples[slot[done : done + len(batch)]] = batch
             done += len(batch)
             tick(done, len(order))
-    ends = np.bincount(place[order], minlength=len(names)).cumsum()[:-1].tolist()
-    pool = ClassPool.from_lists(dict(zip(names, torch.cat(batches).tensor_split(ends), strict=True)))
-    if answers is None:
-        return pool
-    said = ClassPool.from_lists(dict(zip(names, np.split(answers[order] + np.int16(1), ends), strict=True)))
-    return replace(pool, crowd=said.examples - 1)  # what fills a small class up is 0 there and nothing here
+    crowd = None
+    if answers is not None:
+        crowd = torch.full((len(names) * largest, answers.shape[1]), -1, dtype=torch.int16)
+        crowd[slot] = torch.from_numpy(answers[order])
+        crowd = crowd.view(len(names), largest, -1)
+    examples = examples.view(len(names), largest, *examples.shape[1:])
+    return ClassPool(examples, torch.from_numpy(counts), tuple(names), crowd)
 
 
 def class_names(items: SourceItems) -> list[str]:
@@ -166,7 +173,12 @@ def answers_of(annotations: Annotations, items: SourceItems, source: str) -> Ans
     if (place < 0).any():
         stranger = show(annotations.classes[first(place < 0)])
         raise CrowdshotError(f"{source} has the label {stranger}, expected one of {listing(names)}.")
-    answers = np.full((len(items), annotations.n_annotators), -1, dtype=np.int16)
+    return as_answers(matched, place)
+
+
+def as_answers(matched: Annotations, place: Positions) -> Answers:
+    """Labels of a pool's items; ``place`` (K,) is where the annotations' classes stand among the pool's, or -1."""
+    answers = np.full((matched.n_items, matched.n_annotators), -1, dtype=np.int16)
     answers[matched.item, matched.annotator] = place[matched.label]
     return answers
 

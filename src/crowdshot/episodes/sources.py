@@ -18,18 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.source_items import CHARACTERS, SourceItems, find_items
-from crowdshot.episodes.pools import ClassPool
+from crowdshot.episodes.pools import Answers, ClassPool, as_answers, pool_of
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import aggregate
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.matching import rows_of
 from crowdshot.labels.positions import Positions
-from crowdshot.progress import progress
 from crowdshot.wording import listing
 
 HELD_OUT = 0.15  # of the classes, for validation
@@ -140,14 +138,13 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
         classes = [str(name) if known else "" for name, known in zip(consensus.labels, labelled, strict=True)]
         extra["truth"] = "the annotators' consensus, by one-coin"
     names = _large_enough(classes, at_least, source)
-    place = {name: i for i, name in enumerate(names)}
-    where = np.array([place.get(name, -1) for name in classes])
-    kept = np.argsort(where, kind="stable")[(where < 0).sum() :]  # by class, those of none left out
-    pool, nth = _fill(items, kept, where[kept], names)
+    kept = set(names)
+    items = replace(items, classes=[name if name in kept else "" for name in classes])
+    answers = None
     if matched is not None:
-        pool = replace(pool, crowd=_crowd(matched, pool, where, kept, nth, source))
+        answers = _answers(matched, items, names, source)
         extra["annotators"] = f"{matched.n_annotators}, real"
-    return TrainingData(pool, items.input, len(names), extra)
+    return TrainingData(pool_of(items, answers), items.input, len(names), extra)
 
 
 def _large_enough(classes: list[str], at_least: int, source: str) -> list[str]:
@@ -169,27 +166,6 @@ def _large_enough(classes: list[str], at_least: int, source: str) -> list[str]:
     return [str(name) for name in found[~small]]
 
 
-def _fill(
-    items: SourceItems, kept: NDArray[np.int64], classes: NDArray[np.int64], names: list[str]
-) -> tuple[ClassPool, NDArray[np.int64]]:
-    """The pool of the items at ``kept``, which come class by class, and which of its class's examples each is."""
-    counts = np.bincount(classes, minlength=len(names))
-    nth = np.arange(len(kept)) - np.repeat(counts.cumsum() - counts, counts)
-    slot = torch.from_numpy(classes * counts.max() + nth)
-    examples: torch.Tensor | None = None
-    done = 0
-    with progress("reading") as tick:
-        for batch in items.load(kept.tolist()):
-            if examples is None:
-                examples = batch.new_zeros(len(names) * int(counts.max()), *batch.shape[1:])
-            examples[slot[done : done + len(batch)]] = batch
-            done += len(batch)
-            tick(done, len(kept))
-    assert examples is not None
-    examples = examples.view(len(names), -1, *examples.shape[1:])
-    return ClassPool(examples, torch.from_numpy(counts), tuple(names)), nth
-
-
 # ---- labels of real annotators ------------------------------------------------------------------------------------
 
 
@@ -208,39 +184,28 @@ def _match(annotations: Annotations, items: SourceItems, source: str) -> Annotat
     return replace(matched, items=np.arange(len(items)))
 
 
-def _crowd(
-    matched: Annotations,
-    pool: ClassPool,
-    where: NDArray[np.int64],
-    kept: NDArray[np.int64],
-    nth: NDArray[np.int64],
-    source: str,
-) -> torch.Tensor:
-    """(C, M, A): labels as places among the pool's classes. A label may be a class's path or its last folder."""
-    class_of = _class_places([str(name) for name in matched.classes], pool.names)
+def _answers(matched: Annotations, items: SourceItems, names: list[str], source: str) -> Answers:
+    """Labels as places among the classes used, ``names``. A label may be a class's path or its last folder."""
+    class_of = _class_places([str(name) for name in matched.classes], names)
     label = class_of[matched.label]
     if (label < 0).all():
         raise CrowdshotError(
             f"annotations: no label names a class of {source} (labels {listing(matched.classes, 3)}; classes "
-            f"{listing(pool.names, 3)})."
+            f"{listing(names, 3)})."
         )
-    slot = np.full(len(where), -1, dtype=np.int64)
-    slot[kept] = nth
-    used: Positions = np.flatnonzero((label >= 0) & (slot[matched.item] >= 0))
-    if len(used) < len(label):
+    of_a_class = np.array([bool(name) for name in items.classes or ()])
+    n_used = int(((label >= 0) & of_a_class[matched.item]).sum())
+    if n_used < len(label):
         warnings.warn(
-            f"annotations: {len(label) - len(used)} of {len(label)} labels left out, because they name no class that "
+            f"annotations: {len(label) - n_used} of {len(label)} labels left out, because they name no class that "
             f"is used of {source}, or an item of none.",
             UserWarning,
             stacklevel=2,
         )
-    crowd = np.full((*pool.examples.shape[:2], matched.n_annotators), -1, dtype=np.int16)
-    item = matched.item[used]
-    crowd[where[item], slot[item], matched.annotator[used]] = label[used]
-    return torch.from_numpy(crowd)
+    return as_answers(matched, class_of)
 
 
-def _class_places(labels: list[str], names: tuple[str, ...]) -> Positions:
+def _class_places(labels: list[str], names: list[str]) -> Positions:
     """Where in ``names`` each label stands, -1 where nowhere; a last folder that two classes share means neither."""
     place: dict[str, int] = {}
     for i, name in enumerate(names):
