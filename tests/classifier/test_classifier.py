@@ -251,10 +251,10 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
         pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
         refitted = again.fit(items, labels)
         np.testing.assert_allclose(refitted.predict_proba(items), clf.predict_proba(items), atol=1e-6)
-    with pytest.raises(CrowdshotError, match=r"wraps a Linear cannot be saved"):
+    with pytest.raises(CrowdshotError, match=r"encoder is a Linear of your own, expected a network that can be saved"):
         CrowdClassifier(torch.nn.Linear(2, 3)).fit(X, labels).save(tmp_path / "other.safetensors")
     save_encoder(small_encoder, tmp_path / "encoder.safetensors")
-    with pytest.raises(CrowdshotError, match="holds an encoder, but a classifier was expected"):
+    with pytest.raises(CrowdshotError, match="holds an encoder, expected a classifier"):
         CrowdClassifier.load(tmp_path / "encoder.safetensors")
 
 
@@ -338,7 +338,7 @@ def test_repeats_with_the_seed(clouds):
 @pytest.mark.parametrize(
     ("settings", "X", "labels", "message"),
     [
-        ({"encoder": "nonesuch"}, np.zeros((2, 2)), [[0], [1]], "encoder is 'nonesuch', but must be a file or one of"),
+        ({"encoder": "nonesuch"}, np.zeros((2, 2)), [[0], [1]], "encoder is 'nonesuch', expected a file or one of"),
         (
             {"encoder": "identity"},
             np.zeros((2, 2)),
@@ -350,7 +350,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity", "device": "abacus"},
             np.zeros((2, 2)),
             [[0], [1]],
-            "device: found 'abacus'; expected auto, cpu or cuda",
+            "device is 'abacus', expected auto, cpu or cuda",
         ),
         ({"encoder": "identity"}, np.full((2, 2), np.nan), [[0], [1]], "X has NaN"),
         (

@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+from waiting import HANGS
+
 pytest.importorskip("triton")
 
 BEGIN = """
@@ -78,5 +80,5 @@ def test_forward_and_backward_equal_the_plain_layers(script):
     if not torch.cuda.is_available():
         environment["TRITON_INTERPRET"] = "1"
     words = [sys.executable, "-c", BEGIN + script]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=HANGS)
     assert done.stdout.strip() == "same", done.stderr

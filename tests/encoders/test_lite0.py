@@ -164,5 +164,5 @@ def test_a_linear_layer_starts_as_principal_components():
     weights = module.layers[0].weight.detach().abs()
     assert weights[0].argmax() == 0  # the widest direction first
     assert weights[1].argmax() == 2
-    with pytest.raises(CrowdshotError, match="embedding: found 5, expected at most the 4 features"):
+    with pytest.raises(CrowdshotError, match="embedding is 5, expected at most the 4 features"):
         start_principal(MLP(4, (), 5), x.flatten(0, 1), 9.0)

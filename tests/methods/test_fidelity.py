@@ -346,7 +346,7 @@ def test_lnl_training_beside_the_mixture_is_training_alone():
 
 def test_maml_stands_in_a_stack_of_its_own():
     first, second = jobs(2, 6)
-    with pytest.raises(CrowdshotError, match="maml cannot be stacked with others"):
+    with pytest.raises(CrowdshotError, match="in one stack, expected maml alone"):
         train([first, replace(second, recipe=replace(second.recipe, objective="maml"))], blobs())
 
 

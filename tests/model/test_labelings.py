@@ -315,18 +315,18 @@ def test_identical_items_and_nobody_labelling_are_no_trouble():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"n_classes": 1}, "n_classes: found 1, expected 2 or more"),
-        ({"width": 0}, "width: found 0, expected 1 or more"),
-        ({"labels": torch.zeros(3, 2)}, "labels: found torch.float32"),
-        ({"labels": torch.zeros(4, 2).long()}, r"labels: found torch.int64 of shape \(4, 2\)"),
-        ({"embeddings": torch.zeros(3, 2).long()}, "embeddings: found torch.int64"),
+        ({"n_classes": 1}, "n_classes is 1, expected 2 or more"),
+        ({"width": 0}, "width is 0, expected 1 or more"),
+        ({"labels": torch.zeros(3, 2)}, "labels is torch.float32"),
+        ({"labels": torch.zeros(4, 2).long()}, r"labels is torch.int64 of shape \(4, 2\)"),
+        ({"embeddings": torch.zeros(3, 2).long()}, "embeddings is torch.int64"),
     ],
 )
 def test_bad_input_is_told(change, said):
     given = {"embeddings": torch.zeros(3, 2), "labels": torch.zeros(3, 2).long(), "n_classes": 2, "width": 4} | change
     with pytest.raises(CrowdshotError, match=said):
         labelings.fit(given["embeddings"], given["labels"], given["n_classes"], width=given["width"])
-    with pytest.raises(CrowdshotError, match="queries: shape"):
+    with pytest.raises(CrowdshotError, match="queries is of shape"):
         labelings.fit(torch.zeros(3, 2), torch.zeros(3, 2).long(), 2).log_proba(torch.zeros(1, 5))
 
 

@@ -366,14 +366,14 @@ def test_float32_is_close_to_float64_for_norms_up_to_100(seed, place):
     [
         (
             {"labels": torch.zeros(3, 2, dtype=torch.long)},
-            "labels: found torch.int64 of shape (3, 2), expected",
+            "labels is torch.int64 of shape (3, 2), expected",
         ),
-        ({"labels": torch.full((4, 2), 3)}, "labels: found values from 3 to 3, expected 0 to 2"),
-        ({"labels": torch.zeros(4, 2)}, "labels: found torch.float32"),
-        ({"embeddings": torch.zeros(4, 2, dtype=torch.long)}, "embeddings: found torch.int64"),
-        ({"n_classes": 1}, "n_classes: found 1"),
-        ({"steps": 0}, "steps: found 0"),
-        ({"covariance": "round"}, "covariance: found 'round', expected one of identity"),
+        ({"labels": torch.full((4, 2), 3)}, "labels holds values from 3 to 3, expected 0 to 2"),
+        ({"labels": torch.zeros(4, 2)}, "labels is torch.float32"),
+        ({"embeddings": torch.zeros(4, 2, dtype=torch.long)}, "embeddings is torch.int64"),
+        ({"n_classes": 1}, "n_classes is 1"),
+        ({"steps": 0}, "steps is 0"),
+        ({"covariance": "round"}, "covariance is 'round', expected one of identity"),
     ],
 )
 def test_bad_arguments_are_named(change, message):
@@ -385,5 +385,5 @@ def test_bad_arguments_are_named(change, message):
 
 def test_queries_of_another_width_are_refused():
     fit = mixture.fit(torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.long), 3)
-    with pytest.raises(CrowdshotError, match=r"queries: shape \(5, 3\); expected \(..., Q, 2\)"):
+    with pytest.raises(CrowdshotError, match=r"queries is of shape \(5, 3\), expected \(..., Q, 2\)"):
         fit.log_proba(torch.zeros(5, 3))

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from crowdshot.paper.run import encoders, runner, work, workers
 from crowdshot.paper.run.store import Piece, Store, read_rows
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.training import loop
+from waiting import HANGS, until
 
 PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
 
@@ -231,7 +231,7 @@ def test_a_toy_has_few_cells_of_every_experiment():
 
 def test_no_split_is_refused():
     for splits in ((), (-1, 0)):
-        with pytest.raises(CrowdshotError, match=re.escape(f"splits: found {list(splits)}, expected")):
+        with pytest.raises(CrowdshotError, match=re.escape(f"splits is {list(splits)}, expected")):
             Protocol(splits=splits)
 
 
@@ -289,9 +289,12 @@ def test_what_another_run_has_added_meanwhile_is_left_alone(tmp_path, monkeypatc
     left = runner.missing([EXPERIMENTS["main"]], ["omniglot"], ["LRMV"], place)
     for piece, needs in left.items():
         work.test_one(piece, needs, place, "cpu")
+    before = {file: file.stat().st_mtime_ns for file in place.results.rglob("*.parquet")}
+    assert len(before) == len(left) > 0
     monkeypatch.setitem(SYSTEMS, "LRMV", replace(METHODS["LRMV"], run=None))
     for piece, needs in left.items():
         work.test_one(piece, needs, place, "cpu")
+    assert {file: file.stat().st_mtime_ns for file in place.results.rglob("*.parquet")} == before
 
 
 def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
@@ -315,9 +318,9 @@ def test_a_failure_keeps_what_was_done_before_it(tmp_path, monkeypatch):
 def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
     run(place_in(tmp_path), methods=["LRMV"])
     for change, found in (
-        ({"episodes": 5}, "episodes = 2, found 5 now"),
-        ({"iterations": 3}, "iterations = 2, found 3 now"),
-        ({"toy": False}, "toy = True, found False now"),
+        ({"episodes": 5}, "episodes = 2, expected 5"),
+        ({"iterations": 3}, "iterations = 2, expected 3"),
+        ({"toy": False}, "toy = True, expected False"),
     ):
         with pytest.raises(
             CrowdshotError, match=f"omniglot has rows with {found} as now; results= names another folder"
@@ -599,7 +602,7 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
     home["RAY_worker_niceness"] = "0"  # else its workers wait for ever where others are busy
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
-        capture_output=True, text=True, timeout=240, env={**os.environ, **home},
+        capture_output=True, text=True, timeout=HANGS, env={**os.environ, **home},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -624,7 +627,8 @@ folder, devices, add = Path(sys.argv[1]), sys.argv[2].split(","), Store.add
 def slowly(self, piece, rows, seconds):
     with (folder / "begun").open("a") as file:
         file.write(json.dumps(piece) + chr(10))
-    time.sleep(0.3)
+    while any(self.pending.glob("*.parquet")):  # one is enough: now to be killed
+        time.sleep(0.01)
     add(self, piece, rows, seconds)
 
 Store.add = slowly
@@ -643,11 +647,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     script.write_text(SLOW)
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path), devices], stderr=subprocess.PIPE)
     store = Store(tmp_path / "results", "main", "omniglot")
-    until = time.monotonic() + 120
-    while not any(store.pending.glob("*.parquet")) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: any(store.pending.glob("*.parquet")) or process.poll() is not None)
     process.kill()
-    process.communicate(timeout=60)  # until its children, who have the same stderr, are gone too
+    process.communicate(timeout=HANGS)  # until its children, who have the same stderr, are gone too
     finished = set(store.done())
     assert 1 <= len(finished) < 4
     done = []

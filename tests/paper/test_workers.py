@@ -3,12 +3,12 @@
 import os
 import re
 import sys
-import time
 
 import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.paper.run import workers
+from waiting import until
 
 
 def test_devices():
@@ -16,7 +16,7 @@ def test_devices():
     assert workers.devices(" cpu , cpu*1") == ["cpu", "cpu"]
     assert len(workers.devices("auto")) == 1
     for text in ("cpu*", "cpu*x", "cpu*0", "cpu*²", "cpu*-1"):
-        with pytest.raises(CrowdshotError, match=re.escape(f"--device: found {text!r}, expected devices like cuda")):
+        with pytest.raises(CrowdshotError, match=re.escape(f"device is {text!r}, expected devices like cuda")):
             workers.devices(text)
     with pytest.raises(CrowdshotError, match="expected auto, cpu or cuda"):
         workers.devices("cpu,tpu")
@@ -25,9 +25,7 @@ def test_devices():
 def _note_who(folder, number, device):
     """Each process waits until another one works too."""
     (folder / f"{number}-{device}-{os.getpid()}").touch()
-    until = time.monotonic() + 60
-    while len({file.name.split("-")[2] for file in folder.iterdir()}) < 2 and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: len({file.name.split("-")[2] for file in folder.iterdir()}) == 2)
 
 
 def _fail(number, device):
@@ -54,8 +52,10 @@ def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
 
 
 def test_no_work_needs_no_process(monkeypatch):
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", None)
-    workers.run_all(_die, [], ["cpu", "cpu"], lambda *x: None)
+    ticks, started = [], []
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda *x, **y: started.append(x))
+    workers.run_all(_die, [], ["cpu", "cpu"], lambda *x: ticks.append(x))
+    assert (started, ticks) == ([], [])
 
 
 def test_ray_that_is_not_there_is_one_sentence(monkeypatch):

@@ -113,7 +113,7 @@ def test_a_folder_that_is_not_empty_is_refused_or_written_into(clf: CrowdClassif
     write_results(clf, out)  # empty: fine
     (out / "mine.txt").write_text("keep")
     (out / "consensus.csv").write_text("old")
-    with pytest.raises(CrowdshotError, match=r"out is not empty, .*--overwrite"):
+    with pytest.raises(CrowdshotError, match=r"out is not empty, .*overwrite=True"):
         write_results(clf, out)
     assert (out / "consensus.csv").read_text() == "old"
     write_results(clf, out, overwrite=True)
@@ -152,7 +152,7 @@ def test_out_must_be_a_folder_that_can_be_written(tmp_path: Path, monkeypatch: p
     (tmp_path / "file").write_text("")
     with pytest.raises(CrowdshotError, match="file is a file, expected a folder"):
         check_folder(tmp_path / "file", overwrite=True)
-    with pytest.raises(CrowdshotError, match=r"out cannot be written to, because .*file is a file"):
+    with pytest.raises(CrowdshotError, match=r"out is below .*file, which is a file, expected a folder"):
         check_folder(tmp_path / "file" / "out", overwrite=False)
     monkeypatch.setattr("os.access", lambda *_: False)  # for root everything is writable
     with pytest.raises(CrowdshotError, match="may not be written to"):
@@ -177,13 +177,13 @@ def test_out_is_not_an_input(tmp_path: Path) -> None:
         check_file(tmp_path / "." / "labels.csv", tmp_path / "labels.csv")
     with pytest.raises(CrowdshotError, match="is a folder"):
         check_file(tmp_path)
-    with pytest.raises(CrowdshotError, match=r"the folder .*no does not exist"):
+    with pytest.raises(CrowdshotError, match=r"in the folder .*no, which does not exist"):
         check_file(tmp_path / "no" / "x.csv")
 
 
 def test_names_of_ours_are_not_names_of_theirs() -> None:
     check_columns(Columns("true", "label", "annotator"), "t")
-    with pytest.raises(CrowdshotError, match="t: the column for the label is called 'confidence'"):
+    with pytest.raises(CrowdshotError, match="t has a column 'confidence' for the label, expected another name"):
         check_columns(Columns("item", "annotator", "confidence"), "t")
 
 

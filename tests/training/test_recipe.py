@@ -12,18 +12,18 @@ from crowdshot.training.recipe import SHARED, Recipe, check_stackable, sweep
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"ways": (1, 4)}, "ways: found 1:4, expected a range from 2 upwards"),
-        ({"shots": (5, 1)}, "shots: found 5:1"),
-        ({"annotators": (0, 3)}, "annotators: found 0:3, expected a range from 1"),
-        ({"annotators": (2, 3), "labels_per_item": (2, 4)}, "labels_per_item: found up to 4, expected at most the 3"),
-        ({"objective": "magic"}, "objective: found 'magic', expected one of mixture, prototypical"),
-        ({"prior": "magic"}, "prior: found 'magic', expected one of paper, symmetric, diagonal, one-coin"),
-        ({"augment": "magic"}, "augment: found 'magic', expected one of none, photo"),
-        ({"cool_down": 1.5}, "cool_down: found 1.5, expected a share of the iterations, from 0 to 1"),
-        ({"queries": 0}, "queries: found 0"),
-        ({"iterations": 0}, "iterations: found 0"),
-        ({"learning_rate": 0.0}, "learning_rate: found 0.0, expected a positive number"),
-        ({"learning_rate": float("nan")}, "learning_rate: found nan"),
+        ({"ways": (1, 4)}, "ways is 1:4, expected a range from 2 upwards"),
+        ({"shots": (5, 1)}, "shots is 5:1"),
+        ({"annotators": (0, 3)}, "annotators is 0:3, expected a range from 1"),
+        ({"annotators": (2, 3), "labels_per_item": (2, 4)}, "labels_per_item is up to 4, expected at most the 3"),
+        ({"objective": "magic"}, "objective is 'magic', expected one of mixture, prototypical"),
+        ({"prior": "magic"}, "prior is 'magic', expected one of paper, symmetric, diagonal, one-coin"),
+        ({"augment": "magic"}, "augment is 'magic', expected one of none, photo"),
+        ({"cool_down": 1.5}, "cool_down is 1.5, expected a share of the iterations, from 0 to 1"),
+        ({"queries": 0}, "queries is 0"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0, expected a positive number"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
     ],
 )
 def test_nonsense_is_refused(settings, sentence):
@@ -32,11 +32,11 @@ def test_nonsense_is_refused(settings, sentence):
 
 
 def test_ranges_as_they_are_typed():
-    assert as_range("3:7", "--shots") == (3, 7)
-    assert as_range("4", "--ways") == (4, 4)
+    assert as_range("3:7", "shots") == (3, 7)
+    assert as_range("4", "ways") == (4, 4)
     for text in ("", "a", "1:", "1:2:3", "1.5"):
-        with pytest.raises(CrowdshotError, match="--shots: found"):
-            as_range(text, "--shots")
+        with pytest.raises(CrowdshotError, match=r"shots is '.*', expected a number or a range"):
+            as_range(text, "shots")
 
 
 def test_prototypical_networks_are_the_mixture_without_its_priors_after_one_step():
@@ -61,5 +61,5 @@ def test_a_sweep_is_every_combination():
 def test_what_gives_a_step_its_shape_must_be_shared():
     assert {"ways", "shots", "annotators", "queries", "episodes", "prior", "augment"} <= set(SHARED)
     assert not {"objective", "pseudo_annotation", "steps", "b", "learning_rate", "seed"} & set(SHARED)
-    with pytest.raises(CrowdshotError, match=r"recipe 1: shots is \(1, 3\), but \(1, 5\) in recipe 0"):
+    with pytest.raises(CrowdshotError, match=r"shots is \(1, 3\) in recipe 1, expected \(1, 5\) as in recipe 0"):
         check_stackable([Recipe(), Recipe(shots=(1, 3))])

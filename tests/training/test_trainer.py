@@ -107,7 +107,7 @@ def test_a_model_that_diverges_alone_stops_the_run():
     """Noticed long before the next validation."""
     job = make_job(conv(), learning_rate=1e25, seed=7, iterations=1000, validate_every=1000)
     done = []
-    with pytest.raises(CrowdshotError, match=r"not finite at step \d+ \(learning rate 1e\+25, 2 EM steps, .* seed 7"):
+    with pytest.raises(CrowdshotError, match=r"not finite at iteration \d+ \(learning rate 1e\+25, 2 EM steps, .*7"):
         train([job], image_pool(), tick=lambda step, total: done.append(step))
     assert done == [*range(1, 101)]
 
@@ -282,7 +282,7 @@ def test_every_episode_is_normalised_by_itself_and_running_statistics_move_by_th
 
 def test_episodes_must_divide_among_processes():
     assert list(World(1, 2).share(6)) == [1, 3, 5]
-    with pytest.raises(CrowdshotError, match="episodes: found 3 a step, expected a multiple of the 2 processes"):
+    with pytest.raises(CrowdshotError, match="episodes is 3 an iteration, expected a multiple of the 2 processes"):
         World(0, 2).share(3)
 
 
@@ -367,10 +367,10 @@ def test_fewer_classes_for_validation_than_an_episode_of_training_has():
     assert log_p[..., 2:].exp().max() == 0
     trainer.step()
     assert 0.0 <= trainer.accuracies()[0] <= 1.0
-    with pytest.raises(CrowdshotError, match="ways: found up to 9, but only 7 classes to draw from"):
+    with pytest.raises(CrowdshotError, match="ways is up to 9, expected at most the 7 classes to draw from"):
         trainer_of(make_job(conv(), held_out=(1, 4, 6), ways=(9, 9)))
 
 
 def test_precision_is_one_of_two():
-    with pytest.raises(CrowdshotError, match="precision: found 'float16'"):
+    with pytest.raises(CrowdshotError, match="precision is 'float16'"):
         Trainer([make_job(conv())], image_pool(), "float16", World())

@@ -14,6 +14,6 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        missing = ", but there is no GPU that torch can use" if device.type == "cuda" else ""
-        raise CrowdshotError(f"device: found {name!r}{missing}; expected auto, cpu or cuda")
+        missing = " where torch has no GPU to use" if device.type == "cuda" else ""
+        raise CrowdshotError(f"device is {name!r}{missing}, expected auto, cpu or cuda.")
     return device

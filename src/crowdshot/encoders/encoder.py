@@ -75,7 +75,7 @@ class Encoder:
             X = list(X)
         n_items = _count(X)
         if n_items == 0:
-            raise CrowdshotError(f"X is empty ({described(X)}), but at least one item was expected.")
+            raise CrowdshotError(f"X is empty ({described(X)}), expected one item at least.")
         self.module.to(device)
         parts: list[Tensor] = []
         done = 0
@@ -91,7 +91,8 @@ class Encoder:
         if not bool(torch.isfinite(embeddings).all()):
             row = int((~torch.isfinite(embeddings)).any(1).nonzero()[0, 0])
             raise CrowdshotError(
-                f"The encoder gave NaN or infinite values, first for item {row}: are its weights sound?"
+                f"encoder has NaN or infinite outputs, first for item {row}, expected finite numbers: are its weights "
+                "sound?"
             )
         return embeddings
 
@@ -99,8 +100,8 @@ class Encoder:
         if isinstance(self.input, ImageInput):
             if getattr(X, "ndim", 0) == 2:
                 raise CrowdshotError(
-                    f"This encoder was made for {self.input.describe()}, but got {described(X)}: reshape flattened "
-                    "images to (N, height, width), or use encoder='identity' for feature vectors."
+                    f"X is {described(X)}, expected {self.input.describe()}, for which this encoder was made; reshape "
+                    "flattened images to (N, height, width), or use encoder='identity' for feature vectors."
                 )
             return image_batches(X, self.input, batch_size, bad)
         if isinstance(self.input, FeatureInput):
@@ -108,7 +109,7 @@ class Encoder:
         else:
             numbers = as_numbers(X)
             if numbers is None or numbers.ndim == 0:
-                raise CrowdshotError(f"This encoder takes arrays or tensors of numbers, but got {described(X)}.")
+                raise CrowdshotError(f"X is {described(X)}, expected an array or tensor of numbers.")
             x = numbers
         return iter(torch.split(x, batch_size))
 
@@ -116,7 +117,7 @@ class Encoder:
         out = self.module(x)
         if not isinstance(out, Tensor) or out.ndim < 2 or len(out) != len(x):
             raise CrowdshotError(
-                f"The encoder's network must return ({len(x)}, D) for {len(x)} items, but returned {described(out)}."
+                f"encoder has {described(out)} as its network's output for {len(x)} items, expected ({len(x)}, D)."
             )
         return out.flatten(1).float()
 

@@ -25,16 +25,16 @@ class FeatureInput:
 
     def __post_init__(self) -> None:
         if self.n_features is not None and not (isinstance(self.n_features, int) and self.n_features > 0):
-            raise CrowdshotError(f"FeatureInput: n_features is {self.n_features!r}, but must be positive or None.")
+            raise CrowdshotError(f"n_features is {self.n_features!r}, expected a positive whole number or None.")
         for name in ("mean", "std"):
             values = tuple(float(value) for value in getattr(self, name))
             if values and len(values) != self.n_features:
-                raise CrowdshotError(
-                    f"FeatureInput: {name} has {len(values)} numbers, but n_features is {self.n_features}."
-                )
+                raise CrowdshotError(f"{name} has {len(values)} numbers, expected {self.n_features}, one a feature.")
             object.__setattr__(self, name, values)
-        if not np.isfinite(self.mean + self.std).all() or min(self.std, default=1.0) <= 0:
-            raise CrowdshotError("FeatureInput: mean and std must be finite, and std positive.")
+        if not np.isfinite(self.mean).all():
+            raise CrowdshotError(f"mean is {self.mean}, expected finite numbers.")
+        if not np.isfinite(self.std).all() or min(self.std, default=1.0) <= 0:
+            raise CrowdshotError(f"std is {self.std}, expected finite numbers above 0.")
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "features", "n_features": self.n_features, "mean": list(self.mean), "std": list(self.std)}
@@ -51,7 +51,7 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
     """Array, tensor, DataFrame or sparse matrix (N, n_features) -> float32 on the CPU, as ``spec`` asks."""
     x = as_numbers(X)
     if x is None or x.ndim != 2 or spec.n_features not in (None, x.shape[1]):
-        raise CrowdshotError(f"This encoder was made for {spec.describe()}, but got {described(X)}.")
+        raise CrowdshotError(f"X is {described(X)}, expected {spec.describe()}, for which this encoder was made.")
     if spec.mean:
         x = x - torch.tensor(spec.mean)
     return x / torch.tensor(spec.std) if spec.std else x
@@ -77,5 +77,5 @@ def as_numbers(X: Any) -> Tensor | None:
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
-        raise CrowdshotError(f"X has NaN, infinite or huge values, first in row {row}: finite numbers were expected.")
+        raise CrowdshotError(f"X has NaN, infinite or huge values, first in row {row}, expected finite numbers.")
     return x

@@ -36,11 +36,11 @@ def fresh_encoder(
     """Conv4 of ``width`` channels for images; for feature vectors an MLP with ``embedding`` numbers out."""
     suits = "conv4" if isinstance(fed, ImageInput) else "mlp"
     if architecture not in (None, suits):
-        raise CrowdshotError(f"architecture: found {architecture}, but the source holds {fed.describe()}; use {suits}")
+        raise CrowdshotError(f"architecture is {architecture}, expected {suits}, as the source holds {fed.describe()}.")
     arguments: dict[str, Any]
     if isinstance(fed, ImageInput):
         if min(fed.size) < SMALLEST:
-            raise CrowdshotError(f"image_size: found {min(fed.size)}, expected {SMALLEST} or more")
+            raise CrowdshotError(f"image_size is {min(fed.size)}, expected {SMALLEST} or more.")
         arguments = {"channels": fed.channels, "width": width}
     else:
         arguments = {"n_features": fed.n_features, "hidden": list(hidden), "n_out": embedding}
@@ -61,7 +61,7 @@ def start_principal(module: MLP, features: Tensor, norm: float) -> None:
     components = vectors.flip(1)[:, : layer.out_features].mT  # the largest first
     if len(components) < layer.out_features:
         raise CrowdshotError(
-            f"embedding: found {layer.out_features}, expected at most the {layer.in_features} features of the source"
+            f"embedding is {layer.out_features}, expected at most the {layer.in_features} features of the source."
         )
     components = components * (norm / ((features - mean) @ components.mT).square().sum(-1).mean()).sqrt()
     layer.weight.copy_(components)

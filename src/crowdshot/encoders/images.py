@@ -62,18 +62,17 @@ class ImageInput:
     def __post_init__(self) -> None:
         size = tuple(self.size)
         if self.channels not in (1, 3):
-            raise CrowdshotError(f"ImageInput: channels is {self.channels!r}, but must be 1 (grey) or 3 (colour).")
+            raise CrowdshotError(f"channels is {self.channels!r}, expected 1 (grey) or 3 (colour).")
         if len(size) != 2 or not all(isinstance(side, int) and MIN_SIDE <= side <= MAX_SIDE for side in size):
             raise CrowdshotError(
-                f"ImageInput: size is {self.size!r}, but must be (height, width), each from {MIN_SIDE} to {MAX_SIDE}."
+                f"size is {self.size!r}, expected (height, width), each from {MIN_SIDE} to {MAX_SIDE}."
             )
         mean = tuple(float(value) for value in self.mean) or (0.0,) * self.channels
         std = tuple(float(value) for value in self.std) or (1.0,) * self.channels
-        if not (len(mean) == len(std) == self.channels and np.isfinite(mean + std).all() and min(std) > 0):
-            raise CrowdshotError(
-                f"ImageInput: mean is {mean} and std {std}, but each needs {self.channels} finite number(s), one "
-                "a channel, and std must be positive."
-            )
+        for name, values, least in (("mean", mean, -np.inf), ("std", std, 0)):
+            if len(values) != self.channels or not np.isfinite(values).all() or min(values) <= least:
+                above = " above 0" if name == "std" else ""
+                raise CrowdshotError(f"{name} is {values}, expected a finite number{above} for each of the channels.")
         for name, value in (("size", size), ("ink", bool(self.ink)), ("mean", mean), ("std", std)):
             object.__setattr__(self, name, value)
 
@@ -106,7 +105,7 @@ def list_images(folder: str | os.PathLike[str]) -> dict[str, Path]:
     root = Path(folder)
     if not root.is_dir():
         found = "is a file" if root.exists() else "does not exist"
-        raise CrowdshotError(f"{shown(root)} {found}, but a folder of images was expected.")
+        raise CrowdshotError(f"{shown(root)} {found}, expected a folder of images.")
 
     def stop(error: OSError) -> None:
         raise CrowdshotError(f"{shown(error.filename)} could not be listed ({error.strerror}).") from error
@@ -119,7 +118,7 @@ def list_images(folder: str | os.PathLike[str]) -> dict[str, Path]:
             if not name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES:
                 paths[path.relative_to(root).as_posix()] = path
     if not paths:
-        raise CrowdshotError(f"{shown(root)} holds no images (looked for {' '.join(sorted(IMAGE_SUFFIXES))}).")
+        raise CrowdshotError(f"{shown(root)} holds no images, expected some of {' '.join(sorted(IMAGE_SUFFIXES))}.")
     return dict(sorted(paths.items()))
 
 
@@ -185,14 +184,14 @@ def _read_one_by_one(
 def _listed(images: Any) -> tuple[list[str], list[Any]]:
     """-> names for messages, and the images; a lone image is refused."""
     if isinstance(images, (str, os.PathLike, Image.Image)):
-        raise CrowdshotError(f"images is one {type(images).__name__}, but a list was expected: pass [image].")
+        raise CrowdshotError(f"images is one {type(images).__name__}, expected a list; pass [image].")
     if isinstance(images, Mapping):
         return [shown(str(name)) for name in images], list(images.values())
     try:
         items = list(images)
     except TypeError:
         raise CrowdshotError(
-            f"images is {described(images)}, but a list of paths, PIL images or arrays was expected."
+            f"images is {described(images)}, expected a list of paths, PIL images or arrays."
         ) from None
     return [shown(x) if isinstance(x, (str, os.PathLike)) else f"images[{i}]" for i, x in enumerate(items)], items
 
@@ -203,16 +202,17 @@ def _as_batch(images: Any) -> Any:
     if len(shape) == 4:
         return channels_first(images)
     if len(shape) == 2:
-        hint = "that is one image (pass images[None]) or flattened ones (pass images.reshape(N, height, width))"
+        hint = "; pass images[None] if it is one image, images.reshape(N, height, width) if they are flattened"
     elif len(shape) == 3 and isinstance(images, Tensor):
-        hint = "a tensor must be (N, C, height, width): pass images[:, None] for N grey ones, images[None] for one"
+        hint = "; pass images[:, None] if they are N grey ones, images[None] if it is one"
     elif len(shape) == 3 and shape[-1] in (1, 3, 4):
-        hint = "that is one image: pass images[None]"
+        hint = "; pass images[None] if it is one image"
     elif len(shape) == 3:
         return images[:, None]
     else:
-        hint = "expected (N, height, width) or (N, height, width, C)"
-    raise UnreadableError(f"has shape {shape}, but {hint}")
+        hint = ""
+    axes = "(N, C, height, width)" if isinstance(images, Tensor) else "(N, height, width) or (N, height, width, C)"
+    raise UnreadableError(f"has shape {shape}, expected {axes}{hint}")
 
 
 def _standardise(pixels: Tensor, full: float, spec: ImageInput) -> Tensor:

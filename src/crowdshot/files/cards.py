@@ -37,7 +37,9 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
     if target.is_dir():
         raise CrowdshotError(f"{target} is a folder, expected the name of a file to save to.")
     if not target.parent.is_dir():
-        raise CrowdshotError(f"{target} is in the folder {target.parent}, which does not exist, expected one that does.")
+        raise CrowdshotError(
+            f"{target} is in the folder {target.parent}, which does not exist, expected one that does."
+        )
     full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": _versions()}
     try:
         text = json.dumps(full_card, allow_nan=False, sort_keys=True)
@@ -87,11 +89,11 @@ def _checked(source: Path, text: str | None, kind: str) -> Card:
         card = json.loads(text)
         version, found = int(card["format"]), str(card["kind"])
     except (ValueError, TypeError, KeyError):
-        raise CrowdshotError(f"{source} has a damaged crowdshot card, expected {_a(kind)} saved by crowdshot.") from None
-    if version > FORMAT:
         raise CrowdshotError(
-            f"{source} has format {version}, expected {FORMAT} or less; a newer crowdshot reads it."
-        )
+            f"{source} has a damaged crowdshot card, expected {_a(kind)} saved by crowdshot."
+        ) from None
+    if version > FORMAT:
+        raise CrowdshotError(f"{source} has format {version}, expected {FORMAT} or less; a newer crowdshot reads it.")
     if found != kind:
         raise CrowdshotError(f"{source} holds {_a(found)}, expected {_a(kind)}.")
     assert isinstance(card, dict)

@@ -57,7 +57,7 @@ def decode(item: Any, scales: Mapping[str, float]) -> tuple[Tensor, float]:
 def _decode_file(path: Path) -> tuple[Tensor, float]:
     try:
         if path.is_dir():
-            raise UnreadableError("is a folder, expected an image")
+            raise UnreadableError("is a folder, not an image")
         if not path.exists():
             raise UnreadableError("does not exist")
         if not path.is_file():  # opening a pipe would wait for ever

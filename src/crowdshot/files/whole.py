@@ -66,7 +66,9 @@ def check_folder(out: Path, overwrite: bool) -> None:
     try:
         if out.is_dir():
             if not overwrite and any(out.iterdir()):
-                raise CrowdshotError(f"{out} is not empty, expected a new or empty folder; overwrite=True writes into it.")
+                raise CrowdshotError(
+                    f"{out} is not empty, expected a new or empty folder; overwrite=True writes into it."
+                )
             writable = out
         else:
             if out.exists() or out.is_symlink():

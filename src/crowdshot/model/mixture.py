@@ -72,7 +72,7 @@ class Fit:
         """(8): log p(t = k | u), normalised. (..., Q, D) -> (..., Q, K)."""
         if queries.shape[-1] != self.means.shape[-1]:
             raise CrowdshotError(
-                f"queries: shape {tuple(queries.shape)}; expected (..., Q, {self.means.shape[-1]}) like the support"
+                f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.means.shape[-1]}) as in fit."
             )
         evidence, _ = _log_gaussian(
             queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
@@ -122,7 +122,7 @@ def fit(
     history: list[Tensor] = []
     n_steps = most_steps if most_steps is not None else int(steps.max()) if isinstance(steps, Tensor) else steps
     if n_steps < 1:
-        raise CrowdshotError(f"steps: found {n_steps}, expected 1 or more")
+        raise CrowdshotError(f"steps is {n_steps}, expected 1 or more.")
     for step in range(n_steps):
         new = _m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
         if classifier_only and step == n_steps - 1:
@@ -318,28 +318,28 @@ def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Ten
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) -> None:
     if covariance not in spread.KINDS:
-        raise CrowdshotError(f"covariance: found {covariance!r}, expected one of {', '.join(spread.KINDS)}")
+        raise CrowdshotError(f"covariance is {covariance!r}, expected one of {', '.join(spread.KINDS)}.")
     if n_classes < 2:
-        raise CrowdshotError(f"n_classes: found {n_classes}, expected 2 or more")
+        raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
     if embeddings.ndim < 2 or not embeddings.is_floating_point():
         raise CrowdshotError(
-            f"embeddings: found {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)"
+            f"embeddings is {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)."
         )
     if labels.is_sparse:
         if labels.ndim != 2 or labels.shape[0] != embeddings.shape[-2] or labels.shape[1] % n_classes:
             raise CrowdshotError(
-                f"labels: a sparse vote matrix of shape {tuple(labels.shape)}, expected (N, R·K) = "
-                f"({embeddings.shape[-2]}, R·{n_classes})"
+                f"labels is a sparse vote matrix of shape {tuple(labels.shape)}, expected (N, R·K) = "
+                f"({embeddings.shape[-2]}, R·{n_classes})."
             )
         return
     if labels.ndim < 2 or labels.is_floating_point() or labels.shape[-2] != embeddings.shape[-2]:
         raise CrowdshotError(
-            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with "
-            f"N = {embeddings.shape[-2]} as in the embeddings"
+            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with "
+            f"N = {embeddings.shape[-2]} as in embeddings."
         )
     # On an accelerator the look would cost a synchronisation; there an impossible label counts as missing.
     if labels.device.type == "cpu" and labels.numel() and not -1 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise CrowdshotError(
-            f"labels: found values from {int(labels.min())} to {int(labels.max())}, expected 0 to {n_classes - 1}, "
-            "or -1 where there is none"
+            f"labels holds values from {int(labels.min())} to {int(labels.max())}, expected 0 to {n_classes - 1}, "
+            "or -1 where there is none."
         )

@@ -126,7 +126,7 @@ class LearnedPriors(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in CONFUSION_PRIORS:
-            raise CrowdshotError(f"kind: {kind!r} is not a prior; expected one of {', '.join(CONFUSION_PRIORS)}")
+            raise CrowdshotError(f"kind is {kind!r}, expected one of {', '.join(CONFUSION_PRIORS)}.")
         self.kind, self.b, self.max_weight = kind, b, max_weight
         start = asdict(CONFUSION_PRIORS[kind]())
         self.log_tau = nn.Parameter(torch.zeros(shape))
@@ -169,7 +169,7 @@ def to_card(priors: Priors, index: int | None = None) -> dict[str, Any]:
     prior = as_confusion_prior(priors["c"])
     kind = next((name for name, cls in CONFUSION_PRIORS.items() if type(prior) is cls), None)
     if kind is None:
-        raise CrowdshotError("c: a prior of your own cannot be stored; expected one of crowdshot.priors")
+        raise CrowdshotError(f"c is a {type(prior).__name__}, expected a prior of crowdshot.priors, to be stored.")
     numbers = {name: plain(value) for name, value in vars(prior).items()}
     return {"tau": plain(priors["tau"]), "b": plain(priors["b"]), "confusion": {"kind": kind, **numbers}}
 

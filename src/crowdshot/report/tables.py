@@ -27,8 +27,8 @@ def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[st
     for role, name in zip(Columns._fields, columns, strict=True):
         if name in own[role]:
             raise CrowdshotError(
-                f"{source}: the column for the {role} is called {name!r}, a name that results have for"
-                " something else: rename it."
+                f"{source} has a column {name!r} for the {role}, expected another name; rename it, as results mean "
+                "something else by it."
             )
 
 

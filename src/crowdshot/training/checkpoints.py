@@ -68,7 +68,10 @@ def load(path: Path, trainer: Trainer) -> None:
             list(card[k]) for k in ("best_accuracy", "since_best", "resting")
         )
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
+        raise CrowdshotError(
+            f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a checkpoint that crowdshot "
+            "saved; remove it to start anew."
+        ) from None
 
 
 def describe(trainer: Trainer) -> dict[str, Any]:
@@ -110,5 +113,5 @@ def _check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
             name, theirs, value = next(((k, t, v) for k, t, v in pairs if t != v), (name, theirs, value))
         what = f"{name} was {theirs!r} and now is {value!r}" if len(repr(value)) < 100 else f"{name} differs"
         raise CrowdshotError(
-            f"{path} is the checkpoint of another run ({what}); remove it to start anew, or train as before"
+            f"{path} is the checkpoint of another run ({what}), expected one of this run; remove it to start anew."
         )

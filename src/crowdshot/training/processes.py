@@ -37,7 +37,7 @@ class World:
         """Which of a step's episodes are this process's."""
         if n_episodes % self.size:
             raise CrowdshotError(
-                f"episodes: found {n_episodes} a step, expected a multiple of the {self.size} processes"
+                f"episodes is {n_episodes} an iteration, expected a multiple of the {self.size} processes."
             )
         return range(self.rank, n_episodes, self.size)
 

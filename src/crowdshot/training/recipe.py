@@ -54,15 +54,15 @@ class Recipe(EpisodeShape):
         super().__post_init__()
         for name, allowed in {"objective": OBJECTIVES, "prior": ("paper", *CONFUSION_PRIORS)}.items():
             if getattr(self, name) not in allowed:
-                raise CrowdshotError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(allowed)}")
+                raise CrowdshotError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}.")
         for name in ("episodes", "iterations", "validate_every", "validation_episodes", "steps"):
             if getattr(self, name) < 1:
-                raise CrowdshotError(f"{name}: found {getattr(self, name)}, expected 1 or more")
+                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected 1 or more.")
         for name in ("learning_rate", "prior_learning_rate", "step_size"):
             if not getattr(self, name) > 0:
-                raise CrowdshotError(f"{name}: found {getattr(self, name)}, expected a positive number")
+                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected a positive number.")
         if not 0 <= self.cool_down <= 1:
-            raise CrowdshotError(f"cool_down: found {self.cool_down}, expected a share of the iterations, from 0 to 1")
+            raise CrowdshotError(f"cool_down is {self.cool_down}, expected a share of the iterations, from 0 to 1.")
         for name, value in OBJECTIVES[self.objective].items():
             object.__setattr__(self, name, value)
 
@@ -81,11 +81,11 @@ def check_stackable(recipes: Sequence[Recipe]) -> None:
             ours, theirs = getattr(recipe, name), getattr(recipes[0], name)
             if ours != theirs:
                 raise CrowdshotError(
-                    f"recipe {number}: {name} is {ours}, but {theirs} in recipe 0; models of one stack share it"
+                    f"{name} is {ours} in recipe {number}, expected {theirs} as in recipe 0 of the same stack."
                 )
     objectives = {recipe.objective for recipe in recipes}
     if len(objectives) > 1 and not objectives.isdisjoint(ALONE):
-        raise CrowdshotError(f"objective: found {', '.join(sorted(objectives))}; maml cannot be stacked with others")
+        raise CrowdshotError(f"objective is {', '.join(sorted(objectives))} in one stack, expected maml alone.")
 
 
 def sweep(base: Recipe, **values: Sequence[Any]) -> list[Recipe]:

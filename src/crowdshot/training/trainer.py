@@ -48,7 +48,7 @@ class Trainer:
         recipes = [job.recipe for job in jobs]
         check_stackable(recipes)
         if precision not in ("float32", "bfloat16"):
-            raise CrowdshotError(f"precision: found {precision!r}, expected float32 or bfloat16")
+            raise CrowdshotError(f"precision is {precision!r}, expected float32 or bfloat16.")
         self.jobs, self.pool, self.world, self.precision = jobs, pool, world, precision
         self.recipe, self.size, self.device = recipes[0], len(jobs), pool.examples.device
         self.as_input = input_of(jobs[0].encoder, self.device)
@@ -76,7 +76,9 @@ class Trainer:
         self.source, self.validation = (self._mask([getattr(job, k) for job in jobs]) for k in ("source", "validation"))
         fewest = min(len(job.source) for job in jobs)
         if fewest < self.recipe.ways[1]:
-            raise CrowdshotError(f"ways: found up to {self.recipe.ways[1]}, but only {fewest} classes to draw from")
+            raise CrowdshotError(
+                f"ways is up to {self.recipe.ways[1]}, expected at most the {fewest} classes to draw from."
+            )
         self.held_out = validation.draw_all(jobs, pool, self.validation, self.clean)
         self.numbers_needed = self._count_numbers()
 
@@ -267,9 +269,9 @@ class Trainer:
             return
         recipe, others = self.recipe, f", and {self.size - 1} other models" if self.size > 1 else ""
         raise CrowdshotError(
-            f"training: the loss was not finite at step {steps[0]} (learning rate {recipe.learning_rate:g}, "
+            f"the loss is not finite at iteration {steps[0]} (learning rate {recipe.learning_rate:g}, "
             f"{recipe.steps} EM steps, b = {recipe.b:g}, {recipe.prior} prior, {self.precision}, seed {recipe.seed}"
-            f"{others}); try a smaller learning rate, or float32 if it is not"
+            f"{others}), expected a number; try a smaller learning rate, or float32 if it is not."
         )
 
     @torch.no_grad()

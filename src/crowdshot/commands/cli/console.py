@@ -7,10 +7,11 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from crowdshot.errors import CrowdshotError
 
@@ -34,7 +35,7 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
                 command(*args, **kwargs)
                 sys.stdout.flush()
             except CrowdshotError as error:
-                typer.echo(f"crowdshot: {_in_options(str(error))}", err=True)
+                typer.echo(f"crowdshot: {in_options(str(error), _options(command, kwargs))}", err=True)
                 raise SystemExit(2) from None
             except KeyboardInterrupt:
                 typer.echo("crowdshot: interrupted.", err=True)
@@ -64,9 +65,34 @@ def note(sentence: str) -> None:
     typer.echo(f"crowdshot: note: {' '.join(sentence.split())}", err=True)
 
 
-def _in_options(sentence: str) -> str:
-    """The library's advice for Python callers, as options."""
-    return re.sub(r"columns=\{'(\w+)': …\}", r"--columns \1=NAME", sentence)
+# An argument stands at the head of a sentence ("steps is 0, …") or as Python callers write it (`overwrite=True`).
+ARGUMENT = re.compile(
+    r"^(?P<head>\w+)(?= (?:is|has|holds|names|lists) )|\b(?P<name>\w+)=(?P<value>True|'[^']*'|\{.*?\})?"
+)
+
+
+def in_options(sentence: str, options: Mapping[str, str]) -> str:
+    """The library's arguments by the names of a command's options: ``columns={'item': …}`` is ``--columns item=…``."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["head"] or found["name"], found["value"] or ""
+        if name not in options:
+            return found[0]
+        words = "" if value == "True" else re.sub(r"[{}']", "", value).replace(": ", "=")
+        return f"{options[name]} {words}".rstrip()
+
+    return ARGUMENT.sub(option, sentence)
+
+
+def _options(command: Callable[..., None], given: Mapping[str, Any]) -> dict[str, str]:
+    """A command's options by the names of its arguments, but for those that are also what was typed for one."""
+    options = {}
+    typed = {str(value) for value in given.values()}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, OptionInfo) and name not in typed:
+                options[name] = mark.param_decls[0] if mark.param_decls else f"--{name.replace('_', '-')}"
+    return options
 
 
 def show(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = None, rows: str = "rows") -> None:

@@ -27,7 +27,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if not self.splits or min(self.splits) < 0:
-            raise CrowdshotError(f"splits: found {list(self.splits)}, expected some from 0 upwards.")
+            raise CrowdshotError(f"splits is {list(self.splits)}, expected some from 0 upwards.")
 
     def candidates(self, method: Method) -> list[Candidate]:
         some = [one for one in method.candidates if all(one.get(name, value) == value for name, value in self.only)]

@@ -75,9 +75,7 @@ def missing(
             for piece in _pieces(experiment, dataset, place):
                 if methods is None or piece.method in methods:
                     have = done.get(piece, set())
-                    needs = [
-                        (one, encoder) for one, encoder in needed(piece, place) if candidate_name(one) not in have
-                    ]
+                    needs = [(one, encoder) for one, encoder in needed(piece, place) if candidate_name(one) not in have]
                     if needs:
                         left[piece] = needs
     return left
@@ -120,9 +118,7 @@ def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:
 def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
     rank = {name: i for i, name in enumerate(SYSTEMS)}
-    return sorted(
-        pieces, key=lambda p: (p.dataset, rank[p.method], p.split, p.experiment, p.n_support, p.n_annotators)
-    )
+    return sorted(pieces, key=lambda p: (p.dataset, rank[p.method], p.split, p.experiment, p.n_support, p.n_annotators))
 
 
 def _size(store: Store, place: Place) -> dict[str, Any]:
