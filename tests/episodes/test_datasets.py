@@ -93,7 +93,7 @@ def test_omniglot(tmp_path, part, zipped):
     assert dataset.input == INK
     assert dataset.pool.names == tuple(CHARACTERS)
     assert dataset.pool.counts.tolist() == [2, 2, 2]
-    assert dataset.pool.crowd is None
+    assert dataset.pool.crowd_labels is None
     assert dataset.pool.examples.dtype == torch.uint8
     for i in range(3):
         for j in (1, 2):
@@ -142,7 +142,7 @@ def test_images_of_the_wrong_kind(tmp_path):
     write(tmp_path / "omniglot", {"a/1.png": encoded(photo(1)), "b/1.png": encoded(photo(2))}, "images_background.zip")
     assert "in colour, expected characters of 28×28 grey pixels" in refused("omniglot", tmp_path)
     write(tmp_path / "tiny-imagenet-100", {"a/1.png": encoded(character(1))}, "images.zip")
-    assert "are grey, expected images of 84×84 colour pixels" in refused("tiny-imagenet-100", tmp_path)
+    assert "holds images in grey, expected images of 84×84 colour pixels" in refused("tiny-imagenet-100", tmp_path)
 
 
 # --- miniImageNet ----------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_miniimagenet_with_rows_that_do_not_fit(tmp_path):
         write_mini(tmp_path, MINI | twice)
         assert "expected each image in one row only" in refused("miniimagenet", tmp_path)
     write(tmp_path / "miniimagenet", {"val.csv": "file,label\nd.jpg,n0\n"})
-    assert "val.csv has no column 'filename': found 'file', 'label'" in refused("miniimagenet", tmp_path)
+    assert "val.csv has the columns 'file', 'label', expected 'filename'" in refused("miniimagenet", tmp_path)
 
 
 def test_miniimagenet_as_pickles_is_refused_with_advice(tmp_path):
@@ -229,8 +229,8 @@ def test_labelme(tmp_path, zipped, top):
     assert dataset.input == COLOUR
     assert pool.names == ("coast", "highway", "street")
     assert pool.counts.tolist() == [1, 1, 2], "training images only"
-    assert pool.crowd.dtype == torch.int16
-    assert pool.crowd.tolist() == [
+    assert pool.crowd_labels.dtype == torch.int16
+    assert pool.crowd_labels.tolist() == [
         [[-1, 1, 0], [-1, -1, -1]],  # of coast's one image: nothing, highway, coast; then padding
         [[1, 2, -1], [-1, -1, -1]],
         [[2, -1, 0], [-1, -1, -1]],
@@ -326,8 +326,8 @@ def test_cifar10h(tmp_path, kind):
     wanted = [[[-1, -1, -1], [-1, -1, -1]]] * 4
     wanted[1] = [[-1, 2, 1], [-1, -1, -1]]
     wanted[3] = [[-1, 3, 3], [0, 1, -1]]
-    assert pool.crowd.shape == (4, 2, 3)
-    assert pool.crowd.tolist() == wanted
+    assert pool.crowd_labels.shape == (4, 2, 3)
+    assert pool.crowd_labels.tolist() == wanted
     resized = np.array(Image.fromarray(cifar_pixels(2)).resize((84, 84), Image.Resampling.BILINEAR))
     difference = pool.examples[3, 1].int() - torch.from_numpy(resized).movedim(-1, 0).int()
     assert difference.abs().max() <= 1
@@ -341,7 +341,7 @@ def test_official_archives_give_what_image_files_give(tmp_path):
     files, official = (load_dataset("cifar10h", tmp_path / kind) for kind in ("zip", "binary"))
     assert files.pool.names == official.pool.names
     assert files.note == official.note
-    for name in ("examples", "counts", "crowd"):
+    for name in ("examples", "counts", "crowd_labels"):
         assert_close(getattr(files.pool, name), getattr(official.pool, name), rtol=0, atol=0)
 
 
@@ -375,8 +375,8 @@ def test_only_the_least_accurate_are_kept_and_all_images_stay(tmp_path, monkeypa
     write_cifar_images(folder, "zip")
     dataset = load_dataset("cifar10h", tmp_path)
     assert dataset.pool.counts.sum() == 5
-    assert dataset.pool.crowd.shape == (4, 2, 1)
-    assert (dataset.pool.crowd >= 0).nonzero().tolist() == [[3, 1, 0]], "the one label of annotator 9"
+    assert dataset.pool.crowd_labels.shape == (4, 2, 1)
+    assert (dataset.pool.crowd_labels >= 0).nonzero().tolist() == [[3, 1, 0]], "the one label of annotator 9"
 
 
 def test_answers_about_images_that_are_not_there_count_for_accuracy_only(tmp_path):
@@ -385,7 +385,7 @@ def test_answers_about_images_that_are_not_there_count_for_accuracy_only(tmp_pat
     write(folder, {"cifar10h-raw.csv": more})
     write_cifar_images(folder, "zip")
     dataset = load_dataset("cifar10h", tmp_path)
-    assert dataset.pool.crowd[1, 0].tolist() == [-1, 1, 2], "annotator 7, now two of twelve, comes before 8"
+    assert dataset.pool.crowd_labels[1, 0].tolist() == [-1, 1, 2], "annotator 7, now two of twelve, comes before 8"
     assert "A part of CIFAR-10H, 5 of its 10,000 images" in dataset.note
 
 
@@ -393,7 +393,7 @@ def test_cifar10h_that_does_not_fit_together(tmp_path):
     folder = tmp_path / "cifar10h"
     write_cifar_images(folder, "zip")
     write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace("7,0,0,cat,cat,3,3,0", "7,0,0,dog,cat,5,3,0")})
-    assert "says image 00000 is dog, but in" in refused("cifar10h", tmp_path)
+    assert "has image 00000 as dog, expected" in refused("cifar10h", tmp_path)
     write(folder, {"cifar10h-raw.csv": raw_answers([*CROWD, (9, 0, "dog")])})
     assert "has the label 'dog', expected one of 'airplane', 'cat', 'frog', 'ship'" in refused("cifar10h", tmp_path)
     write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace(",2\n", ",two\n")})
@@ -401,7 +401,7 @@ def test_cifar10h_that_does_not_fit_together(tmp_path):
     write(folder, {"cifar10h-raw.csv": raw_answers(CROWD).replace(",2\n", ",\n")})
     assert "row 6, column 'cifar10_test_test_idx' is '', expected a whole number" in refused("cifar10h", tmp_path)
     write(folder, {"cifar10h-raw.csv": "a,b\n1,2\n"})
-    assert "has no column 'cifar10_test_test_idx'" in refused("cifar10h", tmp_path)
+    assert "expected 'cifar10_test_test_idx' among them" in refused("cifar10h", tmp_path)
     write(folder, {"cifar10h-raw.csv": RAW + "\n1,0,0,cat,cat,3,3,77\n"})
     assert "has no label by its 1 annotators of lowest accuracy for any image of" in refused("cifar10h", tmp_path)
 
@@ -415,9 +415,9 @@ def test_a_damaged_batch(tmp_path, data):
 def test_a_damaged_archive(tmp_path):
     folder = tmp_path / "cifar10h"
     write(folder, {"cifar10h-raw.csv": raw_answers(CROWD), "cifar-10-binary.tar.gz": b"no archive"})
-    assert "is damaged or another archive than CIFAR-10's" in refused("cifar10h", tmp_path)
+    assert "is damaged or of another kind" in refused("cifar10h", tmp_path)
     write(folder, {"images.zip": b"no zip"})
-    assert "images.zip is a damaged zip, or none; get https://" in refused("cifar10h", tmp_path)
+    assert "images.zip is damaged or no zip, expected one; get https://" in refused("cifar10h", tmp_path)
 
 
 S_TRUTH = {0: "cat", 2: "ship", 4: "frog"}
@@ -443,7 +443,7 @@ def test_cifar10s(tmp_path, kind):
     assert dataset.input == COLOUR
     assert dataset.pool.names == ("cat", "frog", "ship")
     assert dataset.pool.counts.tolist() == [1, 1, 1], "what truth.csv lists"
-    assert dataset.pool.crowd.tolist() == [[[0, 2]], [[-1, -1]], [[-1, 1]]]
+    assert dataset.pool.crowd_labels.tolist() == [[[0, 2]], [[-1, -1]], [[-1, 1]]]
     assert "3 labels of 2 annotators, 33% right; the paper does not use it" in dataset.note
 
 
@@ -482,9 +482,9 @@ def spied(monkeypatch, name, **changes):
 def same(a, b):
     assert (a.name, a.input, a.note, a.pool.names) == (b.name, b.input, b.note, b.pool.names)
     assert_close((a.pool.examples, a.pool.counts), (b.pool.examples, b.pool.counts), rtol=0, atol=0)
-    assert (a.pool.crowd is None) == (b.pool.crowd is None)
-    if a.pool.crowd is not None:
-        assert_close(a.pool.crowd, b.pool.crowd, rtol=0, atol=0)
+    assert (a.pool.crowd_labels is None) == (b.pool.crowd_labels is None)
+    if a.pool.crowd_labels is not None:
+        assert_close(a.pool.crowd_labels, b.pool.crowd_labels, rtol=0, atol=0)
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
@@ -568,7 +568,7 @@ def test_what_cannot_be_kept_is_read_all_the_same(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name():
-    with pytest.raises(CrowdshotError, match="dataset 'omniglott' is not known, expected one of 'omniglot', "):
+    with pytest.raises(CrowdshotError, match="dataset is 'omniglott', expected one of 'omniglot', "):
         load_dataset("omniglott", ".")
 
 
@@ -583,8 +583,8 @@ def test_absent_data_say_what_to_get_and_where_to_put_it(tmp_path, name):
         assert DATASETS[name].parts[0].names[0] in sentence
         assert re.search("https?://", sentence)
         assert sentence.endswith(".")
-    assert absent.startswith(f"{name}: there is no folder ")
-    assert empty.startswith(f"{name}: {folder} has no ")
+    assert absent.startswith(f"{name}: {folder} does not exist, expected ")
+    assert empty.startswith(f"{name}: {folder} has none, expected ")
 
 
 # --- the real ones ---------------------------------------------------------------------------------------------------
@@ -637,9 +637,9 @@ def test_real_labelme(real):
     scenes = ("coast", "forest", "highway", "insidecity", "mountain", "opencountry", "street", "tallbuilding")
     assert pool.names == scenes
     assert pool.counts.tolist() == [134, 138, 89, 116, 128, 154, 110, 131]
-    assert pool.crowd.shape == (8, 154, 59)
-    said = pool.crowd >= 0
-    right = pool.crowd == torch.arange(8)[:, None, None]
+    assert pool.crowd_labels.shape == (8, 154, 59)
+    said = pool.crowd_labels >= 0
+    right = pool.crowd_labels == torch.arange(8)[:, None, None]
     assert said.sum() == 2547
     assert right.sum() == 1886, "74 %"
     assert (said & ~(torch.arange(154) < pool.counts[:, None])[..., None]).sum() == 0, "nothing is said of padding"
@@ -652,9 +652,9 @@ def test_real_cifar10h(real):
     pool = dataset.pool
     assert pool.names == tuple(CIFAR)
     assert pool.counts.tolist() == [59, 54, 49, 37, 51, 51, 49, 48, 49, 53]
-    assert pool.crowd.shape == (10, 59, 25)
-    assert (pool.crowd >= 0).sum() == 213
-    assert (pool.crowd >= 0).any(2).sum(1).tolist() == [22, 16, 18, 13, 17, 19, 23, 18, 20, 14]
+    assert pool.crowd_labels.shape == (10, 59, 25)
+    assert (pool.crowd_labels >= 0).sum() == 213
+    assert (pool.crowd_labels >= 0).any(2).sum(1).tolist() == [22, 16, 18, 13, 17, 19, 23, 18, 20, 14]
     assert "A part of CIFAR-10H" in dataset.note
     answers = cifar10h.read_answers(real / "cifar10h" / "cifar10h-raw.csv")
     assert len(answers) == 25752
@@ -671,5 +671,5 @@ def test_real_cifar10s(real):
     pool = load_dataset("cifar10s", real).pool
     assert pool.names == tuple(CIFAR)
     assert pool.counts.sum() == 1000
-    assert pool.crowd.shape[2] == 248
-    assert ((pool.crowd >= 0).sum((0, 1)) == 25).all()
+    assert pool.crowd_labels.shape[2] == 248
+    assert ((pool.crowd_labels >= 0).sum((0, 1)) == 25).all()

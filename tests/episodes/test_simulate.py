@@ -250,20 +250,20 @@ def test_kinds_may_be_given_instead_of_drawn():
 
 
 def test_bad_arguments_say_what_is_wrong():
-    with pytest.raises(CrowdshotError, match=r"unknown annotator kind 'robot'.*expert, hammer"):
+    with pytest.raises(CrowdshotError, match=r"crowd has the kind 'robot', expected some of expert, hammer"):
         draw_annotators(3, 4, {"robot": 1.0})
-    with pytest.raises(CrowdshotError, match=r"must sum to 1, got 0\.9"):
+    with pytest.raises(CrowdshotError, match=r"crowd has probabilities that sum to 0\.9, expected 1"):
         draw_annotators(3, 4, {"expert": 0.5, "hammer": 0.4})
-    with pytest.raises(CrowdshotError, match=r"mixture\['hammer'\] must be a probability, got -0\.5"):
+    with pytest.raises(CrowdshotError, match=r"crowd has 'hammer' with -0\.5, expected a probability"):
         draw_annotators(3, 4, {"expert": 1.0, "hammer": -0.5})
-    with pytest.raises(CrowdshotError, match="n_classes must be at least 2, got 1"):
+    with pytest.raises(CrowdshotError, match="n_classes is 1, expected 2 or more"):
         draw_annotators(3, 1, PAPER_SOURCE)
-    with pytest.raises(CrowdshotError, match=r"at least 1 along every axis, got shape \(0,\)"):
+    with pytest.raises(CrowdshotError, match=r"shape is \(0,\), expected 1 or more along every axis"):
         draw_annotators(0, 4, PAPER_SOURCE)
     confusion = draw_annotators(3, 4, PAPER_SOURCE, (2,), seeded()).confusion
     truth = torch.zeros(5, dtype=torch.int64)
     for m in (0, 4):
-        with pytest.raises(CrowdshotError, match=f"between 1 and the 3 annotators, got {m}"):
+        with pytest.raises(CrowdshotError, match=f"labels_per_item is {m}, expected 1 to 3"):
             draw_labels(truth, confusion, m)
-    with pytest.raises(CrowdshotError, match=r"truth \(3, 5\) and confusion \(2, 3, 4, 4\) do not go together"):
+    with pytest.raises(CrowdshotError, match=r"confusion is of shape \(2, 3, 4, 4\), expected .*which is \(3, 5\)"):
         draw_labels(truth.expand(3, 5), confusion)

@@ -66,7 +66,7 @@ IDS = np.array(["a", "b"])
         ("id,x\n", "f.npz has a header but no rows"),
         ('{"id": 1}', "f.npz has 1 column"),
         ("", "f.npz is empty"),
-        (b"PK\x03\x04garbage", "f.npz is a damaged .npz file"),
+        (b"PK\x03\x04garbage", "f.npz is damaged or of another kind"),
         ({"names": IDS, "features": X}, "f.npz has no array 'ids': found names, features"),
         ({"ids": IDS, "X": X}, "f.npz has no array 'features'"),
         ({"ids": IDS[:1], "features": X}, r"f.npz has ids \(1,\) and features \(2, 2\), expected \(N,\) and \(N, D\)"),
@@ -90,5 +90,5 @@ def test_a_truncated_npz_is_told_wherever_it_is_cut(tmp_path) -> None:
     whole = (tmp_path / "f.npz").read_bytes()
     for size in range(4, len(whole) - 1, 37):
         (tmp_path / "f.npz").write_bytes(whole[:size])
-        with pytest.raises(CrowdshotError, match=r"f.npz is a damaged"):
+        with pytest.raises(CrowdshotError, match=r"f.npz is damaged"):
             read_feature_file(tmp_path / "f.npz")

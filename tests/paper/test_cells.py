@@ -12,7 +12,8 @@ from crowdshot.encoders.features import FeatureInput
 from crowdshot.episodes.datasets.loader import Dataset
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.plan.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell, draw_episodes, split_classes
+from crowdshot.paper.plan.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell
+from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
 from crowdshot.paper.run.toys import toy_dataset
 
@@ -230,11 +231,11 @@ def test_toys_have_the_shapes_of_the_real_ones():
         assert toy.pool.examples.dtype == torch.uint8
         assert toy.pool.examples.ndim == (4 if name == "omniglot" else 5)
         assert toy.pool.smallest >= 10 + QUERIES
-        if toy.pool.crowd is None:
+        if toy.pool.crowd_labels is None:
             assert len(toy.pool.names) >= 26
         else:
             assert len(toy.pool.names) == target.ways
-            said = toy.pool.crowd[:, :-1]
+            said = toy.pool.crowd_labels[:, :-1]
             assert ((said >= 0).sum(-1) == 3).all()
             right = (said == torch.arange(target.ways)[:, None, None]).sum() / (said >= 0).sum()
             assert 0.3 < right < 0.8

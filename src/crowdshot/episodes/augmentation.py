@@ -19,7 +19,7 @@ def augment(items: Tensor, kind: str, randomness: Randomness) -> Tensor:
     One look-up a pixel, no waiting for the device.
     """
     if items.ndim not in (4, 5):
-        raise CrowdshotError(f"augment is {kind!r}, but this source holds feature vectors; expected none.")
+        raise CrowdshotError(f"augment is {kind!r}, expected 'none', as the source holds feature vectors.")
     B, n, H, W = *items.shape[:2], *items.shape[-2:]
     mirrored, down, right = uniform((B, n, 3), randomness, items.device).unbind(-1)
 

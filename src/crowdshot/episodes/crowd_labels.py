@@ -33,7 +33,7 @@ def draw(
     """One episode for each row of ``allowed`` (B, C), which says from which classes, where the pool lives.
 
     ``clean`` (B,) says in which episodes all annotators tell the truth. Episodes of different sizes share one shape:
-    support items, annotators and classes beyond an episode's own are masked. A pool that has a crowd of its own needs
+    support items, annotators and classes beyond an episode's own are masked. A pool that has labels of its own needs
     no pretend one: its labels are taken as they are, those that name no class of the episode as missing.
     """
     B, device = len(allowed), allowed.device
@@ -48,10 +48,11 @@ def draw(
         truth = torch.where(nth_of_class < whole_numbers(shape.shots, (B, 1), randomness), truth, -1)
 
     support, query = drawn.support, drawn.query
-    if pool.crowd is None:
+    if pool.crowd_labels is None:
         labels, confusion = _simulated(truth, in_use, shape, clean, randomness)
     else:
-        labels, confusion = _recorded(pool.crowd, drawn, truth, in_use, clean), _counted(pool.crowd, drawn)
+        labels = _recorded(pool.crowd_labels, drawn, truth, in_use, clean)
+        confusion = _counted(pool.crowd_labels, drawn)
     if shape.augment != "none" and augmented:
         support, query = (augment(items, shape.augment, randomness) for items in (support, query))
     return Batch(support, labels, query, query_truth, in_use, truth, confusion)

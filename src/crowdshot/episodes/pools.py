@@ -31,35 +31,36 @@ class ClassPool:
     """Examples by class.
 
     ``examples`` is (C, M, *shape); of class c the first ``counts[c]`` are real, the rest is padding,
-    never drawn. ``names`` has one name for each class. ``crowd`` (C, M, A) int, where there is one: what each of A
-    real annotators said about an example, as a place in ``names``, -1 = nothing.
+    never drawn. ``names`` has one name for each class. ``crowd_labels`` (C, M, A) int, if any: what each of A real
+    annotators said about an example, as a place in ``names``, -1 = nothing.
     """
 
     examples: Tensor
     counts: Tensor
     names: tuple[str, ...]
-    crowd: Tensor | None = None
+    crowd_labels: Tensor | None = None
     smallest: int = field(init=False)
     """Examples in the smallest class, known here so that sampling need not ask the device."""
 
     def __post_init__(self) -> None:
         n_classes = len(self.names)
-        if self.examples.ndim < 2 or len(self.examples) != n_classes or self.counts.shape != (n_classes,):
-            raise CrowdshotError(
-                f"{n_classes} names need examples ({n_classes}, M, ...) and counts ({n_classes},), "
-                f"got {tuple(self.examples.shape)} and {tuple(self.counts.shape)}."
-            )
+        if self.examples.ndim < 2 or len(self.examples) != n_classes:
+            found = tuple(self.examples.shape)
+            raise CrowdshotError(f"examples is of shape {found}, expected ({n_classes}, M, ...) for {n_classes} names.")
+        if self.counts.shape != (n_classes,):
+            raise CrowdshotError(f"counts is of shape {tuple(self.counts.shape)}, expected ({n_classes},) as names.")
         if n_classes == 0:
-            raise CrowdshotError("a pool needs at least one class, got none.")
+            raise CrowdshotError("names is empty, expected one class at least.")
         low, high = int(self.counts.min()), int(self.counts.max())
         if low < 1 or high > self.examples.shape[1]:
             raise CrowdshotError(
-                f"counts must lie between 1 and the {self.examples.shape[1]} examples a class has room for, "
-                f"got {low if low < 1 else high}."
+                f"counts has {low if low < 1 else high} in it, expected 1 to {self.examples.shape[1]}, as many as a "
+                "class has room for."
             )
-        if self.crowd is not None and (self.crowd.ndim != 3 or self.crowd.shape[:2] != self.examples.shape[:2]):
+        said = self.crowd_labels
+        if said is not None and (said.ndim != 3 or said.shape[:2] != self.examples.shape[:2]):
             raise CrowdshotError(
-                f"crowd is shape {tuple(self.crowd.shape)}, expected {tuple(self.examples.shape[:2])} and the "
+                f"crowd_labels is of shape {tuple(said.shape)}, expected {tuple(self.examples.shape[:2])} and the "
                 "number of annotators."
             )
         object.__setattr__(self, "smallest", low)
@@ -69,16 +70,16 @@ class ClassPool:
         """From each class's examples, name -> array or list of arrays (n, *shape); n may differ."""
         arrays = {name: torch.as_tensor(np.asarray(values)) for name, values in examples.items()}
         if not arrays:
-            raise CrowdshotError("a pool needs at least one class, got none.")
+            raise CrowdshotError("examples is empty, expected one class at least.")
         first_name, first = next(iter(arrays.items()))
         for name, array in arrays.items():
             if array.shape[1:] != first.shape[1:] or array.dtype != first.dtype:
                 raise CrowdshotError(
                     f"class {name!r} has examples of shape {tuple(array.shape[1:])} and type {array.dtype}, "
-                    f"but class {first_name!r} has {tuple(first.shape[1:])} and {first.dtype}."
+                    f"expected {tuple(first.shape[1:])} and {first.dtype} as in class {first_name!r}."
                 )
             if len(array) == 0:
-                raise CrowdshotError(f"class {name!r} has no examples.")
+                raise CrowdshotError(f"class {name!r} has no examples, expected one at least.")
         counts = torch.tensor([len(array) for array in arrays.values()])
         padded = first.new_zeros(len(arrays), int(counts.max()), *first.shape[1:])
         for row, array in zip(padded, arrays.values(), strict=True):
@@ -86,20 +87,21 @@ class ClassPool:
         return cls(padded, counts, tuple(arrays))
 
     @classmethod
-    def from_arrays(cls, examples: Any, labels: Sequence[Any] | np.ndarray[Any, Any]) -> ClassPool:
+    def from_arrays(cls, examples: Any, classes: Sequence[Any] | np.ndarray[Any, Any]) -> ClassPool:
         """From examples (n, *shape) and the class of each; classes come in sorted order."""
-        examples, labels = np.asarray(examples), np.asarray(labels)
-        if labels.shape != examples.shape[:1]:
+        examples, classes = np.asarray(examples), np.asarray(classes)
+        if classes.shape != examples.shape[:1]:
             raise CrowdshotError(
-                f"labels must give a class for each of the {len(examples)} examples, got shape {labels.shape}."
+                f"classes is of shape {classes.shape}, expected ({len(examples)},), the class of each example."
             )
-        return cls.from_lists({str(name): examples[labels == name] for name in np.unique(labels)})
+        return cls.from_lists({str(name): examples[classes == name] for name in np.unique(classes)})
 
     def split(self, sizes: Sequence[int], seed: int) -> tuple[ClassPool, ...]:
         """Disjoint pools of so many classes each, chosen at random; classes left over belong to none."""
         if min(sizes, default=1) < 1 or sum(sizes) > len(self.names):
             raise CrowdshotError(
-                f"sizes must be positive and sum to at most the pool's {len(self.names)} classes, got {list(sizes)}."
+                f"sizes is {list(sizes)}, expected positive numbers that sum to {len(self.names)} at most, as many as "
+                "there are classes."
             )
         order = torch.randperm(len(self.names), generator=torch.Generator().manual_seed(seed)).tolist()
         ends = np.cumsum(sizes).tolist()
@@ -108,20 +110,20 @@ class ClassPool:
     def take(self, classes: Sequence[int]) -> ClassPool:
         """The pool of these classes, in this order."""
         index = torch.tensor(classes, device=self.examples.device)
-        crowd = None
-        if self.crowd is not None:  # labels name classes by their place, and places change
-            place = torch.full((len(self.names) + 1,), -1, dtype=self.crowd.dtype, device=index.device)
-            place[index] = torch.arange(len(index), dtype=self.crowd.dtype, device=index.device)
-            crowd = place[self.crowd[index].long()]  # -1 takes the last, which is -1
-        return ClassPool(self.examples[index], self.counts[index], tuple(self.names[i] for i in classes), crowd)
+        labels = self.crowd_labels
+        if labels is not None:  # which name classes by their place, and places change
+            place = torch.full((len(self.names) + 1,), -1, dtype=labels.dtype, device=index.device)
+            place[index] = torch.arange(len(index), dtype=labels.dtype, device=index.device)
+            labels = place[labels[index].long()]  # -1 takes the last, which is -1
+        return ClassPool(self.examples[index], self.counts[index], tuple(self.names[i] for i in classes), labels)
 
     def all_examples(self) -> Tensor:
         """(n, *shape), class by class, without padding."""
         return self.examples[torch.arange(self.examples.shape[1]) < self.counts[:, None]]
 
     def to(self, device: torch.device | str) -> ClassPool:
-        crowd = None if self.crowd is None else self.crowd.to(device)
-        return replace(self, examples=self.examples.to(device), counts=self.counts.to(device), crowd=crowd)
+        labels = None if self.crowd_labels is None else self.crowd_labels.to(device)
+        return replace(self, examples=self.examples.to(device), counts=self.counts.to(device), crowd_labels=labels)
 
 
 Answers = NDArray[np.int16]
@@ -185,6 +187,6 @@ def as_answers(matched: Annotations, place: Positions) -> Answers:
 
 def count_labels(pool: ClassPool) -> tuple[int, int]:
     """How many labels there are, and how many of them are right."""
-    assert pool.crowd is not None
-    right = pool.crowd == torch.arange(len(pool.names))[:, None, None]
-    return int((pool.crowd >= 0).sum()), int(right.sum())
+    assert pool.crowd_labels is not None
+    right = pool.crowd_labels == torch.arange(len(pool.names))[:, None, None]
+    return int((pool.crowd_labels >= 0).sum()), int(right.sum())

@@ -28,8 +28,8 @@ class Uniforms:
         size = math.prod(shape[1:])
         if shape[0] != self.block.shape[0] or self.taken + size > self.block.shape[1]:
             raise CrowdshotError(
-                f"randomness: {tuple(shape)} was asked for, but {self.block.shape[1] - self.taken} numbers are left "
-                f"for each of {self.block.shape[0]}."
+                f"shape is {tuple(shape)}, expected {self.block.shape[0]} first and {self.block.shape[1] - self.taken} "
+                "numbers at most for each, as many as are left."
             )
         self.taken += size
         return self.block[:, self.taken - size : self.taken].reshape(tuple(shape))
@@ -44,7 +44,7 @@ def uniform(shape: Sequence[int], randomness: Randomness | None, device: torch.d
         return torch.rand(tuple(shape), device=device)
     found = randomness.block.device if isinstance(randomness, Uniforms) else randomness.device
     if device is not None and device.type != found.type:
-        raise CrowdshotError(f"the generator is on {found} but the tensors are on {device}.")
+        raise CrowdshotError(f"generator is on {found}, expected {device}, where the other tensors are.")
     if isinstance(randomness, Uniforms):
         return randomness.take(shape)
     return torch.rand(tuple(shape), generator=randomness, device=found)

@@ -42,21 +42,20 @@ def sample(
 
     Classes within an episode are distinct, and so are the examples of a class, support and query together.
     The generator must live on the pool's device. ``allowed`` (B, C) bool keeps episode b to some of the classes, of
-    which there must be ``ways`` at least. Where the pool has a crowd, its labelled items are taken first.
+    which there must be ``ways`` at least. Where the pool has a crowd's labels, labelled items come first.
     """
     n_classes, room = pool.examples.shape[:2]
     device = pool.examples.device
-    if min(n_episodes, ways, shots) < 1 or queries < 0:
-        raise CrowdshotError(
-            "n_episodes, ways and shots must be at least 1 and queries at least 0, "
-            f"got {n_episodes}, {ways}, {shots} and {queries}."
-        )
+    asked = (("n_episodes", n_episodes, 1), ("ways", ways, 1), ("shots", shots, 1), ("queries", queries, 0))
+    for name, found, least in asked:
+        if found < least:
+            raise CrowdshotError(f"{name} is {found}, expected {least} or more.")
     if ways > n_classes:
-        raise CrowdshotError(f"{ways} ways need at least {ways} classes, but the pool has {n_classes}.")
+        raise CrowdshotError(f"ways is {ways}, expected at most the {n_classes} classes of the pool.")
     if shots + queries > pool.smallest:
         raise CrowdshotError(
-            f"{shots} shots and {queries} queries need {shots + queries} examples of every class, "
-            f"but the pool's smallest class has {pool.smallest}."
+            f"the pool's smallest class has {pool.smallest} examples, expected {shots + queries} for {shots} shots and "
+            f"{queries} queries."
         )
 
     # The n smallest of independent uniform draws are n places chosen without replacement.
@@ -65,8 +64,8 @@ def sample(
         lots = lots.masked_fill(~allowed, 2.0)
     classes = lots.topk(ways, largest=False).indices  # (B, K)
     lots = uniform((n_episodes, ways, room), generator, device)
-    if pool.crowd is not None:  # support items first, and from those that somebody labelled
-        lots = lots + (pool.crowd < 0).all(-1)[classes]
+    if pool.crowd_labels is not None:  # support items first, and from those that somebody labelled
+        lots = lots + (pool.crowd_labels < 0).all(-1)[classes]
     padding = torch.arange(room, device=device) >= pool.counts[classes][..., None]
     places = lots.masked_fill(padding, 3.0).topk(shots + queries, largest=False).indices  # (B, K, S + Q)
 

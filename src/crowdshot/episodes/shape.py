@@ -37,17 +37,17 @@ class EpisodeShape:
             low, high = value
             least = 2 if name == "ways" else 1
             if not least <= low <= high:
-                raise CrowdshotError(f"{name}: found {low}:{high}, expected a range from {least} upwards, such as 3:7")
+                raise CrowdshotError(f"{name} is {low}:{high}, expected a range from {least} upwards, such as 3:7.")
             object.__setattr__(self, name, (int(low), int(high)))
         if self.labels_per_item is not None and self.labels_per_item[1] > self.annotators[1]:
             raise CrowdshotError(
-                f"labels_per_item: found up to {self.labels_per_item[1]}, expected at most the "
-                f"{self.annotators[1]} annotators"
+                f"labels_per_item is up to {self.labels_per_item[1]}, expected at most the "
+                f"{self.annotators[1]} annotators."
             )
         if self.augment not in AUGMENTATIONS:
-            raise CrowdshotError(f"augment: found {self.augment!r}, expected one of {', '.join(AUGMENTATIONS)}")
+            raise CrowdshotError(f"augment is {self.augment!r}, expected one of {', '.join(AUGMENTATIONS)}.")
         if self.queries < 1:
-            raise CrowdshotError(f"queries: found {self.queries}, expected 1 or more")
+            raise CrowdshotError(f"queries is {self.queries}, expected 1 or more.")
 
 
 def as_range(text: str, name: str) -> Range:
@@ -56,4 +56,4 @@ def as_range(text: str, name: str) -> Range:
     try:
         return int(low), int(high if colon else low)
     except ValueError:
-        raise CrowdshotError(f"{name}: found {text!r}, expected a number or a range, such as 5 or 3:7") from None
+        raise CrowdshotError(f"{name} is {text!r}, expected a number or a range, such as 5 or 3:7.") from None

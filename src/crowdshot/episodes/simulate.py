@@ -1,6 +1,6 @@
 """Pretend annotators: kinds -> confusion matrices -> labels.
 
-A crowd is drawn in two steps. First every annotator gets a kind from a mixture, and with it a confusion
+A crowd is drawn in two steps. First every annotator gets a kind by its share, and with it a confusion
 matrix; then each label is drawn from the row of the item's true class. The five kinds are those of the paper
 (sections "Data" and "Experiments with Other Annotator's Types"):
 
@@ -21,29 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crowdshot.episodes.crowds import ACCURACY as ACCURACY
+from crowdshot.episodes.crowds import KINDS as KINDS
+from crowdshot.episodes.crowds import OTHER_TARGETS as OTHER_TARGETS
+from crowdshot.episodes.crowds import PAPER_SOURCE as PAPER_SOURCE
+from crowdshot.episodes.crowds import PAPER_TARGETS as PAPER_TARGETS
 from crowdshot.episodes.randomness import Randomness, uniform
 from crowdshot.errors import CrowdshotError
-
-KINDS = ("expert", "hammer", "spammer", "flipper", "classwise")
-ACCURACY = {"expert": (0.8, 1.0), "hammer": (0.5, 0.8), "flipper": (0.5, 0.8)}
-"""q is uniform on (low, high]."""
-
-PAPER_SOURCE = {"expert": 0.1, "hammer": 0.7, "spammer": 0.2}
-"""Who pretends to annotate in the paper's meta-training."""
-PAPER_TARGETS = (
-    {"expert": 0.1, "hammer": 0.8, "spammer": 0.1},
-    {"expert": 0.1, "hammer": 0.7, "spammer": 0.2},
-    {"expert": 0.1, "hammer": 0.6, "spammer": 0.3},
-    {"expert": 0.1, "hammer": 0.5, "spammer": 0.4},
-)
-"""The four crowds the paper's main tables average over."""
-OTHER_TARGETS = (
-    {"hammer": 1.0},
-    {"flipper": 1.0},
-    {"classwise": 1.0},
-    {"hammer": 1 / 3, "flipper": 1 / 3, "classwise": 1 / 3},
-)
-"""The four crowds of "Experiments with Other Annotator's Types"."""
 
 
 class Crowd(NamedTuple):
@@ -56,32 +40,32 @@ class Crowd(NamedTuple):
 def draw_annotators(
     n_annotators: int,
     n_classes: int,
-    mixture: Mapping[str, float],
+    crowd: Mapping[str, float],
     batch: Sequence[int] = (),
     generator: Randomness | None = None,
     classes_in_use: Tensor | None = None,
 ) -> Crowd:
     """Draw R annotators for every element of ``batch``.
 
-    ``mixture`` maps kinds to probabilities that sum to 1. ``classes_in_use``, int and broadcastable to
+    ``crowd`` maps kinds to probabilities that sum to 1. ``classes_in_use``, int and broadcastable to
     ``batch``, lets episodes of different K share one shape: see `draw_confusion`.
     """
     shape = (*batch, n_annotators)
-    kind = draw_kinds(shape, mixture, generator)
-    possible = [name for name in KINDS if mixture.get(name, 0.0) > 0]
+    kind = draw_kinds(shape, crowd, generator)
+    possible = [name for name in KINDS if crowd.get(name, 0.0) > 0]
     return Crowd(draw_confusion(kind, n_classes, generator, classes_in_use, possible), kind)
 
 
-def draw_kinds(shape: Sequence[int], mixture: Mapping[str, float], generator: Randomness | None = None) -> Tensor:
+def draw_kinds(shape: Sequence[int], crowd: Mapping[str, float], generator: Randomness | None = None) -> Tensor:
     """Draw kinds, ``shape`` int64, as indices into KINDS."""
-    _check_mixture(mixture)
+    _check_crowd(crowd)
     if any(n < 1 for n in shape):
-        raise CrowdshotError(f"annotators and batch must be at least 1 along every axis, got shape {tuple(shape)}.")
+        raise CrowdshotError(f"shape is {tuple(shape)}, expected 1 or more along every axis, the last for annotators.")
     lot = uniform(shape, generator)
     kind = torch.empty_like(lot, dtype=torch.int64)
     reached = 0.0
     for index, name in enumerate(KINDS):
-        share = mixture.get(name, 0.0)
+        share = crowd.get(name, 0.0)
         if share > 0:  # later kinds overwrite; one that has no share can never appear, whatever the rounding
             kind = torch.where(lot >= reached, index, kind)
             reached += share
@@ -102,7 +86,7 @@ def draw_confusion(
     ``possible`` leaves out the work for kinds known to be absent.
     """
     if n_classes < 2:
-        raise CrowdshotError(f"n_classes must be at least 2, got {n_classes}.")
+        raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
     device = kind.device
     kind = kind[..., None, None]  # (..., R, 1, 1)
     # how many classes are real: a number, or a tensor (..., 1, 1, 1) that broadcasts against (..., R, K, K)
@@ -155,14 +139,14 @@ def draw_labels(
     n_items, n_annotators, n_classes = truth.shape[-1], confusion.shape[-3], confusion.shape[-1]
     if isinstance(labels_per_item, int) and not 1 <= labels_per_item <= n_annotators:
         raise CrowdshotError(
-            f"labels_per_item must lie between 1 and the {n_annotators} annotators, got {labels_per_item}."
+            f"labels_per_item is {labels_per_item}, expected 1 to {n_annotators}, as many as there are annotators."
         )
     try:
         batch = np.broadcast_shapes(truth.shape[:-1], confusion.shape[:-3])
     except ValueError as error:
         raise CrowdshotError(
-            f"truth {tuple(truth.shape)} and confusion {tuple(confusion.shape)} do not go together: "
-            "expected (..., N) and (..., R, K, K) with the same leading shape."
+            f"confusion is of shape {tuple(confusion.shape)}, expected (..., R, K, K) with the leading shape of truth, "
+            f"which is {tuple(truth.shape)}."
         ) from error
     device = confusion.device
     shape = (*batch, n_items, n_annotators)
@@ -189,11 +173,11 @@ def draw_labels(
     return torch.where(asked, labels, -1)
 
 
-def _check_mixture(mixture: Mapping[str, float]) -> None:
-    for name, share in mixture.items():
+def _check_crowd(crowd: Mapping[str, float]) -> None:
+    for name, share in crowd.items():
         if name not in KINDS:
-            raise CrowdshotError(f"unknown annotator kind {name!r} in mixture, expected some of {', '.join(KINDS)}.")
+            raise CrowdshotError(f"crowd has the kind {name!r}, expected some of {', '.join(KINDS)}.")
         if not 0 <= share <= 1:
-            raise CrowdshotError(f"mixture[{name!r}] must be a probability, got {share}.")
-    if abs(sum(mixture.values()) - 1) > 1e-6:
-        raise CrowdshotError(f"the probabilities in mixture must sum to 1, got {sum(mixture.values()):g}.")
+            raise CrowdshotError(f"crowd has {name!r} with {share}, expected a probability, from 0 to 1.")
+    if abs(sum(crowd.values()) - 1) > 1e-6:
+        raise CrowdshotError(f"crowd has probabilities that sum to {sum(crowd.values()):g}, expected 1.")

@@ -65,7 +65,7 @@ class TrainingData:
         if not FEWEST <= (most if validation is None else validation) <= most:
             raise CrowdshotError(
                 f"{name} has {n} classes that can be used, expected enough for {ways} or more to learn from, "
-                f"{validation or FEWEST} to validate on and {test} to test on; fewer --ways need fewer."
+                f"{validation or FEWEST} to validate on and {test} to test on; a smaller ways= needs fewer."
             )
         held_out = min(max(min(ways, ENOUGH), round(HELD_OUT * n)), most) if validation is None else validation
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
@@ -91,7 +91,7 @@ def open_source(
     """
     if source == "glyphs":
         if annotations is not None:
-            raise CrowdshotError("annotations is labels, but glyphs are drawn anew; expected none.")
+            raise CrowdshotError("annotations is given with glyphs, expected None, as these are drawn anew.")
         from crowdshot.episodes.datasets.glyphs import glyph_pool  # brings matplotlib, which takes its time
 
         size = image_size or CHARACTERS
@@ -114,11 +114,11 @@ def open_source(
 
 def _turned(pool: ClassPool) -> ClassPool:
     if pool.examples.ndim < 4:
-        raise CrowdshotError("rotate_classes: the source holds feature vectors, expected images.")
+        raise CrowdshotError("rotate_classes is True, expected False, as the source holds feature vectors.")
     n = len(pool.names)
     examples = torch.cat([torch.rot90(pool.examples, turn, (-2, -1)) for turn in TURNS])
     names = tuple(f"{name}, {90 * turn}°" if turn else name for turn in TURNS for name in pool.names)
-    crowd = pool.crowd
+    crowd = pool.crowd_labels
     if crowd is not None:
         crowd = torch.cat([torch.where(crowd >= 0, crowd + turn * n, -1) for turn in TURNS])
     return ClassPool(examples, pool.counts.repeat(len(TURNS)), names, crowd)
@@ -130,8 +130,8 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
     if classes is None:
         if matched is None:
             raise CrowdshotError(
-                f"{source} does not say which class its items are, expected a folder for each class, an array of "
-                "labels, or annotations."
+                f"{source} has no classes for its items, expected a folder for each class, an array called labels, "
+                "or annotations."
             )
         consensus = aggregate.one_coin(matched)
         labelled = np.bincount(matched.item, minlength=len(items)) > 0
@@ -153,8 +153,8 @@ def _large_enough(classes: list[str], at_least: int, source: str) -> list[str]:
     small = counts < at_least
     if small.all():
         raise CrowdshotError(
-            f"{source}: the largest of its {len(found)} classes has {counts.max(initial=0)} examples, expected "
-            f"{at_least} at least, as many as shots and queries together."
+            f"{source} has {len(found)} classes, the largest of {counts.max(initial=0)} examples, expected {at_least} "
+            "at least, as many as shots and queries together."
         )
     if small.any():
         warnings.warn(
@@ -190,8 +190,8 @@ def _answers(matched: Annotations, items: SourceItems, names: list[str], source:
     label = class_of[matched.label]
     if (label < 0).all():
         raise CrowdshotError(
-            f"annotations: no label names a class of {source} (labels {listing(matched.classes, 3)}; classes "
-            f"{listing(names, 3)})."
+            f"annotations has the labels {listing(matched.classes, 3)}, expected some of the classes of {source}, "
+            f"{listing(names, 3)}."
         )
     of_a_class = np.array([bool(name) for name in items.classes or ()])
     n_used = int(((label >= 0) & of_a_class[matched.item]).sum())

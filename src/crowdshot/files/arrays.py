@@ -44,4 +44,4 @@ def read_arrays(file: Path | bytes, wanted: Iterable[str], name: str = "") -> tu
         if "allow_pickle" in str(error):
             raise CrowdshotError(f"{called} holds pickled objects, expected arrays of text or numbers.") from None
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise CrowdshotError(f"{called} is a damaged .npz file, or none ({reason}).") from None
+        raise CrowdshotError(f"{called} is damaged or of another kind ({reason}), expected an .npz file.") from None

@@ -91,8 +91,8 @@ def _fingerprint(pool: ClassPool) -> list[Any]:
     values = pool.examples.flatten()
     some = values[:: max(1, len(values) // SAMPLE)].cpu().contiguous()
     checksum = zlib.crc32(some.numpy().tobytes(), zlib.crc32("\n".join(pool.names).encode(errors="backslashreplace")))
-    if pool.crowd is not None:
-        checksum = zlib.crc32(pool.crowd.cpu().numpy().tobytes(), checksum)
+    if pool.crowd_labels is not None:
+        checksum = zlib.crc32(pool.crowd_labels.cpu().numpy().tobytes(), checksum)
     return [*pool.examples.shape, checksum]
 
 

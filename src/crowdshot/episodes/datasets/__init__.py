@@ -36,13 +36,13 @@ def load_dataset(name: str, root: str | os.PathLike[str], *, download: bool = Fa
     """Read a dataset from its folder below ``root``; ``download`` fetches what is absent, where that is possible."""
     loader = DATASETS.get(name)
     if loader is None:
-        raise CrowdshotError(f"dataset {name!r} is not known, expected one of {listing(DATASETS)}.")
+        raise CrowdshotError(f"dataset is {name!r}, expected one of {listing(DATASETS)}.")
     folder = Path(root) / loader.folder
     paths = find_parts(name, loader.parts, folder, download)
     pool = read_once(loader, paths, folder / f".crowdshot-{name}.npz")
     height, width = loader.input.size
     expected = (height, width) if loader.input.channels == 1 else (3, height, width)
     if pool.examples.shape[2:] != expected:
-        colour = "grey" if pool.examples.ndim == 4 else "in colour"
-        raise CrowdshotError(f"{name}: the images in {shown(folder)} are {colour}, expected {loader.input.describe()}.")
+        colour = "in grey" if pool.examples.ndim == 4 else "in colour"
+        raise CrowdshotError(f"{name}: {shown(folder)} holds images {colour}, expected {loader.input.describe()}.")
     return Dataset(name, pool, loader.input, loader.note(pool))

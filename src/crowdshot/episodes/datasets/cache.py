@@ -48,8 +48,9 @@ def _load(file: Path, key: str) -> ClassPool | None:
         if str(read_arrays(file, ["key"])[0]["key"]) != key:  # before the rest, which may be large
             return None
         arrays, _ = read_arrays(file, ("examples", "counts", "names", "crowd"))
-        names = arrays.pop("names").tolist()
-        return ClassPool(names=tuple(names), **{name: torch.from_numpy(array) for name, array in arrays.items()})
+        names = tuple(arrays.pop("names").tolist())
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return ClassPool(tensors["examples"], tensors["counts"], names, tensors.get("crowd"))
     except Exception:  # absent, or damaged in any way: then it is made anew
         return None
 
@@ -58,7 +59,7 @@ def _save(file: Path, key: str, pool: ClassPool) -> None:
     """Quietly nothing where the folder may not be written to, or is marked so for users whom marks do not stop."""
     if not file.parent.stat().st_mode & ANYBODY_MAY_WRITE:
         return
-    crowd = {} if pool.crowd is None else {"crowd": pool.crowd.numpy()}
+    crowd = {} if pool.crowd_labels is None else {"crowd": pool.crowd_labels.numpy()}
     arrays: dict[str, Any] = {"examples": pool.examples.numpy(), "counts": pool.counts.numpy(), **crowd}
     with suppress(CrowdshotError), replacing(file) as temporary, temporary.open("wb") as opened:
         np.savez(opened, key=key, names=pool.names, **arrays)

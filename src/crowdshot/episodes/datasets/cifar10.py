@@ -61,7 +61,7 @@ def _unpack(path: Path) -> bytes:
             file = archive.extractfile(f"{FOLDER}/{BATCH}")
             return b"" if file is None else file.read()
     except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
-        raise CrowdshotError(f"{shown(path)} is damaged or another archive than CIFAR-10's ({error}).") from None
+        raise CrowdshotError(f"{shown(path)} is damaged or of another kind ({error}), expected CIFAR-10.") from None
 
 
 def _from_batch(path: Path, data: bytes) -> SourceItems:

@@ -38,20 +38,20 @@ def read(paths: Sequence[Path]) -> ClassPool:
     table = read_answers(labels)
     items = cifar10.find_test_images(images)
     if items.classes is None:
-        raise CrowdshotError(f"{shown(images)} does not say which class its images are, expected a folder a class.")
+        raise CrowdshotError(f"{shown(images)} has no folders, expected one a class.")
     class_of = {file.stem: name for file, name in zip(paths_of(items), items.classes, strict=True)}
     chosen = least_accurate(table, N_ANNOTATORS)
     known = table[table["annotator"].isin(chosen) & table["item"].isin(list(class_of))]
     if len(known) == 0:
         raise CrowdshotError(
             f"{shown(labels)} has no label by its {len(chosen)} annotators of lowest accuracy for any image of "
-            f"{shown(images)}."
+            f"{shown(images)}, expected some."
         )
     wrong = known["truth"] != known["item"].map(class_of)
     if wrong.any():
         item, truth = known.loc[wrong.idxmax(), ["item", "truth"]]
         raise CrowdshotError(
-            f"{shown(labels)} says image {item} is {truth}, but in {shown(images)} it is {class_of[item]}."
+            f"{shown(labels)} has image {item} as {truth}, expected {class_of[item]} as in {shown(images)}."
         )
     annotations = Annotations.from_frame(known, annotators=chosen, duplicates="first", source=shown(labels))
     return pool_of(items, answers_of(annotations, items, shown(labels)))
@@ -82,12 +82,12 @@ def least_accurate(answers: pd.DataFrame, n: int) -> list[int]:
 def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
     n_images = int(pool.counts.sum())
-    assert pool.crowd is not None
-    n_annotators = pool.crowd.shape[2]
+    assert pool.crowd_labels is not None
+    n_annotators = pool.crowd_labels.shape[2]
     crowd = f"{n_labels:,} labels ({n_right / n_labels:.0%} right) of the {n_annotators} annotators of lowest accuracy"
     if n_images >= cifar10.N_IMAGES:
         return f"CIFAR-10H, {n_images:,} images brought to 84×84 with {crowd}, as in the paper."
-    n_labelled = int((pool.crowd >= 0).any(2).sum())
+    n_labelled = int((pool.crowd_labels >= 0).any(2).sum())
     return (
         f"A part of CIFAR-10H, {n_images:,} of its {cifar10.N_IMAGES:,} images brought to 84×84 with {crowd}, who "
         f"labelled {n_labelled} of them, {n_labels / n_annotators:.1f} each where the paper's labelled 200."

@@ -56,10 +56,10 @@ def _with_truth(items: SourceItems, path: Path) -> SourceItems:
 
 def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
-    assert pool.crowd is not None
+    assert pool.crowd_labels is not None
     return (
         f"CIFAR-10S, {int(pool.counts.sum()):,} of CIFAR-10's test images brought to 84×84 with {n_labels:,} labels of "
-        f"{pool.crowd.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
+        f"{pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
     )
 
 

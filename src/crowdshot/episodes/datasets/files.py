@@ -35,15 +35,15 @@ def find_parts(dataset: str, parts: Sequence[Part], folder: Path, download: bool
 def _find(dataset: str, part: Part, folder: Path, download: bool) -> Path:
     for path in (folder / name for name in part.names):
         if path.suffix == ".zip" and path.is_file() and not zipfile.is_zipfile(path):
-            raise CrowdshotError(f"{dataset}: {shown(path)} is a damaged zip, or none; {part.advice}.")
+            raise CrowdshotError(f"{dataset}: {shown(path)} is damaged or no zip, expected one; {part.advice}.")
         if path.exists():
             return path
     if download and part.download is not None:
         return fetch(part.download, folder)
     names = " or ".join(part.names)
-    found = f"{shown(folder)} has no {names}" if folder.is_dir() else f"there is no folder {shown(folder)} with {names}"
+    found = "has none" if folder.is_dir() else "does not exist"
     offer = ", or pass download=True" if part.download else "; it cannot be downloaded for you" if download else ""
-    raise CrowdshotError(f"{dataset}: {found}; {part.advice}{offer}.")
+    raise CrowdshotError(f"{dataset}: {shown(folder)} {found}, expected {names} in it; {part.advice}{offer}.")
 
 
 def member(path: Path, name: str) -> bytes:
@@ -59,7 +59,7 @@ def member(path: Path, name: str) -> bytes:
                 if names:
                     return archive.read(min(names, key=lambda other: (other.count("/"), other)))
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise CrowdshotError(f"{shown(path)} is a damaged or encrypted zip ({error}).") from None
+            raise CrowdshotError(f"{shown(path)} is damaged or encrypted ({error}), expected a zip.") from None
     elif path.name == name:
         return read_bytes(path)
     raise CrowdshotError(f"{shown(path)} has no file {name}, expected one.")
@@ -81,5 +81,5 @@ def whole_numbers(table: Table, name: str) -> Positions:
 
 def _place(table: Table, name: str) -> int:
     if name not in table.header:
-        raise CrowdshotError(f"{table.name} has no column {name!r}: found {listing(table.header)}.")
+        raise CrowdshotError(f"{table.name} has the columns {listing(table.header)}, expected {name!r} among them.")
     return table.header.index(name)

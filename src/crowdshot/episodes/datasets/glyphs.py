@@ -58,15 +58,15 @@ def glyph_pool(
     ``n_classes`` characters are chosen at random, None takes all. What is in ``exclude`` stays out, together with
     whatever stands for the same thing or looks the same (see `characters`).
     """
-    if n_examples < 1 or size < strokes.SMALLEST:
-        raise CrowdshotError(
-            f"n_examples must be at least 1 and size at least {strokes.SMALLEST}, got {n_examples} and {size}"
-        )
+    if n_examples < 1:
+        raise CrowdshotError(f"n_examples is {n_examples}, expected 1 or more.")
+    if size < strokes.SMALLEST:
+        raise CrowdshotError(f"size is {size}, expected {strokes.SMALLEST} or more.")
     alphabet = characters(exclude)
     if n_classes is None:
         n_classes = len(alphabet)
     if not 1 <= n_classes <= len(alphabet):
-        raise CrowdshotError(f"n_classes must lie between 1 and the {len(alphabet)} there are, got {n_classes}")
+        raise CrowdshotError(f"n_classes is {n_classes}, expected 1 to {len(alphabet)}, as many as there are.")
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(alphabet), generator=generator)[:n_classes].tolist()
     names = tuple(alphabet[i] for i in chosen)

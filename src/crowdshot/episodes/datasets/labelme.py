@@ -73,9 +73,9 @@ def _answers(path: Path, rows: Sequence[str], name_of: dict[str, str], names: Se
 
 def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
-    assert pool.crowd is not None
+    assert pool.crowd_labels is not None
     return (
-        f"LabelMe's {int(pool.counts.sum()):,} training images with {n_labels:,} labels of {pool.crowd.shape[2]} "
+        f"LabelMe's {int(pool.counts.sum()):,} training images with {n_labels:,} labels of {pool.crowd_labels.shape[2]} "
         f"annotators, {n_right / n_labels:.0%} right, as in the paper, which does not say how it resized images to "
         "84×84."
     )

@@ -41,7 +41,7 @@ def read(paths: Sequence[Path]) -> ClassPool:
         if (row < 0).any():
             lost = first(row < 0)
             raise CrowdshotError(
-                f"{table.place(lost, at)} is {files[lost]!r}, but {shown(images)} has no such image ("
+                f"{table.place(lost, at)} is {files[lost]!r}, expected an image in {shown(images)} ("
                 f"{(row < 0).sum()} of {len(row)} are missing)."
             )
         twice = np.array([bool(classes[i]) for i in row]) | (np.bincount(row)[row] > 1)

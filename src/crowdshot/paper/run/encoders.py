@@ -17,16 +17,15 @@ from crowdshot.encoders.saved import build_encoder, load_encoder, save_encoder
 from crowdshot.episodes.datasets.loader import Dataset
 from crowdshot.episodes.shape import Range
 from crowdshot.methods.contract import Candidate, Method
-from crowdshot.paper.plan.cells import CROWDS, SOURCE_CROWD, TARGETS, Cell, Target, split_classes
+from crowdshot.paper.plan.cells import CROWDS, SOURCE_CROWD, TARGETS, Cell, Target
 from crowdshot.paper.plan.protocol import Protocol
 from crowdshot.training.job import Job
 from crowdshot.training.loop import train
-from crowdshot.training.recipe import Recipe
+from crowdshot.training.recipe import WIDE, Recipe
 
 STACK = {"maml": 30}  # models trained side by side; of others, as many as there are up to MOST
 MOST = 128
 PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
-WIDE_WAYS, WIDE_QUERIES, WIDE_COOL_DOWN = 16, 5, 0.3
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
@@ -68,7 +67,7 @@ class Wanted:
             f"{span(self.annotators)}annotators",
             f"{span(self.labels_per_item)}labels",
             settings,
-            f"wide-cool{WIDE_COOL_DOWN:g}" if self.wide else "",
+            f"wide-cool{WIDE.cool_down:g}" if self.wide else "",
             f"{self.iterations}iterations",
         ]
         return "-".join(word for word in words if word)
@@ -82,7 +81,7 @@ class Wanted:
             shots=self.shots,
             annotators=self.annotators,
             labels_per_item=self.labels_per_item,
-            queries=min(protocol.training_queries, WIDE_QUERIES) if self.wide else protocol.training_queries,
+            queries=min(protocol.training_queries, WIDE.queries) if self.wide else protocol.training_queries,
             crowd=CROWDS[SOURCE_CROWD],
             iterations=self.iterations,
             validate_every=protocol.validate_every,
@@ -92,7 +91,7 @@ class Wanted:
             steps=self.steps,
             b=self.b,
             step_size=self.step_size,
-            cool_down=WIDE_COOL_DOWN if self.wide else 0.0,
+            cool_down=WIDE.cool_down if self.wide else 0.0,
             augment="photo" if self.wide and self.source in PHOTOGRAPHS else "none",
             seed=self.split,
         )
@@ -120,7 +119,7 @@ def wanted(
             split,
             needs.objective,
             needs.pseudo_annotation,
-            WIDE_WAYS,
+            WIDE.ways,
             (1, 5),
             (3, 3),
             iterations=iterations or WIDE_ITERATIONS[target.source],
@@ -187,7 +186,7 @@ def train_stack(
         encoder = build_encoder("conv4", channels, dataset.input, card)
         jobs.append(Job(encoder, learn, validate, one.recipe(protocol)))
     precision = "bfloat16" if device.type == "cuda" and stack[0].objective != "maml" else "float32"
-    pool = replace(dataset.pool, crowd=None).to(device)
+    pool = replace(dataset.pool, crowd_labels=None).to(device)
     checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     taken = 0
