@@ -38,10 +38,10 @@ from PIL import Image
 
 from crowdshot import simulate
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.commands.aggregate import METHODS, STEPS
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.episodes.datasets import omniglot
 from crowdshot.labels import asking
+from crowdshot.labels.aggregate import AGGREGATORS, STEPS
 from crowdshot.labels.annotations import Annotations
 from crowdshot.methods.scoring import embedded
 from crowdshot.paper.show.drawing import INK, SOFT, Course, draw_lines, panels, save
@@ -201,7 +201,7 @@ def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, s
             said = clf.fit_.log_proba((problem.unseen - clf.shift_) * clf.factor_).argmax(1).numpy()
             unseen = (said == problem.unseen_truth).mean()
         else:
-            belief = METHODS["one-coin"](ann, STEPS, None).probabilities
+            belief = AGGREGATORS["one-coin"](ann, STEPS, None).probabilities
         found.append(((belief.argmax(1) == problem.truth).mean(), unseen))
         item, annotator = buy(way, ann, belief, (labels < 0) & (problem.answers >= 0), setting.batch, random)
         labels[item, annotator] = problem.answers[item, annotator]

@@ -71,12 +71,17 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
 
 
 def _display(what: str, stream: TextIO) -> _Display:
+    return open_bar(stream, what) or _Lines(what, stream)
+
+
+def open_bar(stream: TextIO, what: str, telling: bool = False) -> Bar | None:
+    """A bar, where the stream is a terminal and rich is there."""
     if stream.isatty():
         try:
-            return _Bar(what, stream)
+            return Bar(stream, what, telling)
         except ImportError:  # rich is a choice
             pass
-    return _Lines(what, stream)
+    return None
 
 
 class _Lines:
@@ -93,18 +98,23 @@ class _Lines:
         pass
 
 
-class _Bar:
-    def __init__(self, what: str, stream: TextIO) -> None:
-        from rich import progress as bars
+class Bar:
+    """rich's. One that is ``telling`` has what it is told behind it, not the time left, and stays when closed."""
+
+    def __init__(self, stream: TextIO, what: str, telling: bool = False) -> None:
+        from rich import progress as bars  # an extra
         from rich.console import Console
 
-        columns: list[Any] = [bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn()]
-        self.bars = bars.Progress(*columns, bars.TimeRemainingColumn(), console=Console(file=stream), transient=True)
+        name, number = bars.TextColumn("{task.description}"), bars.MofNCompleteColumn()
+        columns: list[Any] = [name, bars.BarColumn(), number, bars.TimeRemainingColumn()]
+        if telling:
+            columns = [bars.BarColumn(10), number, name]  # short, so that 80 columns hold it all
+        self.bars = bars.Progress(*columns, console=Console(file=stream), transient=not telling)
         self.bars.start()
         self.row = self.bars.add_task(what, total=None)
 
-    def update(self, done: int, total: int) -> None:
-        self.bars.update(self.row, completed=done, total=total or None)
+    def update(self, done: int, total: int, told: str | None = None) -> None:
+        self.bars.update(self.row, completed=done, total=total or None, description=told)
 
     def close(self) -> None:
         self.bars.stop()

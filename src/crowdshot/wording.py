@@ -102,9 +102,9 @@ def digits(x: float) -> str:
     return "0" if text == "-0" else text
 
 
-def command(labels: Sequence[Path], options: Mapping[str, Any]) -> str:
+def command(name: str, arguments: Iterable[Any], options: Mapping[str, Any]) -> str:
     """The line for a shell. Options that are None, False or as by default are left out; mappings become ``a=1,b=2``."""
-    words = ["crowdshot", "adapt", *map(str, labels)]
+    words = ["crowdshot", name, *map(str, arguments)]
     for name, value in options.items():
         if value == "auto":
             continue
@@ -115,3 +115,17 @@ def command(labels: Sequence[Path], options: Mapping[str, Any]) -> str:
         elif value:
             words += [f"--{name}", str(value)]
     return shlex.join(words)
+
+
+def retold(typed: Sequence[str], places: Iterable[str] | None = None) -> str:
+    """A command as it was typed, but of files and folders, which lie elsewhere on other machines, the names alone.
+
+    ``places``: the options that name one; else it is told by its separators.
+    """
+    told, is_place = ["crowdshot"], False
+    for word in typed:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        here = os.sep in value if places is None else is_place or bool(equals and option in places)
+        told.append(f"{option}{equals}{Path(value).name}" if here else word)
+        is_place = places is not None and not equals and word in places
+    return shlex.join(told)

@@ -10,11 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot.commands import aggregate, next
+from crowdshot.commands import next
+from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
+from crowdshot.labels.aggregate import AGGREGATORS
 from crowdshot.labels.formats import read_labels
 from said import Said
+from waiting import HANGS
 
 LABELS = """image,worker,answer
 1.png,ann,cat
@@ -72,7 +75,7 @@ def export(tmp_path: Path) -> Path:
 
 def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
     command = [sys.executable, "-m", "crowdshot", "next", str(labels), "--budget", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split(",") for line in done.stdout.splitlines()]
     assert rows[0] == COLUMNS
@@ -85,9 +88,9 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
 
 
 def test_the_table_is_what_the_library_says(labels: Path) -> None:
-    report, table = next.ask([labels], 4)
+    report, table = next.ask(LabelFiles([labels]), 4)
     ann = read_labels([labels]).annotations
-    belief = aggregate.METHODS["one-coin"](ann, 100, None).probabilities
+    belief = AGGREGATORS["one-coin"](ann, 100, None).probabilities
     found = asking.choose(belief, asking.expected_confusion(ann, belief), (ann.item, ann.annotator), 4)
     assert table["image"].tolist() == [ann.items[q.item] for q in found]
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
@@ -132,13 +135,13 @@ def _written(done: Said, folder: Path) -> Path:
 
 
 def test_nobody_gets_more_than_the_most(labels: Path) -> None:
-    _, table = next.ask([labels], 9, most=1)
+    _, table = next.ask(LabelFiles([labels]), 9, most=1)
     assert sorted(table["worker"]) == ["ann", "bob", "cyd"]
-    assert len(next.ask([labels], 9)[1]) == 4  # all that were not asked yet
+    assert len(next.ask(LabelFiles([labels]), 9)[1]) == 4  # all that were not asked yet
 
 
 def test_features_make_unlabelled_items_askable(labels: Path, features: Path) -> None:
-    report, table = next.ask([labels], 3, features=features)
+    report, table = next.ask(LabelFiles([labels]), 3, ItemFiles(features=features))
     assert (report["items"], report["labels"]) == (5, 8)
     assert table["image"][0] == "5.png"  # nobody labelled it, and it lies between the two
     assert table["n_labels"][0] == 0
@@ -180,7 +183,7 @@ def test_tasks_for_label_studio(tmp_path: Path, call) -> None:
 
 
 def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> None:
-    next.ask([labels], 1, out=tmp_path / "questions.json")
+    next.ask(LabelFiles([labels]), 1, out=tmp_path / "questions.json")
     (task,) = json.loads((tmp_path / "questions.json").read_text())
     assert task["data"]["image"] == "2.png"
     assert task["data"]["next_annotator"] == "cyd"
@@ -188,7 +191,7 @@ def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> 
 
 def test_what_label_studio_exports_of_them_can_be_read_again(tmp_path: Path) -> None:
     """The two fields more are data; labels and items are found as before."""
-    next.ask([export(tmp_path)], 2, out=tmp_path / "questions.json")
+    next.ask(LabelFiles([export(tmp_path)]), 2, out=tmp_path / "questions.json")
     tasks = json.loads((tmp_path / "questions.json").read_text())
     result = [{"from_name": "animal", "to_name": "photo", "type": "choices", "value": {"choices": ["cat"]}}]
     for number, task in enumerate(tasks):
@@ -227,7 +230,7 @@ def test_answers_come_back_to_their_items_whatever_these_go_by(tmp_path: Path, d
     tasks = [task(1, {7: "good", 8: "good"}), task(2, {7: "bad", 8: "bad"}), task(3, {7: "good", 8: "bad"})]
     (tmp_path / "old.json").write_text(json.dumps(tasks))
     before = read_labels(tmp_path / "old.json").annotations
-    _, table = next.ask([tmp_path / "old.json"], 2, out=tmp_path / "questions.json")
+    _, table = next.ask(LabelFiles([tmp_path / "old.json"]), 2, out=tmp_path / "questions.json")
     asked = table[before.columns.item].tolist()
     answers = answered(tmp_path / "questions.json", "bad")
     (tmp_path / "new.json").write_text(json.dumps(answers))
@@ -252,7 +255,7 @@ def test_questions_fields_are_never_the_label(tmp_path: Path, separator: str) ->
 
 def test_the_loop_from_a_plain_table_is_closed(labels: Path, tmp_path: Path, call) -> None:
     """Questions from a table are answered in Label Studio, and its export stands beside the table."""
-    next.ask([labels], 1, out=tmp_path / "questions.json")
+    next.ask(LabelFiles([labels]), 1, out=tmp_path / "questions.json")
     (tmp_path / "answers.json").write_text(json.dumps(answered(tmp_path / "questions.json", "cat")))
     before, after = read_labels(labels).annotations, read_labels([labels, tmp_path / "answers.json"])
     assert after.annotations.items.tolist() == before.items.tolist()
@@ -304,7 +307,7 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         ((labels, "--cost", tmp_path / "names.csv"), "names.csv has 'cost' first and no annotator, expected the anno"),
         ((labels, "--images", tmp_path, "--features", features), "expected either --images or --features, got both."),
         ((labels, "--encoder", "glyphs"), "--encoder is for items, expected --images or --features with it."),
-        ((tmp_path / "one.csv",), "all are 'cat', expected two classes or more"),
+        ((tmp_path / "one.csv",), "labels has 'cat' alone, expected two classes or more"),
         (
             (tmp_path / "clash.csv", "--columns", "item=gain"),
             "is called 'gain', a name that results have for something else",

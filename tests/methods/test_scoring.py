@@ -9,7 +9,7 @@ from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.saved import build_encoder
 from crowdshot.episodes.pools import ClassPool
-from crowdshot.methods.scoring import best_labelings, by_mixture, embedded, paper_scores, score_table, unseen_scores
+from crowdshot.methods.scoring import best_labelings, by_mixture, embedded, score_table, unseen_scores
 from crowdshot.model import gradient_steps, prototypes, votes
 
 PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
@@ -68,14 +68,6 @@ def test_embedding_a_pool_is_embedding_its_images():
     pool = ClassPool(examples, torch.full((3,), 5), ("a", "b", "c"))
     whole = embedded(pool, encoder).examples
     torch.testing.assert_close(whole[1], encoder.embed(examples[1].numpy()), atol=1e-5, rtol=1e-4)
-
-
-def test_the_papers_figures_stand_in_the_same_cells():
-    (table,) = paper_scores("omniglot").values()
-    assert set(table) == set(score_table(pool_of(torch.zeros(8, 8)), by_mixture(PAPER), episodes=1))
-    assert table["3 shots, 5 annotators"] == 0.938  # Table 1, N = 12, R = 5
-    assert table["average"] == 0.8919
-    assert paper_scores("mine") == {}
 
 
 def test_scale_and_tau_are_those_under_which_queries_are_likeliest():

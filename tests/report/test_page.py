@@ -385,6 +385,7 @@ def test_words():
 
 def test_the_command_is_one_for_a_shell():
     made = command(
+        "adapt",
         [Path("my labels.csv"), Path("b;rm.csv")],
         {
             **{"images": Path("$HOME/p"), "features": None, "out": Path("o"), "columns": {"item": "a b"}},
@@ -394,7 +395,7 @@ def test_the_command_is_one_for_a_shell():
     expected = ["crowdshot", "adapt", "my labels.csv", "b;rm.csv", "--images", "$HOME/p", "--out", "o"]
     expected += ["--columns", "item=a b", "--method", "LRDS", "--settings", "C=0.5,frozen=true", "--overwrite"]
     assert shlex.split(made) == expected
-    assert command([Path("l")], {"method": "auto"}) == "crowdshot adapt l"
+    assert command("adapt", [Path("l")], {"method": "auto"}) == "crowdshot adapt l"
 
 
 # ---- the page ---------------------------------------------------------------------------------------------------

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.commands.adapt import Report, _counts
+from crowdshot.commands.counts import Report, counts
+from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.whole import (
-    check_table,
-    write_file,
-)
-from crowdshot.labels import aggregate as aggregation
+from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels import known_truth
-from crowdshot.labels.aggregate import Consensus
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.aggregate import AGGREGATORS, STEPS, VOTES
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
-from crowdshot.labels.formats import read_labels
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns, records, with_probabilities
 
-STEPS = 100  # of EM at most, where labels are all there is
-
-
-def _vote(ann: Annotations, steps: int, gold: dict[str, str] | None) -> Consensus:
-    if gold is not None:
-        raise CrowdshotError("a vote cannot use gold labels, expected --method dawid-skene or one-coin with --gold.")
-    return aggregation.majority_vote(ann)
-
-
-# One number an annotator is what a few labels can support.
-# Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
-METHODS: dict[str, Callable[[Annotations, int, dict[str, str] | None], Consensus]] = {
-    "one-coin": lambda ann, steps, gold: aggregation.one_coin(ann, steps, gold=gold),
-    "dawid-skene": lambda ann, steps, gold: aggregation.dawid_skene(ann, steps, gold=gold),
-    "majority": _vote,
-    "soft": _vote,
-}
-
 
 def aggregate(
-    labels: Sequence[Path],
+    labels: LabelFiles,
     method: str = "one-coin",
     steps: int = STEPS,
     gold_file: Path | None = None,
     out: Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    format_name: str | None = None,
     annotators: Path | None = None,
 ) -> tuple[Report, pd.DataFrame]:
     """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
@@ -59,19 +33,19 @@ def aggregate(
     """
     files = [file for file in (out, annotators) if file is not None]
     for file in files:
-        check_table(file, *labels, gold_file)
+        check_table(file, *labels.paths, gold_file)
     if len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise CrowdshotError(f"--annotators is {annotators}, as --out is, expected another file.")
-    read = read_labels(labels, columns, format_name)
+    read = labels.read()
     ann = read.annotations
-    check_columns(ann.columns, ", ".join(map(str, labels)))
+    check_columns(ann.columns, str(labels))
     known, unknown = None, 0
     if gold_file is not None:
         known, unknown = known_truth.read(gold_file, ann)
-    elif METHODS[method] is not _vote:
+    elif method not in VOTES:
         known, unknown = known_truth.usable(read.gold, ann)
     with progress("aggregating"):
-        consensus = METHODS[method](ann, steps, known)
+        consensus = AGGREGATORS[method](ann, steps, known)
     table = consensus.to_frame(ann)
     if method != "majority":
         table = with_probabilities(table, ann.classes, consensus.probabilities)
@@ -82,7 +56,7 @@ def aggregate(
                 write_file(path, content)
     report = {
         "method": method,
-        **_counts(ann),
+        **counts(ann),
         "settled": int((table["confidence"] >= SETTLED).sum()),
         "settled_at": SETTLED,
         "annotator_column": ann.columns.annotator,

@@ -6,15 +6,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from crowdshot.commands.adapt import Report
+from crowdshot.commands.counts import Report
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.images import list_images
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.whole import (
-    check_file,
-    replacing,
-)
+from crowdshot.files.whole import check_file, replacing
 from crowdshot.progress import progress
 
 

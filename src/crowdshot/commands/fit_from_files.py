@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier, check_classes
 from crowdshot.classifier.learners import AUTO
+from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.encoders.items import Items, check_kind, find_readable, open_items
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.formats import read_labels
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import rows_of
@@ -38,32 +38,23 @@ class FittedFromFiles:
 
 
 def fit(
-    labels: Sequence[Path],
-    images: Path | None,
-    features: Path | None,
-    encoder: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    format_name: str | None = None,
-    skip_bad: bool = False,
-    method: str = AUTO,
-    settings: Mapping[str, Any] | None = None,
+    labels: LabelFiles, given: ItemFiles, method: str = AUTO, settings: Mapping[str, Any] | None = None
 ) -> FittedFromFiles:
     """Whatever is wrong with the files is told before the work that it would spoil."""
-    items = open_items(images, features)
-    clf = CrowdClassifier(encoder or "auto", method=method, settings=settings)
+    items = open_items(given.images, given.features)
+    clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
     network = clf.choose_encoder(items.X)
-    check_kind(network, items, f"encoder {encoder}")
+    check_kind(network, items, f"encoder {given.encoder}")
     clf.set_params(encoder=network)
-    read = read_labels(labels, columns, format_name)
-    named = ", ".join(map(str, labels))
-    check_columns(read.annotations.columns, named)
-    annotations, unmatched = _match(read.annotations, items, skip_bad)
+    read = labels.read()
+    check_columns(read.annotations.columns, str(labels))
+    annotations, unmatched = _match(read.annotations, items, given.skip_bad)
     with progress("checking images") as tick:
-        kept, unreadable = find_readable(items, skip_bad, tick)
+        kept, unreadable = find_readable(items, given.skip_bad, tick)
     if unreadable:
         items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
     if annotations.n_labels == 0:
-        raise CrowdshotError(f"{named}: no label is left, because none of the images it speaks of can be read.")
+        raise CrowdshotError(f"{labels}: no label is left, because none of the images it speaks of can be read.")
     check_classes(annotations)
 
     with progress("embedding") as tick:
@@ -72,7 +63,7 @@ def fit(
         clf.fit_embeddings(embeddings, annotations, items=annotations.items)
     left_out: dict[str, int | list[str]] = {
         **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
-        f"labelled items without {'an image' if images else 'features'}": unmatched,
+        f"labelled items without {'an image' if given.images else 'features'}": unmatched,
         "unreadable images": [image.name for image in unreadable],
     }
     return FittedFromFiles(clf, read, items, embeddings, left_out)

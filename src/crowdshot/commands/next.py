@@ -11,16 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.commands.aggregate import METHODS, STEPS
-from crowdshot.commands.fit_from_files import fit
+from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
 from crowdshot.labels import asking, known_truth
+from crowdshot.labels.aggregate import AGGREGATORS, STEPS
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import doubt
 from crowdshot.labels.columns import Columns
-from crowdshot.labels.formats import read_labels
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.formats.write import write_questions
@@ -43,17 +42,12 @@ class Belief(NamedTuple):
 
 
 def ask(
-    labels: Sequence[Path],
+    labels: LabelFiles,
     budget: float,
-    images: Path | None = None,
-    features: Path | None = None,
-    encoder: str | None = None,
+    given: ItemFiles = NO_ITEMS,
     cost: Mapping[str, float] | Path | None = None,
     most: int | None = None,
     out: Path | None = None,
-    columns: Mapping[str, str] | None = None,
-    format_name: str | None = None,
-    skip_bad: bool = False,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Labels, and items where there are any -> a table with a row for each question, the best first.
 
@@ -62,14 +56,16 @@ def ask(
     """
     if out is not None:
         costs = cost if isinstance(cost, Path) else None
-        check_table(out, *labels, features, costs, endings=(*TABLES, ".json"))
-    if images is None and features is None:
-        belief = _from_labels(read_labels(labels, columns, format_name), encoder)
+        check_table(out, *labels.paths, given.features, costs, endings=(*TABLES, ".json"))
+    if not given:
+        belief = _from_labels(labels.read(), given.encoder)
     else:
-        fitted = fit(labels, images, features, encoder, columns, format_name, skip_bad)
+        from crowdshot.commands.fit_from_files import fit  # here, as labels alone need not wait for torch
+
+        fitted = fit(labels, given)
         belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out)
     ann = belief.annotations
-    check_columns(ann.columns, ", ".join(map(str, labels)), OWN_NAMES)
+    check_columns(ann.columns, str(labels), OWN_NAMES)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
     with progress("choosing questions"):
         confusion = asking.expected_confusion(ann, belief.probabilities)
@@ -111,7 +107,7 @@ def _from_labels(read: LabelsRead, encoder: str | None) -> Belief:
         left_out.pop(UNLABELLED, None)
     known, left_out["gold labels of other items"] = known_truth.usable(read.gold, ann)
     with progress("aggregating"):
-        consensus = METHODS["one-coin"](ann, STEPS, known)
+        consensus = AGGREGATORS["one-coin"](ann, STEPS, known)
     return Belief(read, ann, consensus.probabilities, left_out)
 
 

@@ -8,29 +8,26 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.commands.adapt import Report, _method
+from crowdshot.commands.adapt import method_of
+from crowdshot.commands.counts import Report
+from crowdshot.commands.given import ItemFiles
 from crowdshot.encoders.items import check_kind, check_width, find_readable, open_items
-from crowdshot.files.whole import (
-    check_table,
-    write_file,
-)
+from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
 from crowdshot.report.tables import prediction_table
 
 
-def predict(
-    model: Path, images: Path | None, features: Path | None, out: Path | None = None, skip_bad: bool = False
-) -> tuple[Report, pd.DataFrame]:
+def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame]:
     """A fitted model and new items -> a table with item, label, confidence and each class's probability."""
     if out is not None:
-        check_table(out, model, features)
+        check_table(out, model, given.features)
     clf = CrowdClassifier.load(model)
-    items = open_items(images, features)
+    items = open_items(given.images, given.features)
     check_kind(clf.encoder_, items, f"{model}")
     check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
     with progress("checking images") as tick:
-        kept, unreadable = find_readable(items, skip_bad, tick)
+        kept, unreadable = find_readable(items, given.skip_bad, tick)
     items = items.take(kept)
     with progress("embedding") as tick:
         probabilities = np.exp(clf.predict_log_proba(items.X, progress=tick))
@@ -39,7 +36,7 @@ def predict(
     if out is not None:
         write_file(out, table)
     report = {
-        **_method(clf),
+        **method_of(clf),
         "items": len(items),
         "classes": clf.classes_.tolist(),
         "settled": int((table["confidence"] >= SETTLED).sum()),

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from crowdshot.commands.adapt import Report
+from crowdshot.commands.counts import Report
+from crowdshot.commands.given import Output
 from crowdshot.episodes import simulate as simulation
-from crowdshot.files.whole import (
-    check_folder,
-    csv_writers,
-    write_folder,
-)
+from crowdshot.files.whole import check_folder, csv_writers, write_folder
 from crowdshot.progress import progress
 
 AT_ONCE = 20_000_000  # cells of simulated labels
 
 
 def simulate(
-    out: Path,
+    output: Output,
     n_items: int,
     n_classes: int,
     n_annotators: int,
     mixture: Mapping[str, float],
     labels_per_item: int | None = None,
     seed: int = 0,
-    overwrite: bool = False,
 ) -> Report:
     """A pretend crowd -> labels.csv, truth.csv and annotators.csv; classes are of (nearly) equal size."""
-    check_folder(out, overwrite)
+    check_folder(output.out, output.overwrite)
     generator = torch.Generator().manual_seed(seed)
     crowd = simulation.draw_annotators(n_annotators, n_classes, mixture, generator=generator)
     truth = (torch.arange(n_items) % n_classes)[torch.randperm(n_items, generator=generator)]
@@ -59,7 +54,7 @@ def simulate(
         "truth": pd.DataFrame({"item": names[0], "truth": names[2][truth.numpy()]}),
         "annotators": pd.DataFrame({"annotator": names[1], "kind": kinds, "accuracy": accuracy}),
     }
-    files = write_folder(out, csv_writers(tables), overwrite)
+    files = write_folder(output.out, csv_writers(tables), output.overwrite)
     counts = {"items": n_items, "annotators": n_annotators, "labels": len(label), "classes": names[2].tolist()}
     return {**counts, "left_out": {}, "files": [str(file) for file in files]}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
-import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,13 +23,20 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_writable
 from crowdshot.labels.formats import read_labels
 from crowdshot.methods import scoring
+from crowdshot.paper.plan import published
 from crowdshot.training.history import TrainingLog
 from crowdshot.training.job import Job
 from crowdshot.training.loop import train
 from crowdshot.training.processes import _ignore, interruptions, join_world
 from crowdshot.training.recipe import Recipe
+from crowdshot.wording import retold
 
 Report = dict[str, Any]
+#: A source's name -> what the paper's figures for it (its Table 1) are called on a card.
+TITLES = {
+    "omniglot": "the paper, Omniglot",
+    "tiny-imagenet-100": "the paper, miniImageNet (other images)",
+}
 
 
 def train_encoder(
@@ -178,7 +183,20 @@ def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool, source: str) -
             card["scores"]["test by Labelings"] = scoring.score_table(scoring.embedded(pool, encoder), classify)
     for encoder in trained[1:]:
         trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
-    trained[0].card["scores"] |= scoring.paper_scores(source)
+    trained[0].card["scores"] |= paper_scores(source)
+
+
+def paper_scores(source: str) -> dict[str, dict[str, float]]:
+    """The paper's figures beside an encoder's own, where it reports any for such a source."""
+    if source not in TITLES:
+        return {}
+    theirs = published.figures("main", source).query("method == 'Ours'").set_index(["n_support", "n_annotators"])
+    table = {
+        scoring.cell_name(shots, annotators): float(theirs.loc[(shots * scoring.WAYS, annotators), "accuracy"])
+        for shots in scoring.SHOTS
+        for annotators in scoring.ANNOTATORS
+    }
+    return {TITLES[source]: {**table, "average": round(sum(table.values()) / len(table), 4)}}
 
 
 def tell(report: Report) -> str:
@@ -191,16 +209,6 @@ def tell(report: Report) -> str:
     return "\n".join([*lines, *report["files"]])
 
 
-def told_command(arguments: Sequence[str]) -> str:
-    """A command line for a card: what was typed, but files by their names alone."""
-
-    def bare(word: str) -> str:
-        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        return f"{option}{equals}{Path(value).name if os.sep in value else value}"
-
-    return shlex.join(["crowdshot", *map(bare, arguments)]) if arguments else ""
-
-
 def _card(
     data: TrainingData,
     learned_from: list[int],
@@ -210,7 +218,7 @@ def _card(
     command: Sequence[str],
 ) -> Report:
     return {
-        "command": told_command(command),
+        "command": retold(command) if command else "",
         "trained_on": f"{data.description['classes']:,} classes of {data.description['name']}",
         "source": {
             **data.description,

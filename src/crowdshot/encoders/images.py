@@ -19,7 +19,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.image_names import IMAGE_SUFFIXES
 from crowdshot.files.pictures import (
     UnreadableError,
     as_tensor,
@@ -32,13 +34,6 @@ from crowdshot.files.pictures import (
 )
 from crowdshot.wording import described, shown
 
-# Listed here means looked at: a file of these kinds that Pillow cannot read is reported, not passed over.
-# fmt: off
-IMAGE_SUFFIXES = frozenset({
-    ".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg",
-    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
-})
-# fmt: on
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
 LARGE = 2**20  # 8-bit pictures with more pixels are resized in 8 bits: 30 times faster, within 1/255
 MIN_SIDE, MAX_SIDE = 2, 1024  # torch's antialiased resizing is wrong for an output one pixel wide
@@ -84,8 +79,7 @@ class ImageInput:
         return cls(**{key: value for key, value in data.items() if key != "kind"})
 
     def describe(self) -> str:
-        colour = "grey" if self.channels == 1 else "colour"
-        return f"{'characters' if self.ink else 'images'} of {self.size[0]}×{self.size[1]} {colour} pixels"
+        return describe_input(self.to_dict())
 
 
 @dataclass(frozen=True)

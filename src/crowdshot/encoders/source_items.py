@@ -15,10 +15,11 @@ from PIL import Image
 from torch import Tensor
 
 from crowdshot.encoders.features import FeatureInput, read_features
-from crowdshot.encoders.images import IMAGE_SUFFIXES, ImageInput, image_batches, list_images, read_images
+from crowdshot.encoders.images import ImageInput, image_batches, list_images, read_images
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.arrays import Array, read_arrays
 from crowdshot.files.features import read_feature_file
+from crowdshot.files.image_names import IMAGE_SUFFIXES
 from crowdshot.files.pictures import quiet_pillow
 from crowdshot.wording import shown
 

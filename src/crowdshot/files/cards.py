@@ -12,15 +12,16 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
+from crowdshot.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 KEY = "crowdshot"  # the metadata entry that holds the card
@@ -33,6 +34,9 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
 
     All or nothing: a new file takes the old one's place only when it is complete, and leaves no rest if not.
     """
+    import safetensors.torch  # here, like torch below, so that a card can be read without waiting for torch
+    import torch
+
     target = Path(path)
     if target.is_dir():
         raise CrowdshotError(f"{target} is a folder, expected the name of a file to save to.")
@@ -58,6 +62,15 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
 
 def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:
     """The tensors (on the CPU) and the card of a file that ``write_safetensors`` made for this ``kind``."""
+    return _read(path, kind, with_tensors=True)
+
+
+def read_card(path: str | os.PathLike[str], kind: str) -> Card:
+    """The card alone, without torch."""
+    return _read(path, kind, with_tensors=False)[1]
+
+
+def _read(path: str | os.PathLike[str], kind: str, with_tensors: bool) -> tuple[dict[str, Tensor], Card]:
     source = Path(path)
     if source.is_dir():
         raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
@@ -66,11 +79,12 @@ def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str,
     try:
         with source.open("rb") as file:
             start = file.read(9)
-        with safe_open(source, framework="pt") as opened:
+        with safe_open(source, framework="pt" if with_tensors else "np") as opened:
             text = (opened.metadata() or {}).get(KEY)
             card = _checked(source, text, kind)
             # clones, because what safetensors returns may lie in the mapped file, which others may overwrite
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+            names = opened.keys() if with_tensors else ()
+            tensors = {name: opened.get_tensor(name).clone() for name in names}
     except SafetensorError as error:
         looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
         found = "is truncated or damaged" if looks_right else "is not a safetensors file"
@@ -101,7 +115,7 @@ def _checked(source: Path, text: str | None, kind: str) -> Card:
 
 
 def _versions() -> dict[str, str]:
-    from crowdshot.version import __version__  # here, because the package imports this file
+    import torch
 
     return {"crowdshot": __version__, "torch": torch.__version__, "python": platform.python_version()}
 

@@ -247,23 +247,41 @@ def _gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], ND
     if not isinstance(gold, Mapping | pd.Series):
         raise CrowdshotError(f"gold is a {type(gold).__name__}, expected a mapping {{item: label}} or a Series.")
     if isinstance(gold, pd.Series) and not gold.index.is_unique:
-        raise CrowdshotError(f"gold names item {show(gold.index[first(gold.index.duplicated())])} more than once.")
+        twice = show(gold.index[first(gold.index.duplicated())])
+        raise CrowdshotError(f"gold names item {twice} more than once, expected each once.")
     known = {item: label for item, label in gold.items() if not pd.isna(label)}
     items, labels = list(known), list(known.values())
     item, label = positions(ann.items, items), positions(ann.classes, labels)
     if (item < 0).any():
-        raise CrowdshotError(f"gold names item {show(items[first(item < 0)])}, which is not among the labelled items.")
+        raise CrowdshotError(f"gold names item {show(items[first(item < 0)])}, expected labelled items alone.")
     if (label < 0).any():
         row = first(label < 0)
         raise CrowdshotError(
-            f"gold gives item {show(items[row])} the label {show(labels[row])}, expected one of {listing(ann.classes)}."
+            f"gold has item {show(items[row])} as {show(labels[row])}, expected one of {listing(ann.classes)}."
         )
     return item, label
 
 
 def _check(steps: int, **numbers: float) -> None:
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise CrowdshotError(f"steps is {steps!r}, expected a whole number of at least 1.")
+        raise CrowdshotError(f"steps is {steps!r}, expected a whole number, 1 or more.")
     for name, value in numbers.items():
         if not (math.isfinite(value) and value >= 0):
-            raise CrowdshotError(f"{name} is {value!r}, expected a number of at least 0.")
+            raise CrowdshotError(f"{name} is {value!r}, expected a number, 0 or more.")
+
+
+def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
+    if gold is not None:
+        raise CrowdshotError("a vote cannot use gold labels, expected --method dawid-skene or one-coin with --gold.")
+    return majority_vote(ann)
+
+
+STEPS = 100  # of EM at most, where labels are all there is
+VOTES = ("majority", "soft")  # which can use no known truth
+# One number an annotator is what a few labels can support.
+# Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
+AGGREGATORS: dict[str, Callable[[Annotations, int, Gold], Consensus]] = {
+    "one-coin": lambda ann, steps, gold: one_coin(ann, steps, gold=gold),
+    "dawid-skene": lambda ann, steps, gold: dawid_skene(ann, steps, gold=gold),
+    **dict.fromkeys(VOTES, _vote),
+}

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.special import betaincinv
 
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import INTERVAL
+from crowdshot.labels.belief import interval
 from crowdshot.labels.positions import as_index
 
 
@@ -33,14 +32,14 @@ def judge(ann: Annotations, belief: NDArray[np.float64]) -> pd.DataFrame:
     spread = mean * (1 - mean)
     variance = spread / (n_labels + 2) + total(right * (1 - right)) / (n_labels + 1) ** 2
     strength = spread / variance - 1
-    hits, misses = mean * strength, (1 - mean) * strength
+    low, high = interval(mean * strength, (1 - mean) * strength)
     return pd.DataFrame(
         {
             ann.columns.annotator: as_index(ann.annotators),
             "n_labels": n_labels.astype(np.int64),
             "accuracy": np.where(n_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
-            "low": np.where(n_labels > 0, betaincinv(hits, misses, (1 - INTERVAL) / 2), 0.0),
-            "high": np.where(n_labels > 0, betaincinv(hits, misses, (1 + INTERVAL) / 2), 1.0),
+            "low": np.where(n_labels > 0, low, 0.0),
+            "high": np.where(n_labels > 0, high, 1.0),
             "most_confused": _most_confused(ann, belief),
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ def doubt(belief: Floats) -> Floats:
     """(..., K) -> (...): how often one is wrong who draws the label from the belief; what a sure answer takes away."""
     out: Floats = 1 - np.square(belief).sum(-1)
     return out
+
+
+def interval(hits: Any, misses: Any) -> tuple[Any, Any]:
+    """From low to high: where a share lies that has the distribution Beta(hits, misses); INTERVAL of it is there."""
+    return betaincinv(hits, misses, (1 - INTERVAL) / 2), betaincinv(hits, misses, (1 + INTERVAL) / 2)
 
 
 class Share(NamedTuple):
@@ -37,5 +42,5 @@ class Share(NamedTuple):
         hits, n = int(right.sum()), len(right)
         if n == 0:
             return None
-        low, high = betaincinv(hits + 0.5, n - hits + 0.5, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+        low, high = interval(hits + 0.5, n - hits + 0.5)
         return cls(hits, n, float(low), float(high))

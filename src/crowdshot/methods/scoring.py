@@ -25,15 +25,6 @@ Classify = Callable[[Batch, int], Tensor]
 SHOTS, ANNOTATORS, WAYS, QUERIES = (1, 3, 5), (3, 5, 7), 4, 10  # the paper's nine cells
 EXAMPLES = max(SHOTS) + QUERIES  # that a class must have for them
 
-#: A source's name -> what the paper reports for its method, and the figures by shots and annotators (its Table 1).
-PAPER = {
-    "omniglot": ("the paper, Omniglot", (0.692, 0.814, 0.855, 0.885, 0.938, 0.967, 0.930, 0.964, 0.982)),
-    "tiny-imagenet-100": (
-        "the paper, miniImageNet (other images)",
-        (0.387, 0.436, 0.432, 0.534, 0.571, 0.621, 0.595, 0.628, 0.674),
-    ),
-}
-
 
 @torch.no_grad()
 def embedded(pool: ClassPool, encoder: Encoder) -> ClassPool:
@@ -134,19 +125,10 @@ def score_table(
                 everyone = torch.ones(episodes, len(pool.names), dtype=torch.bool, device=pool.examples.device)
                 batch = draw(pool, recipe, everyone, ~everyone[:, 0], generator)
                 scores.append(measure(classify(batch, ways), batch.query_truth).mean())
-            table[_cell(shots, annotators)] = round(float(torch.stack(scores).mean()), 4)
+            table[cell_name(shots, annotators)] = round(float(torch.stack(scores).mean()), 4)
     table["average"] = round(sum(table.values()) / len(table), 4)
     return table
 
 
-def paper_scores(source: str) -> dict[str, dict[str, float]]:
-    """The paper's figures beside an encoder's own, where it reports any for such a source."""
-    if source not in PAPER:
-        return {}
-    title, figures = PAPER[source]
-    cells = [_cell(shots, annotators) for shots in SHOTS for annotators in ANNOTATORS]
-    return {title: {**dict(zip(cells, figures, strict=True)), "average": round(sum(figures) / len(figures), 4)}}
-
-
-def _cell(shots: int, annotators: int) -> str:
+def cell_name(shots: int, annotators: int) -> str:
     return f"{shots} shots, {annotators} annotators"

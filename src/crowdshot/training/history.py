@@ -11,6 +11,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import write_file
+from crowdshot.progress import open_bar
 from crowdshot.training.trainer import Progress
 
 COLUMNS = ["iteration", "loss", "accuracy", "best", "seconds"]
@@ -31,7 +32,7 @@ class TrainingLog:
         self.began = self.said = time.monotonic()
         self.first: int | None = None
         self.last: Progress | None = None
-        self.bar = _bar(self.stream)
+        self.bar = open_bar(self.stream, "", telling=True)
 
     def tick(self, done: int, total: int) -> None:
         """After every step."""
@@ -46,7 +47,7 @@ class TrainingLog:
                 self._say(done, total, "")
         elif done == total or time.monotonic() - self.said >= REFRESH:
             self.said = time.monotonic()
-            self.bar.update(done, total, self._rate(done), self.last)
+            self.bar.update(done, total, f"{_short(self.last)}{self._pace(done, total)}")
 
     def report(self, progress: Progress) -> None:
         """After every validation."""
@@ -72,15 +73,18 @@ class TrainingLog:
         if self.bar is not None:
             self.bar.close()
 
-    def _rate(self, done: int) -> float:
-        """Steps a second."""
-        return (done - (self.first or 0)) / max(time.monotonic() - self.began, 1e-9)
+    def _pace(self, done: int, total: int) -> str:
+        rate = (done - (self.first or 0)) / max(time.monotonic() - self.began, 1e-9)
+        return f"{rate:.3g} steps/s, {_duration((total - done) / rate)} left"
 
     def _say(self, done: int, total: int, scores: str) -> None:
         self.said = time.monotonic()
-        rate = self._rate(done)
-        left = _duration((total - done) / rate)
-        print(f"step {done:,}/{total:,}{scores}, {rate:.3g} steps/s, {left} left", file=self.stream, flush=True)
+        print(f"step {done:,}/{total:,}{scores}, {self._pace(done, total)}", file=self.stream, flush=True)
+
+
+def _short(last: Progress | None) -> str:
+    """For a bar, which has 80 columns in all."""
+    return f"loss {last.loss[0]:.4f}, accuracy {last.accuracy[0]:.4f}, " if last else ""
 
 
 def _scores(progress: Progress) -> str:
@@ -104,31 +108,3 @@ def _read(history: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         pass
     raise CrowdshotError(f"{history} is not the history of a training run, expected one or none; move it away.")
-
-
-def _bar(stream: TextIO) -> _Bar | None:
-    if stream.isatty():
-        try:
-            return _Bar(stream)
-        except ImportError:  # rich is a choice
-            pass
-    return None
-
-
-class _Bar:
-    def __init__(self, stream: TextIO) -> None:
-        from rich import progress as bars
-        from rich.console import Console
-
-        columns: list[Any] = [bars.BarColumn(10), bars.MofNCompleteColumn(), bars.TextColumn("{task.description}")]
-        self.bars = bars.Progress(*columns, console=Console(file=stream))
-        self.bars.start()
-        self.row = self.bars.add_task("", total=None)
-
-    def update(self, done: int, total: int, rate: float, last: Progress | None) -> None:
-        scores = f"loss {last.loss[0]:.4f}, accuracy {last.accuracy[0]:.4f}, " if last else ""  # 80 columns in all
-        text = f"{scores}{rate:.3g} steps/s, {_duration((total - done) / rate)} left"
-        self.bars.update(self.row, completed=done, total=total, description=text)
-
-    def close(self) -> None:
-        self.bars.stop()

@@ -116,9 +116,11 @@ def adapt(
     label are fine: they get one from the classifier.
     """
     from crowdshot.commands import adapt
+    from crowdshot.commands.given import ItemFiles, LabelFiles, Output
 
-    chosen = (encoder, as_columns(columns), format_name, skip_bad, overwrite, method, as_settings(settings))
-    show(adapt.adapt(labels, images, features, out, *chosen), as_json)
+    files = LabelFiles(labels, as_columns(columns), format_name)
+    items = ItemFiles(images, features, encoder, skip_bad)
+    show(adapt.adapt(files, items, Output(out, overwrite), method, as_settings(settings)), as_json)
 
 
 @app.command(
@@ -139,12 +141,13 @@ def predict(
 ) -> None:
     """Label new items with a classifier: label, confidence, and each class's probability."""
     from crowdshot.commands import predict
+    from crowdshot.commands.given import ItemFiles
 
-    report, table = predict.predict(model, images, features, out, skip_bad)
+    report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad), out)
     show(report, as_json, table if out is None else None, "predictions")
 
 
-class Method(StrEnum):
+class Aggregator(StrEnum):
     ONE_COIN = "one-coin"
     DAWID_SKENE = "dawid-skene"
     MAJORITY = "majority"
@@ -162,12 +165,12 @@ Examples:
 def aggregate(
     labels: Labels,
     method: Annotated[
-        Method,
+        Aggregator,
         typer.Option(
             help="one-coin: an accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
             " labels; majority; soft: majority with each class's share."
         ),
-    ] = Method.ONE_COIN,
+    ] = Aggregator.ONE_COIN,
     steps: Annotated[int, typer.Option(min=1, help="EM steps at most.")] = 100,
     gold: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
@@ -182,9 +185,10 @@ def aggregate(
 ) -> None:
     """Consensus from labels alone, without looking at the items, and who is how often right."""
     from crowdshot.commands import aggregate
+    from crowdshot.commands.given import LabelFiles
 
-    given = (labels, method.value, steps, gold, out, as_columns(columns), format_name, annotators)
-    report, table = aggregate.aggregate(*given)
+    files = LabelFiles(labels, as_columns(columns), format_name)
+    report, table = aggregate.aggregate(files, method.value, steps, gold, out, annotators)
     show(report, as_json, table if out is None else None, "consensus")
 
 
@@ -230,9 +234,11 @@ def ask_next(
     the classifier's doubt counts, and items that nobody labelled may be asked; else labels alone.
     """
     from crowdshot.commands import next
+    from crowdshot.commands.given import ItemFiles, LabelFiles
 
-    given = (images, features, encoder, as_costs(cost), most, out, as_columns(columns), format_name, skip_bad)
-    report, table = next.ask(labels, budget, *given)
+    files = LabelFiles(labels, as_columns(columns), format_name)
+    items = ItemFiles(images, features, encoder, skip_bad)
+    report, table = next.ask(files, budget, items, as_costs(cost), most, out)
     show(report, as_json, table if out is None else None, "questions")
 
 
@@ -261,10 +267,12 @@ def simulate(
 ) -> None:
     """A pretend crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
     from crowdshot.commands import simulate
+    from crowdshot.commands.given import Output
     from crowdshot.episodes.simulate import KINDS
 
     shares = as_shares("--mixture", mixture, KINDS)
-    show(simulate.simulate(out, items, classes, annotators, shares, labels_per_item, seed, overwrite), as_json)
+    output = Output(out, overwrite)
+    show(simulate.simulate(output, items, classes, annotators, shares, labels_per_item, seed), as_json)
 
 
 @app.command(

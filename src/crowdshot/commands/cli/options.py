@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from crowdshot.errors import CrowdshotError
+
+T = TypeVar("T")
 
 Labels = Annotated[
     list[Path],
@@ -56,30 +58,45 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
 
 
-def as_pairs(option: str, text: str | None, keys: str) -> dict[str, str]:
-    """ "a=1,b=2" -> {"a": "1", "b": "2"}; a comma counts only before the next key, so names may hold commas."""
+def as_pairs(option: str, text: str | None, expected: str = "", keys: Sequence[str] = ()) -> dict[str, str]:
+    """ "a=1,b=2" -> {"a": "1", "b": "2"}.
+
+    Where the keys are known a comma counts only before the next one, so that values may hold commas; else a key may
+    hold an equals sign.
+    """
     if text is None:
         return {}
-    pairs = [part.partition("=") for part in re.split(rf",(?=\s*(?:{keys})\s*=)", text)]
-    wrong = [key for key, _, value in pairs if not re.fullmatch(keys, key.strip()) or not value.strip()]
-    if wrong:
-        raise CrowdshotError(f"{option} is {text!r}, expected {keys.replace('|', '=…,')}=…, or some of these.")
+    known = "|".join(keys)
+    parts = re.split(rf",(?=\s*(?:{known})\s*=)", text) if keys else text.split(",")
+    pairs = [part.partition("=") if keys else part.rpartition("=") for part in parts]
+    if not all(value.strip() and re.fullmatch(known or ".+", key.strip()) for key, _, value in pairs):
+        choice = expected or f"{'=…,'.join(keys)}=…, or some of these"
+        raise CrowdshotError(f"{option} is {text!r}, expected {choice}.")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+def as_values(
+    option: str,
+    text: str | None,
+    expected: str,
+    read: Callable[[str], T],
+    keys: Sequence[str] = (),
+) -> dict[str, T]:
+    """The same with values that are more than text; ``read`` raises ValueError where they are not."""
+    pairs = as_pairs(option, text, "" if keys else expected, keys)
+    try:
+        return {key: read(value) for key, value in pairs.items()}
+    except ValueError:
+        raise CrowdshotError(f"{option} is {text!r}, expected {expected}.") from None
+
+
 def as_columns(text: str | None) -> dict[str, str] | None:
-    return as_pairs("--columns", text, "item|annotator|label") or None
+    return as_pairs("--columns", text, keys=("item", "annotator", "label")) or None
 
 
 def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     """ "hammer=0.8,spammer=0.2" -> numbers."""
-    given = as_pairs(option, text, "|".join(kinds))
-    try:
-        return {kind: float(share) for kind, share in given.items()}
-    except ValueError:
-        raise CrowdshotError(
-            f"{option} is {text!r}, expected kinds and numbers, like hammer=0.8,spammer=0.2."
-        ) from None
+    return as_values(option, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
 
 
 def as_costs(text: str | None) -> dict[str, float] | Path | None:
@@ -88,24 +105,19 @@ def as_costs(text: str | None) -> dict[str, float] | Path | None:
         return None
     if "=" not in text or Path(text).is_file():
         return Path(text)
-    try:
-        costs = {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(","))}
-    except ValueError:
-        costs = {}
-    if not costs or not all(name and 0 < value < math.inf for name, value in costs.items()):
-        raise CrowdshotError(
-            f"--cost is {text!r}, expected a file, or annotators and numbers above 0, like ann=2,bob=0.5."
-        )
-    return costs
+    return as_values("--cost", text, "a file, or annotators and numbers above 0, like ann=2,bob=0.5", _as_cost)
+
+
+def _as_cost(text: str) -> float:
+    cost = float(text)
+    if not 0 < cost < math.inf:
+        raise ValueError
+    return cost
 
 
 def as_settings(text: str | None) -> dict[str, bool | int | float]:
     """ "C=0.1,steps=3" -> {"C": 0.1, "steps": 3}."""
-    try:
-        pairs = [part.split("=") for part in text.split(",")] if text else []
-        return {name.strip(): _as_value(value.strip()) for name, value in pairs}
-    except ValueError:
-        raise CrowdshotError(f"--settings is {text!r}, expected names and numbers, like C=0.1,steps=3.") from None
+    return as_values("--settings", text or None, "names and numbers, like C=0.1,steps=3", _as_value)
 
 
 def _as_value(text: str) -> bool | int | float:

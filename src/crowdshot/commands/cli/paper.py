@@ -1,13 +1,14 @@
 """``crowdshot paper``: the experiments on the command line. `crowdshot.commands.cli.app` adds it."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from crowdshot.commands.cli.options import as_values
 from crowdshot.errors import CrowdshotError
+from crowdshot.wording import retold
 
 app = typer.Typer(
     help="The paper's experiments: run them, and make its tables and figures.",
@@ -59,7 +60,7 @@ def run(
 
     from crowdshot.episodes.shape import as_range
     from crowdshot.paper.plan import protocol
-    from crowdshot.paper.plan.experiments import chosen
+    from crowdshot.paper.plan.experiments import chosen, joined_by
     from crowdshot.paper.run import runner, workers
     from crowdshot.paper.run.work import Place
 
@@ -69,7 +70,7 @@ def run(
         if not 0 <= low <= high <= protocol.PAPER.splits[-1]:
             raise CrowdshotError(f"--splits: found {splits!r}, expected some of the five, 0:4.")
         size = replace(size, splits=tuple(range(low, high + 1)))
-    experiments = chosen(name)
+    experiments = joined_by(chosen(name), (word.strip() for word in (methods or "").split(",")))
     size = replace(
         size,
         episodes=episodes or size.episodes,
@@ -78,7 +79,7 @@ def run(
         sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
     )
     work = work / "toy" if quick else work
-    place = Place(results, work, None if quick else data, size, _told(sys.argv[1:]))
+    place = Place(results, work, None if quick else data, size, retold(sys.argv[1:], ("--data", "--results", "--work")))
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
     possible = (
         {word for one in experiments for word in one.datasets},
@@ -136,26 +137,10 @@ def listing() -> None:
         typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
 
 
-def _told(words: list[str]) -> str:
-    """The command line, but for where things lie on this machine."""
-    told, is_place = ["crowdshot"], False
-    for word in words:
-        option, equals, value = word.partition("=")
-        here = option in ("--data", "--results", "--work")
-        told.append(Path(word).name if is_place else f"{option}={Path(value).name}" if here and equals else word)
-        is_place = here and not equals
-    return shlex.join(told)
-
-
 def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:
     """Settings by their names, each with a value that some candidate has."""
-    try:
-        pairs = tuple(
-            (name.strip(), float(value))
-            for name, value in (word.split("=") for word in (text or "").split(",") if word)
-        )
-    except ValueError:
-        raise CrowdshotError(f"--only: found {text!r}, expected settings and numbers, such as steps=2,b=100.") from None
+    given = as_values("--only", text or None, "settings and numbers, such as steps=2,b=100", float)
+    pairs = tuple(given.items())
     _some(",".join(name for name, _ in pairs) or None, set(possible), "--only")
     for name, value in pairs:
         if value not in possible[name]:

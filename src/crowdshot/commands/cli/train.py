@@ -4,10 +4,11 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
+from crowdshot.commands.cli.options import as_shares
 from crowdshot.errors import CrowdshotError
 
 # "\b" keeps the lines that follow as they are
@@ -34,18 +35,6 @@ class Objective(StrEnum):
     PROTOTYPICAL = "prototypical"
     LNL = "lnl"
     MAML = "maml"
-
-
-class Usual(NamedTuple):
-    """What is not said otherwise."""
-
-    ways: str
-    queries: int
-    cool_down: float
-
-
-WIDE = Usual("16", 5, 0.3)  # many classes at a time, and a rate that falls, make a sharper encoder (docs/beyond.md)
-PAPER = Usual("4", 10, 0.0)
 
 
 class Precision(StrEnum):
@@ -172,17 +161,18 @@ def train(
     """
     from crowdshot.commands import train
     from crowdshot.episodes.shape import as_range
-    from crowdshot.training.recipe import Recipe, sweep
+    from crowdshot.episodes.simulate import KINDS
+    from crowdshot.training.recipe import NARROW, WIDE, Recipe, sweep
 
     for_labelings = objective is Objective.LABELINGS
-    usual = WIDE if for_labelings else PAPER
+    usual = WIDE if for_labelings else NARROW
     recipe = Recipe(
-        ways=as_range(usual.ways if ways is None else ways, "--ways"),
+        ways=(usual.ways,) * 2 if ways is None else as_range(ways, "--ways"),
         shots=as_range(shots, "--shots"),
         annotators=as_range(annotators, "--annotators"),
         labels_per_item=None if labels_per_item is None else as_range(labels_per_item, "--labels-per-item"),
         queries=usual.queries if queries is None else queries,
-        crowd=_shares(crowd),
+        crowd=as_shares("--crowd", crowd, KINDS),
         episodes=episodes,
         iterations=iterations,
         validate_every=validate_every,
@@ -226,13 +216,6 @@ def train(
         typer.echo(json.dumps(report) if as_json else train.tell(report), err=report["interrupted"])
     if report["interrupted"]:
         raise SystemExit(130)
-
-
-def _shares(text: str) -> dict[str, float]:
-    try:
-        return {kind.strip(): float(share) for kind, share in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise CrowdshotError(f"--crowd is {text!r}, expected kinds and numbers, like hammer=0.8,spammer=0.2.") from None
 
 
 def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]:

@@ -8,15 +8,10 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
+from crowdshot.files.image_names import PICTURES
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.wording import listing
 
-# fmt: off
-PICTURES = (  # how a picture's file name ends
-    ".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg",
-    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".svg", ".tif", ".tiff", ".webp",
-)
-# fmt: on
 MOST_NUMBERS = 20  # so many different numbers may be classes, if any has a fraction
 
 
@@ -33,7 +28,7 @@ def asked(columns: GivenColumns, source: str, roles: Iterable[str] = Columns._fi
     strange = next((role for role in named if role not in roles), None)
     if strange is not None:
         choice = f"expected only {listing(roles)}" if roles else "expected nothing to choose"
-        raise CrowdshotError(f"{source}: columns names {strange!r}, which this format tells by itself, {choice}.")
+        raise CrowdshotError(f"columns names {strange!r}, which the format of {source} tells by itself, {choice}.")
     return named
 
 
@@ -43,12 +38,14 @@ def choose(role: str, named: Mapping[str, str], found: Sequence[str], source: st
     if wanted is not None:
         name = wanted if wanted in found else prefix + wanted
         if name not in found:
-            raise CrowdshotError(f"{source} has no {wanted!r} for the {role}: its {what} are {listing(found)}.")
+            raise CrowdshotError(
+                f"{source} has no {wanted!r} for the {role}, expected one of its {what}, {listing(found)}."
+            )
         return name
     if len(found) != 1:
         number = len(found) or "no"
         raise CrowdshotError(
-            f"{source} has {number} {what}, {listing(found)}: say which with columns={{{role!r}: …}}."
+            f"{source} has {number} {what}, {listing(found)}, expected one; columns={{{role!r}: …}} says which."
             if found
             else f"{source} has no {what}, expected one."
         )
@@ -113,12 +110,12 @@ def one_label(value: Any, place: str) -> str:
     if None in words:
         found = type(values[words.index(None)]).__name__
         raise CrowdshotError(
-            f"{place} holds a {found}, expected one label an item: boxes, spans, rankings and the like are not read."
+            f"{place} holds a {found}, expected one label an item; boxes, spans, rankings and the like are not read."
         )
     labels = list(dict.fromkeys(word for word in words if word))
     if len(labels) > 1:
         raise CrowdshotError(
-            f"{place} chooses {len(labels)} labels, {listing(labels)}, expected one an item: multi-choice is not read."
+            f"{place} has {len(labels)} labels, {listing(labels)}, expected one an item; multi-choice is not read."
         )
     return labels[0] if labels else ""
 
@@ -133,6 +130,6 @@ def refuse_measurements(classes: Sequence[Any], source: str) -> None:
         return
     if any(not number.is_integer() for number in numbers):
         raise CrowdshotError(
-            f"{source}: the labels are {len(numbers)} different numbers ({listing(classes, 3)}), expected classes:"
+            f"{source} has {len(numbers)} different numbers as labels ({listing(classes, 3)}), expected classes;"
             " measurements (regression) are not read."
         )

@@ -20,6 +20,8 @@ import pyarrow as pa
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
 from crowdshot.labels.formats.labels import LabelsRead, Project
+from crowdshot.labels.matching import match_files
+from crowdshot.version import __version__
 from crowdshot.wording import digits, show
 
 FilePath = str | os.PathLike[str]
@@ -35,8 +37,6 @@ def to_label_studio(
     they did, that nobody labelled included. With ``by_id``, predictions for tasks that are there already, each by its
     task's id: what ``/api/projects/<id>/import/predictions`` takes.
     """
-    from crowdshot.version import __version__
-
     columns = labels.annotations.columns
     for name in (columns.item, columns.label, "confidence"):
         if name not in table:
@@ -75,8 +75,6 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
     """(row of the consensus, the task's id, its data) for each task that the consensus speaks of."""
     if project is None:
         return [(row, None, {Project().data_key: str(item)}) for row, item in enumerate(items)]
-    from crowdshot.labels.matching import match_files
-
     row_of = {str(item): row for row, item in enumerate(items)}
     names = np.array([task.item for task in project.tasks], dtype=object)
     taken = {row_of[name] for name in names if name in row_of}

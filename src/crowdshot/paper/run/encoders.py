@@ -19,6 +19,7 @@ from crowdshot.episodes.shape import Range
 from crowdshot.methods.contract import Candidate, Method
 from crowdshot.paper.plan.cells import CROWDS, SOURCE_CROWD, TARGETS, Cell, Target
 from crowdshot.paper.plan.protocol import Protocol
+from crowdshot.paper.run.draws import split_classes
 from crowdshot.training.job import Job
 from crowdshot.training.loop import train
 from crowdshot.training.recipe import WIDE, Recipe
