@@ -40,9 +40,9 @@ def test_a_matrix_goes_row_by_row():
             None,
             "X has no item for 2 of the 2 labelled items, first 'b' (it has 0, for instance), expected one for each",
         ),
-        (TABLE, ["a", "b"], "items: found 2 ids, expected 3"),
-        ([[0, 1]], None, "labels: found 1 rows, expected 3 as in X"),
-        (7, None, "labels: found int rows, expected 3 as in X"),
+        (TABLE, ["a", "b"], "items has 2 ids, expected 3"),
+        ([[0, 1]], None, "labels has 1 rows, expected 3 rows as in X"),
+        (7, None, "labels is a int, expected 3 rows as in X"),
     ],
 )
 def test_what_does_not_fit_is_named(labels, items, message):
@@ -161,7 +161,7 @@ def test_what_label_studio_changes_in_the_name_of_an_upload(name, expected):
 def test_two_uploads_of_one_file_are_told():
     files = np.array([Path("cat.jpg"), Path("dog.jpg")], dtype=object)
     labels = Annotations.from_dict({"3f2a1b9c-cat.jpg": {"x": "u"}, "00000000-cat.jpg": {"x": "v"}})
-    with pytest.raises(CrowdshotError, match=r"'3f2a1b9c-cat.jpg' and '00000000-cat.jpg' both mean 'cat.jpg'"):
+    with pytest.raises(CrowdshotError, match=r"has 'cat.jpg' for both '3f2a1b9c-cat.jpg' and '00000000-cat.jpg'"):
         rows_of(labels, files, "photos", "image", "leave out")
 
 

@@ -112,7 +112,7 @@ class Annotations:
         label, class_ids = factorize(df[names.label])
         rows = np.flatnonzero(label >= 0)
         if len(rows) == 0:
-            raise NoLabelError(f"{source} holds no label: column {names.label!r} is empty in all {len(df)} rows.")
+            raise NoLabelError(f"{source} holds no label in its {len(df)} rows of {names.label!r}, expected one.")
         if len(rows) < len(df):
             df, label = df.iloc[rows], label[rows]
 
@@ -137,7 +137,7 @@ class Annotations:
 
         def describe(row: int) -> str:
             who, what = show(annotator_ids[annotator[row]]), show(item_ids[item[row]])
-            return f"{source}, row {rows[row] + 1}: annotator {who} labels item {what} again, expected once."
+            return f"{source}, row {rows[row] + 1} has annotator {who} label item {what} again, expected once."
 
         keep = _once_a_pair(item * len(annotator_ids) + annotator, duplicates, source, describe)
         if keep is not None:
@@ -200,7 +200,7 @@ class Annotations:
     def from_dict(cls, labels: Mapping[Any, Mapping[Any, Any]], *, classes: ListOfIds = None) -> Self:
         """From ``{item: {annotator: label}}``; every id named is kept, None, NaN and "" are missing labels."""
         if not isinstance(labels, Mapping) or not all(isinstance(said, Mapping) for said in labels.values()):
-            raise CrowdshotError("labels given as a dict must be dicts of dicts, {item: {annotator: label}}.")
+            raise CrowdshotError("labels is no dict of dicts, expected {item: {annotator: label}}.")
         rows = [(item, annotator, label) for item, said in labels.items() for annotator, label in said.items()]
         table = pd.DataFrame(rows, columns=list(Columns()), dtype=object)
         annotators = dict.fromkeys(annotator for _, annotator, _ in rows)
@@ -220,10 +220,10 @@ class Annotations:
         """
         ann = cls.from_matrix(labels)
         if ann.classes.dtype.kind not in "iu" or ann.classes[0] < 0:
-            raise CrowdshotError(f"cleanlab's labels are integers from 0, found {listing(ann.classes)}.")
+            raise CrowdshotError(f"labels has {listing(ann.classes)}, expected integers from 0, as cleanlab's are.")
         size = int(ann.classes[-1]) + 1 if n_classes is None else n_classes
         if ann.classes[-1] >= size:
-            raise CrowdshotError(f"label {ann.classes[-1]} is outside the {size} classes, expected 0 to {size - 1}.")
+            raise CrowdshotError(f"labels has {ann.classes[-1]}, expected 0 to {size - 1}, as n_classes is {size}.")
         return replace(ann, label=ann.classes[ann.label].astype(np.int64), classes=np.arange(size))
 
     def to_frame(self) -> pd.DataFrame:
@@ -268,12 +268,13 @@ class Annotations:
         wanted = unique_ids(ids, "ids")
         found = positions(self.items, wanted)
         if (found < 0).any():
-            raise CrowdshotError(f"item {show(wanted[first(found < 0)])} is not among the {self.n_items} items.")
+            stranger = show(wanted[first(found < 0)])
+            raise CrowdshotError(f"items has {stranger}, expected some of the {self.n_items} items there are.")
         place = np.full(self.n_items, -1, dtype=np.int64)
         place[found] = np.arange(len(found))
         selected = self.with_items(place, self.items[found])
         if selected.n_labels == 0:
-            raise CrowdshotError(f"none of the {len(wanted)} items selected has a label, expected one at least.")
+            raise CrowdshotError(f"items has {len(wanted)} without any label, expected one label at least.")
         return selected
 
     def keep(self, mask: NDArray[np.bool_]) -> Self:

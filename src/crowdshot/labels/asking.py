@@ -71,7 +71,7 @@ def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
     """
     K, R = ann.n_classes, ann.n_annotators
     if K < 2:
-        raise CrowdshotError(f"labels: all are {show(ann.classes[0])}, expected two classes or more.")
+        raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
     said = np.zeros((R * K, K))  # [annotator and what they said, true]
     np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
     counts = said.reshape(R, K, K).transpose(0, 2, 1)
@@ -182,11 +182,10 @@ def _after(cases: Floats, confusion: Floats) -> Floats:
 
 def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, most: int | None) -> None:
     R, K = len(confusion), belief.shape[1]
-    if confusion.shape != (R, K, K) or price.shape != (R,):
-        raise CrowdshotError(
-            f"belief {belief.shape}, confusion {confusion.shape} and cost {price.shape} do not go together,"
-            " expected (N, K), (R, K, K) and (R,)."
-        )
+    if confusion.shape != (R, K, K):
+        raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with belief.")
+    if price.shape != (R,):
+        raise CrowdshotError(f"cost is of shape {price.shape}, expected ({R},), as many as confusion has annotators.")
     if not (math.isfinite(budget) and budget > 0):
         raise CrowdshotError(f"budget is {budget:g}, expected a number above 0.")
     if not (np.isfinite(price) & (price > 0)).all():

@@ -66,7 +66,9 @@ def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str
     for role, name in zip(Columns._fields, names, strict=True):
         if found.count(name) != 1:
             times = "more than one" if name in found else "no"
-            raise CrowdshotError(f"{source} has {times} column {name!r} for the {role}: found {listing(found)}.")
+            raise CrowdshotError(
+                f"{source} has {times} column {name!r} for the {role} among {listing(found)}, expected one."
+            )
     if len(set(names)) < len(names):
         raise CrowdshotError(f"columns names {listing(names)}, expected three different ones.")
     return names
@@ -93,11 +95,12 @@ def _match(role: str, found: list[Any], source: str) -> Any:
                 return matches[0]
             if matches:
                 raise CrowdshotError(
-                    f"{source} has {len(matches)} columns that could be the {role}, {listing(matches)}:"
-                    f" say which with columns={{{role!r}: …}}."
+                    f"{source} has {len(matches)} columns that could be the {role}, {listing(matches)}, expected one;"
+                    f" columns={{{role!r}: …}} says which."
                 )
     known = " ".join(ALIASES[role][:2]).split()[:7]
+    among = f" among {listing(found)}" if found else ""
     raise CrowdshotError(
-        f"{source} has no column for the {role}: found {listing(found) or 'none'}; expected one called"
-        f" {', '.join(known)} or the like, or named with columns={{{role!r}: …}}."
+        f"{source} has no column for the {role}{among}, expected one called"
+        f" {', '.join(known)} or the like; columns={{{role!r}: …}} names another."
     )

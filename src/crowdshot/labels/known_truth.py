@@ -34,7 +34,7 @@ def _label_column(path: Path, header: list[str], item: int, usual: str) -> int:
         if len(found) == 1:
             return found[0]
     names = listing(header[column] for column in others)
-    raise CrowdshotError(f"{path} has {len(others)} columns beside the item, {names}: call that of true labels truth.")
+    raise CrowdshotError(f"{path} has {len(others)} columns beside the item, {names}, expected one called truth.")
 
 
 def compare(gold: Mapping[str, str], consensus: pd.DataFrame, columns: Columns) -> dict[str, int]:
@@ -60,14 +60,14 @@ def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
     known = (positions(ann.items, ids) >= 0) & (truth != "")
     if not known.any():
         raise CrowdshotError(
-            f"{path} has the true label of no item that was labelled: its first item is {ids[0]!r}, the labels'"
-            f" {str(ann.items[0])!r}."
+            f"{path} has true labels of {ids[0]!r} and others, expected some of the labelled items, "
+            f"{listing(ann.items, 1)}."
         )
     strange = known & (positions(ann.classes, truth) < 0)
     if strange.any():
         row = int(np.argmax(strange))
         raise CrowdshotError(
-            f"{table.place(row, label)} is {truth[row]!r}, which nobody answered: the classes are"
-            f" {', '.join(map(repr, ann.classes[:10].tolist()))}."
+            f"{table.place(row, label)} is {truth[row]!r}, which nobody answered, expected one of"
+            f" {listing(ann.classes)}."
         )
     return dict(zip(ids[known], truth[known], strict=True)), int((~known).sum())

@@ -40,7 +40,7 @@ def annotations_of(
     """
     names = None if items is None else list(items)
     if names is not None and len(names) != n_items:
-        raise CrowdshotError(f"items: found {len(names)} ids, expected {n_items}, one for each row of X")
+        raise CrowdshotError(f"items has {len(names)} ids, expected {n_items}, one for each row of X.")
     if isinstance(labels, pd.DataFrame):
         labels = _from_frame(labels, n_items, classes)
     elif isinstance(labels, dict):
@@ -48,7 +48,8 @@ def annotations_of(
     if not isinstance(labels, Annotations):
         n_rows = len(labels) if hasattr(labels, "__len__") else None
         if n_rows != n_items:
-            raise CrowdshotError(f"labels: found {n_rows or type(labels).__name__} rows, expected {n_items} as in X")
+            found = f"has {n_rows} rows" if n_rows is not None else f"is a {type(labels).__name__}"
+            raise CrowdshotError(f"labels {found}, expected {n_items} rows as in X.")
         plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
         return Annotations.from_matrix(labels, items=plain, classes=classes)
     known = np.asarray(as_index(range(n_items) if names is None else names))
@@ -59,10 +60,9 @@ def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | Non
     try:
         columns = find_columns(labels.columns)
     except CrowdshotError as error:
-        advice = re.sub(r"columns=(\{.*?\})", r"Annotations.from_frame(labels, \1)", str(error).rstrip("."))
-        if len(labels) == n_items:
-            advice += "; or labels.to_numpy(), if rows are the items of X and columns the annotators"
-        raise CrowdshotError(advice) from None
+        wide = "; or labels.to_numpy(), if rows are the items of X and columns the annotators"
+        hint = wide if len(labels) == n_items else ""
+        raise CrowdshotError(f"{str(error).removesuffix('.')} in Annotations.from_frame{hint}.") from None
     return Annotations.from_frame(labels, columns, classes=classes)
 
 
@@ -101,7 +101,7 @@ def rows_of(
         file = taken[first(times > 1)]
         one, two = labels.items[row == file][:2]
         raise CrowdshotError(
-            f"items {show(one)} and {show(two)} both mean {show(known[file])} in {source}, expected one item an image."
+            f"{source} has {show(known[file])} for both {show(one)} and {show(two)}, expected one item an image."
         )
     if files:
         known[row[~missing]] = labels.items[~missing]
@@ -114,7 +114,7 @@ def _refuse_shared_name(name: object, known: Ids, source: str) -> None:
     same = [show(other) for other in known if PurePosixPath(str(other)).name == bare]
     if len(same) > 1:
         raise CrowdshotError(
-            f"{show(name)} may mean {same[0]} or {same[1]} in {source}, expected the folder before the name."
+            f"{source} has {same[0]} and {same[1]} for {show(name)}, expected one; write the folder before the name."
         )
 
 

@@ -51,9 +51,7 @@ def arrange(
     if (place < 0).any():
         row = first(place[position] < 0)
         stranger = show(found[position[row]])
-        raise CrowdshotError(
-            f"{where(row)}: {stranger} is not among the {argument} given, expected one of {listing(ids)}."
-        )
+        raise CrowdshotError(f"{where(row)} is {stranger}, expected one of the {argument} given, {listing(ids)}.")
     return place[position], ids
 
 

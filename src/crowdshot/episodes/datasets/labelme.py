@@ -75,9 +75,9 @@ def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
     assert pool.crowd_labels is not None
     return (
-        f"LabelMe's {int(pool.counts.sum()):,} training images with {n_labels:,} labels of {pool.crowd_labels.shape[2]} "
-        f"annotators, {n_right / n_labels:.0%} right, as in the paper, which does not say how it resized images to "
-        "84×84."
+        f"LabelMe's {int(pool.counts.sum()):,} training images with {n_labels:,} labels of "
+        f"{pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right, as in the paper, which does not say "
+        "how it resized images to 84×84."
     )
 
 

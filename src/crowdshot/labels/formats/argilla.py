@@ -51,7 +51,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
                 left_out["responses without an answer"] += 1
             elif not item or not text(user):
                 missing = repr(pictures) if not item else "user"
-                raise CrowdshotError(f"{record.place} has no {missing} for its label {label!r}.")
+                raise CrowdshotError(f"{record.place} has no {missing} for its label {label!r}, expected one.")
             else:
                 entries.append(Entry(item, text(user) or "", label))
     return gather(file.name, entries, Columns(pictures, "user", question), left_out)
@@ -65,7 +65,7 @@ def _flat(record: Record) -> Record:
     flat: dict[str, Any] = {**fields["fields"], "id": fields.get("id"), "_server_id": fields.get("_server_id")}
     for question, responses in fields["responses"].items():
         if not isinstance(responses, list) or not all(isinstance(response, dict) for response in responses):
-            raise CrowdshotError(f"{record.place}, responses to {question!r}: expected a list of records {{…}}.")
+            raise CrowdshotError(f"{record.place}, responses to {question!r} is no list, expected records {{…}}.")
         for ending, key in ((RESPONSES, "value"), (USERS, "user_id"), (STATUS, "status")):
             flat[question + ending] = [response.get(key) for response in responses]
     return Record(record.place, flat)
@@ -78,7 +78,8 @@ def _lists(record: Record, question: str) -> tuple[list[Any], list[Any], list[An
         status = [None] * len(values)
     if not all(isinstance(part, list) and len(part) == len(values) for part in (values, users, status)):
         raise CrowdshotError(
-            f"{record.place}: {question + RESPONSES!r}, its users and its status are no lists of the same length."
+            f"{record.place} has {question + RESPONSES!r}, its users and its status of different lengths, expected"
+            " lists of the same length."
         )
     return values, users, status
 

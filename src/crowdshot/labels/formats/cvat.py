@@ -45,8 +45,8 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if export.shapes and not any(labels for _, _, labels in export.images):
         kind, number = export.shapes.most_common(1)[0]
         raise CrowdshotError(
-            f"{file.name} has no tags on its images but {number} of <{kind}>, expected one tag an image: shapes are not"
-            " read."
+            f"{file.name} has {number} of <{kind}> and no tags on its images, expected one tag an image; shapes are"
+            " not read."
         )
     annotator = export.assignees.pop() if len(export.assignees) == 1 else file.annotator or file.stem
     left_out: Counter[str] = Counter()
@@ -77,12 +77,12 @@ def _parse(data: bytes, name: str) -> Export:
         if len(path) == 1 and tag != "annotations":
             raise CrowdshotError(f"{place()} starts with <{tag}>, expected CVAT's <annotations>.")
         if len(path) > DEEPEST:
-            raise CrowdshotError(f"{place()} is nested more than {DEEPEST} deep, which CVAT never does.")
+            raise CrowdshotError(f"{place()} is nested more deeply, expected {DEEPEST} levels at most, as CVAT writes.")
         if path[1:] == ["track"]:
             raise CrowdshotError(f'{place()} has tracks, expected an export as "CVAT for images 1.1".')
         if path[1:] == ["image"]:
             if not attributes.get("name", "").strip():
-                raise CrowdshotError(f"{place()}: an <image> without a name.")
+                raise CrowdshotError(f"{place()} has an <image> without a name, expected one.")
             export.images.append((parser.CurrentLineNumber, attributes["name"].strip(), []))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
@@ -96,7 +96,7 @@ def _parse(data: bytes, name: str) -> Export:
         path.pop()
 
     def refuse(*_: object) -> None:
-        raise CrowdshotError(f"{place()} declares a document type, which CVAT never does.")
+        raise CrowdshotError(f"{place()} has a document type, expected none, as CVAT writes none.")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = words.append
@@ -106,7 +106,7 @@ def _parse(data: bytes, name: str) -> Export:
     except (expat.ExpatError, ValueError, LookupError) as error:
         if isinstance(error, CrowdshotError):
             raise
-        raise CrowdshotError(f"{name} is not XML that can be read ({error}).") from None
+        raise CrowdshotError(f"{name} is damaged or no XML ({error}), expected CVAT's annotations.") from None
     return export
 
 

@@ -57,7 +57,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if not recognises(file):
         found = listing(sorted(file.first))
         raise CrowdshotError(
-            f"{file.name} is no export of Label Studio: found {found}, expected 'annotations', 'data'."
+            f"{file.name} has {found}, expected 'annotations' and 'data' as in an export of Label Studio."
         )
     left_out: Counter[str] = Counter()
     if set(file.first) >= TASK:
@@ -125,7 +125,7 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
         tasks.append(task)
     if others and not about:
         raise CrowdshotError(
-            f"{file.name} has no choices, found results of type {listing(sorted(others))}: only choices are read."
+            f"{file.name} has results of type {listing(sorted(others))} alone, expected choices; others are not read."
         )
     tag = choose("label", named, list(about) or ["choice"], file.name, "Choices tags")
     return tasks, tag, about.get(tag, "")
@@ -139,7 +139,7 @@ def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
 def _choices(value: Any, place: str) -> list[Any]:
     value = _dict(value, f"{place}, value")
     if REGION & set(value):
-        raise CrowdshotError(f"{place} labels a region, expected a label for the whole item.")
+        raise CrowdshotError(f"{place} is a label of a region, expected one of the whole item.")
     return _list(value.get("choices"), f"{place}, choices")
 
 
@@ -175,7 +175,7 @@ def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], s
     records = file.records
     annotator = choose("annotator", {"annotator": "annotator", **named}, list(file.first), file.name, "columns")
     if not any(text(record.fields.get(annotator)) for record in records):
-        raise NoLabelError(f"{file.name} holds no label that can be used: nobody labelled its {len(records)} tasks.")
+        raise NoLabelError(f"{file.name} holds no label, as nobody labelled its {len(records)} tasks, expected one.")
     columns = [name for name in dict.fromkeys(k for record in records for k in record.fields) if name not in ABOUT]
     tags = _tags(records, [name for name in columns if name not in ASKED], annotator, in_order=file.is_array)
     tag = choose("label", named, columns if "label" in named else tags, file.name, "columns that could be the label")

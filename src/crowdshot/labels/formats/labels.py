@@ -128,7 +128,8 @@ def gather(
     dropped = {reason: number for reason, number in left_out.items() if number}
     if not entries:
         reasons = ", ".join(counted(number, reason) for reason, number in dropped.items())
-        raise NoLabelError(f"{source} holds no label that can be used" + (f": {reasons}." if reasons else "."))
+        found = f" ({reasons})" if reasons else ""
+        raise NoLabelError(f"{source} holds no label that can be used{found}, expected one at least.")
     names = columns if len(set(columns)) == len(columns) else Columns()
     in_time = sorted(entries, key=lambda entry: entry.when)
     frame = pd.DataFrame({name: [entry[i] for entry in in_time] for i, name in enumerate(names)}, dtype=object)
@@ -161,7 +162,7 @@ def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
         for item, label in part.gold.items():
             if gold.setdefault(item, label) != label:
                 raise CrowdshotError(
-                    f"{source}: the true label of {item!r} is {gold[item]!r} and {label!r}, expected one."
+                    f"{source} has the true labels {gold[item]!r} and {label!r} for {item!r}, expected one."
                 )
     return LabelsRead(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
 

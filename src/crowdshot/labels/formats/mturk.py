@@ -32,7 +32,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     named = asked(columns, file.name)
     names, records = list(file.first), file.records
     if not {HIT, WORKER} <= set(names):
-        raise CrowdshotError(f"{file.name} has no columns {HIT!r} and {WORKER!r}, expected a batch of Mechanical Turk.")
+        raise CrowdshotError(f"{file.name} lacks columns {HIT!r} and {WORKER!r}, expected a batch of Mechanical Turk.")
     answers = _join_options([_answers(record) for record in records])
     questions = list(dict.fromkeys(name for answer in answers for name in answer))
     question = choose("label", named, questions, file.name, "columns with answers", ANSWER)
@@ -50,7 +50,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
             left_out["rows without an answer"] += 1
         elif not item or not who:
             raise CrowdshotError(
-                f"{record.place}, column {(worker if item else key)!r} is empty, but there is an answer."
+                f"{record.place}, column {(worker if item else key)!r} is empty, expected an id beside the answer."
             )
         else:
             entries.append(Entry(item, who, label))

@@ -69,7 +69,7 @@ def _wanted(source: str, records: Sequence[Record], named: Mapping[str, str]) ->
     found = list(dict.fromkeys(text(record.fields.get("label")) or "" for record in records))
     if found == [""]:
         raise CrowdshotError(
-            f"{records[0].place} has neither 'accept' nor 'label', expected one label an item: spans, boxes and the"
+            f"{records[0].place} has neither 'accept' nor 'label', expected one label an item; spans, boxes and the"
             " like are not read."
         )
     return choose("label", named, [label for label in found if label], source, "labels asked about with yes or no")

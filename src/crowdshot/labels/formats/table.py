@@ -52,7 +52,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if at is None:
         found = listing(table.header)
         raise CrowdshotError(
-            f"{table.name} has no column for the item: found {found}; name it with columns={{'item': …}}."
+            f"{table.name} has no column for the item among {found}, expected one; columns={{'item': …}} names it."
         )
     header = table.header
     others = [column for column in range(len(header)) if column != at]
@@ -70,7 +70,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     others = [column for column in others if column not in truth + idle]
     annotators = [header[column] for column in others]
     if not annotators:
-        raise CrowdshotError(f"{table.name} has no column of an annotator: found {listing(header)}.")
+        raise CrowdshotError(f"{table.name} has no column of an annotator among {listing(header)}, expected one.")
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
     if odd is not None:
         found = f"more than one column {odd!r}" if odd else "a column without a name"

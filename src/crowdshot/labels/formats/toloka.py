@@ -55,7 +55,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
             left_out[reason or "rows without an answer"] += 1
         elif not item or not who:
             raise CrowdshotError(
-                f"{record.place}, column {(worker if item else key)!r} is empty, but there is an answer."
+                f"{record.place}, column {(worker if item else key)!r} is empty, expected an id beside the answer."
             )
         else:
             entries.append(Entry(item, who, label))
