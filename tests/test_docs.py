@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from waiting import HANGS
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -20,5 +24,5 @@ def test_examples_run(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), names)
     for line in re.findall(r"^\$ crowdshot (.*)$", text, re.MULTILINE):
         command = [sys.executable, "-m", "crowdshot", *line.split()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == 0, (line, done.stderr)

@@ -9,7 +9,11 @@ from urllib.parse import unquote
 
 import pytest
 
+from waiting import HANGS
+
 pytest.importorskip("material", reason="mkdocs-material is not installed (make docs, or pip install -e '.[docs]')")
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 USED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=\"?([^\" >]+)")
@@ -18,7 +22,7 @@ POINTED_AT = re.compile(r"<a\b[^>]*?\bhref=\"?([^\" >]+)")
 
 def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=HANGS)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def soft_vote_and_prototypes(X, labels, K, queries):
     return votes, distance.argmin(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "wine"])
 @pytest.mark.parametrize("crowd", sorted(CROWDS))
 def test_consensus_beats_the_soft_vote_and_the_classifier_its_prototypes(name, crowd):

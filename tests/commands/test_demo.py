@@ -9,6 +9,8 @@ from sklearn.datasets import load_digits
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.commands import demo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):

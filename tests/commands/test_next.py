@@ -73,6 +73,7 @@ def export(tmp_path: Path) -> Path:
 # ---- the list ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
     command = [sys.executable, "-m", "crowdshot", "next", str(labels), "--budget", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)

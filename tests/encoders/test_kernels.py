@@ -11,6 +11,8 @@ from waiting import HANGS
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.slow
+
 BEGIN = """
 import torch
 from torch.nn import functional as F

@@ -109,6 +109,7 @@ def few_features(monkeypatch):
     return images.astype(np.uint8), np.arange(10)[:, None].repeat(3, 1) % 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MCL", "MCNAL", "MLF", "MaMV", "MaDS w/ PA", "LNL", "PrDS"])
 def test_the_head_is_a_linear_network_behind_the_features(name, few_features, tmp_path, monkeypatch):
     """As the method itself does with an MLP without hidden layers, whatever the number of queries at a time."""

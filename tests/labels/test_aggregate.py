@@ -187,6 +187,7 @@ def test_one_coin_agrees_with_crowdkit(steps, n_classes):
     np.testing.assert_allclose(after.confusion[:, 0, 0], fitted.skills_[ann.annotators], atol=1e-6)
 
 
+@pytest.mark.slow
 @given(sparse_crowds(), st.integers(1, 6))
 @settings(max_examples=25, deadline=None)
 def test_dawid_skene_agrees_with_crowdkit_on_any_sparse_crowd(crowd, steps):

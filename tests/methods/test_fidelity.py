@@ -102,6 +102,7 @@ def test_coordinates_in_the_span_keep_inner_products():
     torch.testing.assert_close(q @ s.mT, (query - centre) @ (support - centre).mT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("soft", [False, True])
 def test_forests_of_many_trees_agree_with_scikit_learns(soft):
     """Two forests of 1,500 trees differ by chance; ours from scikit-learn's no more than scikit-learn's from itself.

@@ -70,6 +70,7 @@ def test_embedding_a_pool_is_embedding_its_images():
     torch.testing.assert_close(whole[1], encoder.embed(examples[1].numpy()), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_scale_and_tau_are_those_under_which_queries_are_likeliest():
     """Clouds that are far apart can be trusted more than clouds that touch."""
     apart, touching = (best_labelings(pool_of(distance * torch.eye(8)), episodes=6) for distance in (12.0, 2.0))

@@ -14,6 +14,8 @@ from crowdshot.paper.plan.protocol import QUICK
 from crowdshot.paper.run import work
 from crowdshot.paper.run.store import COLUMNS, Store, _alone, read_rows
 
+pytestmark = pytest.mark.slow
+
 OWN = [experiment for experiment in EXPERIMENTS.values() if experiment.methods]
 
 
@@ -189,17 +191,17 @@ def test_experiments_are_listed():
     ("words", "sentence"),
     [
         (["mian"], "experiment 'mian' is not known, expected main, spammers,"),
-        (["main", "--dataset", "mnist"], "--dataset: found 'mnist', expected some of omniglot, tiny-imagenet-100."),
-        (["labelme", "--methods", "LNL"], "--methods: found 'LNL', expected some of "),
+        (["main", "--dataset", "mnist"], "--dataset is 'mnist', expected some of omniglot, tiny-imagenet-100."),
+        (["labelme", "--methods", "LNL"], "--methods is 'LNL', expected some of "),
         (["main", "--only", "steps"], "--only is 'steps', expected settings and numbers, such as steps=2,b=100."),
-        (["labelme", "--only", "stps=2"], "--only: found 'stps', expected some of "),
-        (["main", "--only", "b=2"], "--only: found b=2, expected b to be one of 1, 10, 100."),
-        (["main", "--splits", "0:9"], "--splits: found '0:9', expected some of the five, 0:4."),
-        (["main", "--cells", "5x4"], "--cells: found '5x4', expected some of 12x3, 12x5, 12x7, 20x3,"),
-        (["main", "--splits", "one"], "--splits: found 'one', expected a number or a range"),
-        (["main", "--splits", "3:1"], "--splits: found '3:1', expected some of the five, 0:4."),
-        (["main", "--device", "cpu*0"], "--device: found 'cpu*0', expected devices like"),
-        (["main", "--device", "tpu"], "device: found 'tpu'; expected auto, cpu or cuda"),
+        (["labelme", "--only", "stps=2"], "--only is 'stps', expected some of "),
+        (["main", "--only", "b=2"], "--only is b=2, expected one of 1, 10, 100 for b."),
+        (["main", "--splits", "0:9"], "--splits is '0:9', expected some of the five, 0:4."),
+        (["main", "--cells", "5x4"], "--cells is '5x4', expected some of 12x3, 12x5, 12x7, 20x3,"),
+        (["main", "--splits", "one"], "--splits is 'one', expected a number or a range"),
+        (["main", "--splits", "3:1"], "--splits is '3:1', expected some of the five, 0:4."),
+        (["main", "--device", "cpu*0"], "--device is 'cpu*0', expected devices like"),
+        (["main", "--device", "tpu"], "--device is 'tpu', expected auto, cpu or cuda"),
     ],
 )
 def test_unknown_names_are_one_sentence(tmp_path, words, sentence):

@@ -532,6 +532,7 @@ def test_seconds_by_hand(tmp_path):
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command(results):
     done = subprocess.run(
         [sys.executable, "-m", "crowdshot", "paper", "tables", "main,labelme", "--results", str(results)],

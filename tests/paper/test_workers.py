@@ -37,6 +37,7 @@ def _die(number, device):
     os._exit(9)
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
     ticks = []
     workers.run_all(_note_who, [(tmp_path, i) for i in range(5)], ["cpu", "cpu"], lambda *x: ticks.append(x))

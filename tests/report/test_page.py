@@ -498,6 +498,7 @@ def test_from_which_probability_on_the_classifier_can_be_trusted():
     assert "the check below cannot prove that it is right nine times in ten, however sure it is" in page.text
 
 
+@pytest.mark.slow
 def test_large_crowds_are_cut_and_said_to_be():
     said = np.full((310, 310), -1)
     said[np.arange(310), np.arange(310)] = np.arange(310) % 2

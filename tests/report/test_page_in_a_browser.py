@@ -13,10 +13,14 @@ from crowdshot import CrowdClassifier
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page.how_made import Run
 from crowdshot.report.page.writing import write_report
+from waiting import HANGS, until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)"),
+]
 
 HACK = "window.hacked = 1"
 PEOPLE = [
@@ -83,6 +87,7 @@ def open_page(browser: Any, report: Path) -> Iterator[Any]:
         context = browser.new_context(**{"viewport": {"width": 1100, "height": 800}, **options})
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(1000 * HANGS)
         page.heard = []
         page.on("console", lambda message: page.heard.append(message.text))
         page.on("pageerror", lambda error: page.heard.append(str(error)))
@@ -112,7 +117,7 @@ def test_it_opens_quietly_and_nothing_sticks_out(open_page, scheme: str, width: 
     page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
     page.eval_on_selector_all("[loading=lazy]", "all => all.forEach(one => one.loading = 'eager')")
     page.mouse.wheel(0, 20_000)
-    page.wait_for_timeout(200)
+    page.wait_for_function("[...document.images].every(image => image.complete)")
     assert page.heard == []
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -274,6 +279,6 @@ def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
             document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.hacked = 1'>");
         }"""
     )
-    page.wait_for_timeout(200)
+    refused = "Content Security Policy"
+    until(lambda: page.wait_for_timeout(10) or any(refused in line for line in page.heard))
     assert page.evaluate("window.hacked") is None
-    assert any("Content Security Policy" in line for line in page.heard)

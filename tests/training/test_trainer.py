@@ -26,6 +26,7 @@ def weights(trainer, i=0, without=""):
 # --- many models at once ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", ["paper", "one-coin"])
 def test_a_stacked_model_is_the_same_model_trained_alone(prior):
     """Within 1e-5 after 25 steps, in which the weights move by about 0.01."""
@@ -103,6 +104,7 @@ def test_a_model_that_diverges_does_not_touch_the_others():
     assert encoders[1].card["scores"]["diverged_at_step"] == step
 
 
+@pytest.mark.slow
 def test_a_model_that_diverges_alone_stops_the_run():
     """Noticed long before the next validation."""
     job = make_job(conv(), learning_rate=1e25, seed=7, iterations=1000, validate_every=1000)
