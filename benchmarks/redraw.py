@@ -22,7 +22,8 @@ from crowdshot.episodes.datasets import load_dataset
 from crowdshot.methods import METHODS
 from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.scoring import embedded
-from crowdshot.paper.plan.cells import TARGET_CROWDS, TARGETS, Cell, draw_episodes, split_classes
+from crowdshot.paper.plan.cells import TARGET_CROWDS, TARGETS, Cell
+from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.run.encoders import wanted
 from crowdshot.paper.run.work import together
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import torch
 
-from crowdshot.encoders.saved import PROTOTYPICAL, load_encoder
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.encoders.shipped import PROTOTYPICAL
 from crowdshot.episodes.sources import open_source
 from crowdshot.methods import scoring
 

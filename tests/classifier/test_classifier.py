@@ -157,7 +157,7 @@ def test_columns_keep_their_names(clouds, tmp_path):
     clf.save(tmp_path / "named.safetensors")
     for known in (clf, CrowdClassifier.load(tmp_path / "named.safetensors")):
         assert known.score(table, truth) == known.score(X, truth) == 1.0
-        with pytest.raises(CrowdshotError, match="X: column 1 is 'width', expected 'height' as in fit"):
+        with pytest.raises(CrowdshotError, match="X, column 1 is 'width', expected 'height' as in fit"):
             known.predict(table[["width", "height"]])
         with pytest.raises(CrowdshotError, match="X has 1 features, expected 2"):
             known.predict(table[["width"]])
@@ -167,7 +167,7 @@ def test_columns_keep_their_names(clouds, tmp_path):
 
 def test_a_crowds_labels_are_no_truth_to_be_scored_by(clouds):
     X, labels, _ = clouds
-    with pytest.raises(CrowdshotError, match="y: found 2 axes, expected one with the true class of each item"):
+    with pytest.raises(CrowdshotError, match="y has 2 axes, expected one with the true class of each item"):
         CrowdClassifier("identity").fit(X, labels).score(X, labels)
 
 
@@ -286,7 +286,7 @@ def test_probabilities_are_what_metrics_of_scikit_learn_take(method):
 def test_one_class_is_refused_though_more_are_listed(clouds):
     """An empty class lies in the midst of all items; there is nothing to tell it from the only one that was named."""
     X, labels, _ = clouds
-    with pytest.raises(CrowdshotError, match="labels: all are 'fox', expected labels of two classes or more"):
+    with pytest.raises(CrowdshotError, match="labels has 'fox' alone, expected two classes or more"):
         CrowdClassifier("identity").fit(X, np.full_like(labels, "fox"), classes=["fox", "hen"])
 
 
@@ -299,14 +299,14 @@ def test_seeds_of_numpy_and_what_is_no_seed(clouds, tmp_path):
     clf.save(tmp_path / "clf.safetensors")
     assert CrowdClassifier.load(tmp_path / "clf.safetensors").random_state == 3
     for strange in (None, -1, 1.5, np.random.RandomState(0)):
-        with pytest.raises(CrowdshotError, match=r"random_state: found .*, expected a whole number"):
+        with pytest.raises(CrowdshotError, match=r"random_state is .*, expected a whole number"):
             CrowdClassifier("identity", random_state=strange).fit(X, labels)
 
 
 @pytest.mark.parametrize("number", [torch.tensor(torch.nan), torch.tensor(-1.0), torch.ones(2), Diagonal])
 def test_what_looks_like_a_setting_of_the_mixture_and_is_none(clouds, number):
     X, labels, _ = clouds
-    with pytest.raises(CrowdshotError, match=r"c: found .*, expected a number, 0 or more, a pair"):
+    with pytest.raises(CrowdshotError, match=r"c is .*, expected a number, 0 or more, a pair"):
         CrowdClassifier("identity", c=number).fit(X, labels)
 
 
@@ -325,7 +325,7 @@ def test_settings_may_be_tensors(clouds, tmp_path):
 def test_settings_of_the_mixture_that_are_no_numbers(clouds, strange):
     X, labels, _ = clouds
     (name,) = strange
-    with pytest.raises(CrowdshotError, match=rf"{name}: found .*, expected a number, 0 or more"):
+    with pytest.raises(CrowdshotError, match=rf"{name} is .*, expected a number, 0 or more"):
         CrowdClassifier("identity", **strange).fit(X, labels)
 
 
@@ -343,9 +343,9 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity"},
             np.zeros((2, 2)),
             [["a"], ["a"]],
-            "labels: all are 'a', expected labels of two classes",
+            "labels has 'a' alone, expected two classes",
         ),
-        ({"encoder": "identity"}, np.zeros((3, 2)), [[0], [1]], "labels: found 2 rows, expected 3"),
+        ({"encoder": "identity"}, np.zeros((3, 2)), [[0], [1]], "labels has 2 rows, expected 3"),
         (
             {"encoder": "identity", "device": "abacus"},
             np.zeros((2, 2)),
@@ -357,7 +357,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity"},
             np.zeros((2, 2)),
             pd.DataFrame({"ann": [0, 1], "bob": [1, 1]}),
-            "no column for the item: found 'ann', 'bob'; expected one called item",
+            "no column for the item among 'ann', 'bob', expected one called item",
         ),
         (
             {"encoder": "identity"},
@@ -457,5 +457,5 @@ def test_the_papers_method_is_to_be_had_exactly(drawings):
 def test_a_search_of_thousands_is_refused(clouds):
     X, labels = np.zeros((2_001, 2)), np.zeros((2_001, 1), dtype=int)
     labels[::2] = 1
-    with pytest.raises(CrowdshotError, match="labels: 2,001 labelled items are too many for Labelings, expected 2,000"):
+    with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for Labelings"):
         CrowdClassifier("identity", method="labelings").fit(X, labels)

@@ -21,21 +21,20 @@ from PIL import Image
 from scipy import sparse
 from torch import Tensor, nn
 
-from crowdshot.encoders import saved
+from crowdshot.encoders import shipped
 from crowdshot.encoders.architectures import ARCHITECTURES, MLP, Conv4, Identity
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import BadImage, ImageInput, read_images
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import (
-    WEIGHTS,
     build_encoder,
     encoder_from_state,
     encoder_state,
     load_encoder,
     save_encoder,
-    shipped_encoders,
 )
+from crowdshot.encoders.shipped import WEIGHTS, shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import FORMAT, read_safetensors, write_safetensors
 
@@ -431,7 +430,7 @@ def test_loaded_tensors_do_not_hang_on_the_file(tmp_path: Path) -> None:
 
 
 def test_shipped_encoders_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
     assert shipped_encoders() == []
     save_encoder(small_conv4(1), tmp_path / "stripes.safetensors")
     save_encoder(small_conv4(2), tmp_path / "dots.safetensors")

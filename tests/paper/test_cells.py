@@ -13,8 +13,8 @@ from crowdshot.episodes.datasets.loader import Dataset
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.errors import CrowdshotError
 from crowdshot.paper.plan.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell
-from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
+from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.run.toys import toy_dataset
 
 CELL = Cell(12, 5, SOURCE_CROWD)
@@ -162,7 +162,7 @@ def test_an_episode_holds_what_its_cell_says(shots, annotators, ways, split, cro
         assert len(pairs) == ways, "a truth is one class, and a class one truth"
 
 
-def test_pretend_annotators_may_label_some_items_only():
+def test_simulated_annotators_may_label_some_items_only():
     cell = Cell(12, 20, SOURCE_CROWD)
     batch = draw_episodes(numbered(), None, cell, 40, 0, "validation", (2, 3))
     given = (batch.labels >= 0).sum(-1)
@@ -204,7 +204,7 @@ def test_support_items_carry_what_real_annotators_said():
     assert not any(set(s.tolist()) & set(q.tolist()) for s, q in zip(numbers, batch.query[..., 0], strict=True))
 
 
-def test_a_pretend_crowd_takes_the_place_of_a_real_one():
+def test_a_simulated_crowd_takes_the_place_of_a_real_one():
     dataset = real_crowd()
     batch = draw_episodes(dataset, None, Cell(8, 3, SOURCE_CROWD, 8), 10, 0, "validation")
     assert batch.labels.shape == (10, 8, 3)

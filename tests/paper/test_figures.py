@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from crowdshot.encoders.saved import build_encoder, save_encoder
 from crowdshot.methods import METHODS
 from crowdshot.paper.plan import protocol
-from crowdshot.paper.plan.cells import TARGETS, split_classes
+from crowdshot.paper.plan.cells import TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS
 from crowdshot.paper.run import work
+from crowdshot.paper.run.draws import split_classes
 from crowdshot.paper.run.encoders import wanted
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.paper.show import drawing, figures, illustrations
@@ -145,6 +146,7 @@ def encoded(tmp_path):
     return told
 
 
+@pytest.mark.slow
 def test_illustrations_outlive_their_encoders(encoded, tmp_path):
     told = figures.make("embedding,confusion", encoded)
     assert [line.split(":")[0] for line in told] == ["embedding", "confusion"]
@@ -169,7 +171,7 @@ def test_confusion_by_hand(encoded):
     assert wide.sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-5)
     assert wide.loc[("truth", 1, 2), [1, 2]].tolist() == pytest.approx([0.04, 0.88])
     assert wide.loc[("truth", 5, 4)].tolist() == pytest.approx([0.25] * 4)
-    # three items a class, one pretend label in each place: (3 * 0.88 + 1) / (3 + 4)
+    # three items a class, one simulated label in each place: (3 * 0.88 + 1) / (3 + 4)
     assert wide.loc[("truth through the prior", 1, 2), 2] == pytest.approx(0.52)
     assert list(table["kind"].drop_duplicates()) == ["expert", "spammer", "hammer"]
 
@@ -203,6 +205,7 @@ def test_the_settings_shown_are_those_that_validation_chose(encoded):
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     keep(tmp_path, "main", rows_of(cell=CELL))
     command = [sys.executable, "-m", "crowdshot", "paper", "figures", "em-steps,labelme", "--results", str(tmp_path)]

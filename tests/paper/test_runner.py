@@ -21,11 +21,12 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.methods import METHODS
 from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.embedding import embed
-from crowdshot.paper.plan import cells, experiments
-from crowdshot.paper.plan.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell, split_classes
+from crowdshot.paper.plan import experiments
+from crowdshot.paper.plan.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell
 from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
 from crowdshot.paper.plan.protocol import PAPER, QUICK, Protocol
 from crowdshot.paper.run import encoders, runner, work, workers
+from crowdshot.paper.run.draws import split_classes
 from crowdshot.paper.run.store import Piece, Store, read_rows
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.training import loop
@@ -76,7 +77,7 @@ def test_calibration_error_at_its_ends():
 
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
 def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
-    """Also where the validation's pretend annotators are fewer than the real ones."""
+    """Also where the validation's simulated annotators are fewer than the real ones."""
     place = place_in(tmp_path)
     piece = Piece("labelme", "labelme", 0, 8, 0, "Ours") if dataset == "labelme" else PIECE
     cells = work.cells_of(piece, place)
@@ -175,7 +176,7 @@ def test_real_annotators_have_few_tests_and_as_many_validations_as_others(tmp_pa
 
 def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, monkeypatch):
     calls = []
-    draw = cells.draw_episodes
+    draw = work.draw_episodes
 
     def recorded(dataset, classes, cell, n, split, role, labels_per_item=None):
         calls.append((role, dataset.name, classes, cell, labels_per_item))
@@ -542,7 +543,7 @@ def test_encoders_that_exist_are_not_trained_again(tmp_path, monkeypatch):
     run(place, methods=["PrDS", "PrSV", "w/o PA"])
     assert len(trained) == n
     run(place, "large-support,with-pseudo-annotation", methods=["PrMV", "PrMV w/ PA"])
-    assert len(trained) == 2 * n, "those with pretend annotators"
+    assert len(trained) == 2 * n, "those with simulated annotators"
     run(replace(place, results=tmp_path / "again", protocol=replace(QUICK, iterations=1)), methods=["PrMV"])
     assert len(trained) == 3 * n, "those of a shorter training are others"
     times = Store(place.results, "main", "omniglot").times()
@@ -594,6 +595,7 @@ def assert_like(undisturbed, folder):
     pd.testing.assert_frame_equal(found[["ece"]], expected[["ece"]], atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
     script = tmp_path / "pieces.py"
@@ -639,6 +641,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
 def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, devices):
     if devices != "cpu":  # to save time; the other has trained its own by then

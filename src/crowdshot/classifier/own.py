@@ -16,7 +16,8 @@ from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
 from crowdshot.classifier.default_encoder import default_encoder
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.saved import PROTOTYPICAL, load_encoder
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.encoders.shipped import PROTOTYPICAL
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model import labelings, mixture, priors
@@ -47,9 +48,10 @@ class Searched:
         check_names(self.name, self.given, ("scale", "tau", "width"))
         for name, value in self.given.items():
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
-                raise CrowdshotError(f"settings: {name} of {self.name} is {value!r}, expected a positive number")
+                raise CrowdshotError(f"settings has {value!r} as {name} of {self.name}, expected a positive number.")
         if not isinstance(self.given.get("width", 1), Integral):
-            raise CrowdshotError(f"settings: width of {self.name} is {self.given['width']!r}, expected a whole number")
+            width = self.given["width"]
+            raise CrowdshotError(f"settings has {width!r} as width of {self.name}, expected a whole number.")
 
     def default_encoder(self, X: Any) -> Encoder:
         base = default_encoder(X)
@@ -64,8 +66,8 @@ class Searched:
             return Mixture(OURS, {}, self.seed).learn(x, annotations, encoder)
         if len(rows) > MOST_SEARCHED:
             raise CrowdshotError(
-                f"labels: {len(rows):,} labelled items are too many for {self.name}, expected {MOST_SEARCHED:,} or"
-                " less; method 'ours' takes any number"
+                f"labels has {len(rows):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"
+                " method='ours' takes any number."
             )
         labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
         place = torch.from_numpy(rows).to(x.device)
@@ -105,14 +107,14 @@ class Mixture:
         check_names(self.name, self.given, ARGUMENTS)
         steps = self.given.get("steps", 1)
         if not isinstance(steps, Integral) or int(steps) < 1:
-            raise CrowdshotError(f"steps: found {steps!r}, expected a whole number, 1 or more")
+            raise CrowdshotError(f"steps is {steps!r}, expected a whole number, 1 or more.")
         for name, value in self.given.items():
             if name == "covariance" or (name == "c" and callable(value) and not isinstance(value, type)):
                 continue
             numbers = value if name == "c" and isinstance(value, tuple | list) and len(value) == 2 else [value]
             if not all(_is_number(one) and 0 <= float(one) < math.inf for one in numbers):
                 pair = ", a pair (right, wrong) or a prior" if name == "c" else ""
-                raise CrowdshotError(f"{name}: found {value!r}, expected a number, 0 or more{pair}")
+                raise CrowdshotError(f"{name} is {value!r}, expected a number, 0 or more{pair}.")
 
     def default_encoder(self, X: Any) -> Encoder:
         return self.choose(X)

@@ -75,7 +75,10 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     except CrowdshotError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CrowdshotError(f"{path} is damaged or incomplete ({type(error).__name__}: {error})") from None
+        raise CrowdshotError(
+            f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a classifier that crowdshot "
+            "saved; fit and save it again."
+        ) from None
     clf.encoder_, clf.reader_, clf.settings_ = encoder, learner.reader(encoder), settings
     clf.learner_ = learner.name
     clf.classes_ = clf.annotations_.classes
@@ -89,7 +92,7 @@ def _find(name: str, settings: dict[str, Any], seed: int, path: str | os.PathLik
     """By the name that its card has; where a method came from another package, that has to be there too."""
     if name.lower() not in (known.lower() for known in METHODS):
         raise CrowdshotError(
-            f"{path} was fitted by {name!r}, expected one of {', '.join(METHODS)}; install the package that adds it."
+            f"{path} is fitted by {name!r}, expected one of {', '.join(METHODS)}; install the package that adds it."
         )
     return learner_of(name, settings, {}, seed)
 

@@ -35,7 +35,7 @@ def aggregate(
     for file in files:
         check_table(file, *labels.paths, gold_file)
     if len(files) == 2 and files[0].resolve() == files[1].resolve():
-        raise CrowdshotError(f"--annotators is {annotators}, as --out is, expected another file.")
+        raise CrowdshotError(f"annotators is {annotators}, which is out= too, expected another file.")
     read = labels.read()
     ann = read.annotations
     check_columns(ann.columns, str(labels))

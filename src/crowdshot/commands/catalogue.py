@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crowdshot.classifier.compared import find
-from crowdshot.classifier.default_encoder import shipped_names, training_command
-from crowdshot.encoders.saved import INPUTS, PROTOTYPICAL, WEIGHTS, shipped_encoders
-from crowdshot.files.cards import read_safetensors
-from crowdshot.methods import METHODS
+from crowdshot.classifier.shipped import shipped_names, training_command
+from crowdshot.encoders.shipped import PROTOTYPICAL, describe_input, shipped_encoders, weights_file
+from crowdshot.files.cards import read_card
+from crowdshot.methods import METHODS, find
 from crowdshot.methods.contract import Method
 
 DEFAULT_FOR = {
@@ -32,12 +31,12 @@ def encoders() -> dict[str, str]:
         "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
     }
     for name in shipped_encoders():
-        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
-        fed = INPUTS[card["input"]["kind"]].from_dict(card["input"]).describe()
+        card = read_card(weights_file(name), "encoder")
+        fed = describe_input(card["input"])
         recipe = card.get("recipe", {})
         what = TAUGHT_BY.get(recipe.get("objective"), "")
         if recipe.get("pseudo_annotation"):
-            what += ", with pretend annotators"
+            what += ", with simulated annotators"
         extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
         learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
         where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
@@ -89,5 +88,10 @@ def _line(one: Mapping[str, Any]) -> str:
 
 def _setting(name: str, default: Any, candidates: list[Any]) -> str:
     """ "C=1 (0.0001 0.001 …)": the default, and what the paper tries."""
-    value = str(default).lower() if isinstance(default, bool) else f"{default:g}"
-    return f"{name}={value}" + (f" ({' '.join(f'{x:g}' for x in candidates)})" if candidates else "")
+    return f"{name}={_value(default)}" + (f" ({' '.join(map(_value, candidates))})" if candidates else "")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

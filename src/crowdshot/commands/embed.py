@@ -19,7 +19,7 @@ def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report
     """A folder of images -> an .npz with ids, features and labels (the folder each image lies in)."""
     check_file(out)
     if out.suffix.lower() not in ("", ".npz"):
-        raise CrowdshotError(f"{out} would hold arrays of NumPy, expected a name that ends in .npz.")
+        raise CrowdshotError(f"{out} is to hold arrays of NumPy, expected a name that ends in .npz.")
     network = load_encoder(encoder)
     files = list_images(images)
     with progress("embedding") as tick:

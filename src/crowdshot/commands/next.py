@@ -99,7 +99,7 @@ def ask(
 def _from_labels(read: LabelsRead, encoder: str | None) -> Belief:
     """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
     if encoder is not None:
-        raise CrowdshotError("--encoder is for items, expected --images or --features with it.")
+        raise CrowdshotError("encoder is given without items, expected images= or features= with it.")
     ann, left_out = read.annotations, dict(read.left_out)
     if read.project is not None:
         items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
@@ -118,7 +118,7 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[Floats, 
     unknown = place < 0
     if unknown.any() and not isinstance(cost, Path):  # a price list may be longer than a file of labels
         stranger, known = show(list(given)[first(unknown)]), listing(ann.annotators)
-        raise CrowdshotError(f"--cost names {stranger}, who gave no label, expected some of {known}.")
+        raise CrowdshotError(f"cost names {stranger}, who gave no label, expected some of {known}.")
     price = np.ones(ann.n_annotators)
     price[place[~unknown]] = np.array(list(given.values()))[~unknown]
     return price, int(unknown.sum())

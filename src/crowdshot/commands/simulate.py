@@ -28,7 +28,7 @@ def simulate(
     labels_per_item: int | None = None,
     seed: int = 0,
 ) -> Report:
-    """A pretend crowd -> labels.csv, truth.csv and annotators.csv; classes are of (nearly) equal size."""
+    """A simulated crowd -> labels.csv, truth.csv and annotators.csv; classes are of (nearly) equal size."""
     check_folder(output.out, output.overwrite)
     generator = torch.Generator().manual_seed(seed)
     crowd = simulation.draw_annotators(n_annotators, n_classes, mixture, generator=generator)

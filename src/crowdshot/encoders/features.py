@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
 from crowdshot.wording import described
 
@@ -44,7 +45,7 @@ class FeatureInput:
         return cls(**{key: value for key, value in data.items() if key != "kind"})
 
     def describe(self) -> str:
-        return "feature vectors" + (f" of {self.n_features} numbers" if self.n_features is not None else "")
+        return describe_input(self.to_dict())
 
 
 def read_features(X: Any, spec: FeatureInput) -> Tensor:

@@ -15,11 +15,9 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import MEAN, SIDE, STD
+from crowdshot.encoders.shipped import shipped_encoders, weights_file
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
-
-WEIGHTS = Path(__file__).parent / "weights"
-PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
 
 INPUTS: dict[str, type[ImageInput] | type[FeatureInput]] = {"images": ImageInput, "features": FeatureInput}
 
@@ -127,7 +125,7 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
     if name == "lite0":
         return build_encoder("lite0-features", {}, ImageInput((SIDE, SIDE), 3, mean=MEAN, std=STD))
     if isinstance(name_or_path, str) and name in shipped_encoders():
-        path = WEIGHTS / f"{name}.safetensors"
+        path = weights_file(name)
     else:
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
@@ -135,8 +133,3 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
             raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))
-
-
-def shipped_encoders() -> list[str]:
-    """The names of the encoders that come with crowdshot."""
-    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))

@@ -5,7 +5,7 @@ ACCURACY = {"expert": (0.8, 1.0), "hammer": (0.5, 0.8), "flipper": (0.5, 0.8)}
 """q is uniform on (low, high]."""
 
 PAPER_SOURCE = {"expert": 0.1, "hammer": 0.7, "spammer": 0.2}
-"""Who pretends to annotate in the paper's meta-training."""
+"""The simulated annotators of the paper's meta-training, by their shares."""
 PAPER_TARGETS = (
     {"expert": 0.1, "hammer": 0.8, "spammer": 0.1},
     {"expert": 0.1, "hammer": 0.7, "spammer": 0.2},

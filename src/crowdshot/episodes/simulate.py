@@ -1,4 +1,4 @@
-"""Pretend annotators: kinds -> confusion matrices -> labels.
+"""Simulated annotators: kinds -> confusion matrices -> labels.
 
 A crowd is drawn in two steps. First every annotator gets a kind by its share, and with it a confusion
 matrix; then each label is drawn from the row of the item's true class. The five kinds are those of the paper

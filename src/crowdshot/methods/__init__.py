@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method, Needs, grid, later
+from crowdshot.methods.outside import ALSO_TAKEN, Registry
 
-__all__ = ["METHODS", "Candidate", "CrowdEpisodes", "Method", "Needs"]
+__all__ = ["BUILT_IN", "METHODS", "Candidate", "CrowdEpisodes", "Method", "Needs", "find"]
 
 PROTOTYPICAL = Needs("prototypical")
 WIDE = Needs("prototypical", wide=True)
@@ -173,7 +175,7 @@ _METHODS = [
     ),
     Method(
         "w/o PA",
-        "Ours with an encoder that has not met pretend annotators",
+        "Ours with an encoder that has not met simulated annotators",
         MAP_EM,
         grid(steps=STEPS),
         MIXTURE,
@@ -182,15 +184,28 @@ _METHODS = [
     ),
 ]
 
-METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
-"""The paper's name of each system -> the system. "w/ PA" are those whose encoder met pretend annotators."""
+BUILT_IN: dict[str, Method] = {method.name: method for method in _METHODS}
+"""The paper's name of each system -> the system. "w/ PA" are those whose encoder met simulated annotators."""
 
 for _name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL"):
-    _plain = METHODS[_name]
+    _plain = BUILT_IN[_name]
     assert _plain.needs is not None
-    METHODS[f"{_name} w/ PA"] = replace(
+    BUILT_IN[f"{_name} w/ PA"] = replace(
         _plain,
         name=f"{_name} w/ PA",
-        summary=f"{_plain.summary}; encoder meta-trained with pretend annotators",
+        summary=f"{_plain.summary}; encoder meta-trained with simulated annotators",
         needs=replace(_plain.needs, pseudo_annotation=True),
     )
+
+METHODS = Registry(BUILT_IN)
+"""The same, and those that other packages add by entry points (`crowdshot.methods.outside`)."""
+
+
+def find(name: str) -> Method:
+    """By name, in capitals or not."""
+    by_name = {known.lower(): known for known in BUILT_IN}
+    if str(name).lower() not in by_name:
+        by_name = {known.lower(): known for known in METHODS}
+    if str(name).lower() not in by_name:
+        raise CrowdshotError(f"method is {name!r}, expected {', '.join((*ALSO_TAKEN, *METHODS))}.")
+    return METHODS[by_name[str(name).lower()]]

@@ -7,13 +7,12 @@ with the annotators' true confusion matrices; those of real annotators are count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from crowdshot.methods import METHODS, WIDE, prototypes
-from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method
+from crowdshot.methods import prototypes
+from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.labelings import average
 
 
@@ -30,14 +29,3 @@ def true_matrices(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     return average(episodes, encoder, candidates, seed, knows_matrices=True)
-
-
-_CEILINGS = [
-    replace(
-        METHODS["PrSV"], name="True labels", summary="class averages by the true classes", run=true_labels, needs=WIDE
-    ),
-    replace(
-        METHODS["Labelings"], name="True matrices", summary="Labelings that knows the annotators", run=true_matrices
-    ),
-]
-CEILINGS: dict[str, Method] = {ceiling.name: ceiling for ceiling in _CEILINGS}

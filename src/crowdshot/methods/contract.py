@@ -73,7 +73,7 @@ class Needs:
     wide: bool = False
 
     def __str__(self) -> str:
-        crowd = "pretend annotators" if self.pseudo_annotation else "clean labels"
+        crowd = "simulated annotators" if self.pseudo_annotation else "clean labels"
         return f"an encoder meta-trained with {crowd} ({self.objective})"
 
 
@@ -140,7 +140,7 @@ class Method:
         ``encoder`` (n, *shape) -> (n, D); `encoders.Identity` where items are embeddings already.
         """
         if self.needs is not None and encoder is None:
-            raise CrowdshotError(f"encoder: {self.name} needs {self.needs}, found none")
+            raise CrowdshotError(f"encoder is None, expected {self.needs} for {self.name}.")
         _check(episodes)
         chosen = self.candidates if candidates is None else candidates
         known = set(self.default)
@@ -148,7 +148,7 @@ class Method:
             if not set(candidate) <= known:
                 strange = min(set(candidate) - known)
                 raise CrowdshotError(
-                    f"{strange}: not a setting of {self.name}, expected some of {', '.join(sorted(known))}"
+                    f"settings has {strange!r}, expected some of {', '.join(sorted(known))} for {self.name}."
                 )
         full = [{**self.default, **candidate} for candidate in chosen]
         if encoder is None:
@@ -167,15 +167,15 @@ def _check(episodes: CrowdEpisodes) -> None:
     support, labels, query, K = episodes[:4]
     if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
         raise CrowdshotError(
-            f"labels: found {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "
-            f"{tuple(support.shape[:2])} as in support"
+            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "
+            f"{tuple(support.shape[:2])} as in support."
         )
     if query.shape[0] != support.shape[0] or query.shape[2:] != support.shape[2:] or query.ndim < 3:
         raise CrowdshotError(
-            f"query: found shape {tuple(query.shape)}, expected ({support.shape[0]}, Q, "
-            f"{', '.join(map(str, support.shape[2:]))}) to go with support"
+            f"query is of shape {tuple(query.shape)}, expected ({support.shape[0]}, Q, "
+            f"{', '.join(map(str, support.shape[2:]))}) to go with support."
         )
     if not (support.is_floating_point() and query.is_floating_point()):
-        raise CrowdshotError(f"support: found {support.dtype}, expected floats, as the network takes them")
+        raise CrowdshotError(f"support is {support.dtype}, expected floats, as the network takes them.")
     if K < 2:
-        raise CrowdshotError(f"n_classes: found {K}, expected 2 or more")
+        raise CrowdshotError(f"n_classes is {K}, expected 2 or more.")

@@ -7,7 +7,7 @@ Link: https://arxiv.org/abs/2506.10259, whose model it is
 
 This project's own. Means and confusion matrices are integrated out, a beam search finds the most probable true classes
 of the labelled items, and the classifier averages over them (`crowdshot.labelings`). The encoder has met clean labels
-only: pretend annotators in meta-training make it more patient with wrong labels, but blunter, and an inference that
+only: simulated annotators in meta-training make it more patient with wrong labels, but blunter, and an inference that
 finds the wrong labels by itself has no need of that. In the experiments it learns from 16 classes at a time, more than
 it will meet, and from altered photographs (`paper.encoders`).
 

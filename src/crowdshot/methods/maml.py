@@ -13,7 +13,7 @@ Left open by the paper, and decided here: the output layer starts each episode a
 "zeroing trick" of Kao et al., ICLR 2022, who find it better): then what is learned is an ordinary encoder, and serves
 any number of classes. Batch normalisation always uses batch statistics, as MAML's authors have it; queries are
 normalised together with the support set, so that one query alone can be classified, and hardly depend on each other.
-The step size of meta-training is that of test (`Needs.by`). With pretend annotators, meta-training's targets are soft
+The step size of meta-training is that of test (`Needs.by`). With simulated annotators, meta-training's targets are soft
 votes, for MaMV and MaDS alike. ``gradient_steps`` are three at test, as in meta-training; two fit wrong labels less,
 and are better from three items a class on (docs/reproduction.md).
 """

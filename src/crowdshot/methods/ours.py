@@ -6,7 +6,7 @@ Year: 2025
 Link: https://arxiv.org/abs/2506.10259
 
 Embeddings, true classes and annotators' mistakes are one probabilistic model, fitted to each episode by a few steps of
-MAP-EM (`crowdshot.mixture`), through which the encoder is meta-trained while pretend annotators label its episodes.
+MAP-EM (`crowdshot.mixture`), through which the encoder is meta-trained while simulated annotators label its episodes.
 "w/o PA" is the same model at test, on an encoder that was meta-trained with clean labels.
 
 Left open by the paper, and decided here: whether J and b at test must be those of training. In the experiments they are

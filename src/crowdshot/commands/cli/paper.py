@@ -68,7 +68,7 @@ def run(
     if splits is not None:
         low, high = as_range(splits, "--splits")
         if not 0 <= low <= high <= protocol.PAPER.splits[-1]:
-            raise CrowdshotError(f"--splits: found {splits!r}, expected some of the five, 0:4.")
+            raise CrowdshotError(f"--splits is {splits!r}, expected some of the five, 0:4.")
         size = replace(size, splits=tuple(range(low, high + 1)))
     experiments = joined_by(chosen(name), (word.strip() for word in (methods or "").split(",")))
     size = replace(
@@ -145,7 +145,7 @@ def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str
     for name, value in pairs:
         if value not in possible[name]:
             values = ", ".join(f"{one:g}" for one in sorted(possible[name]))
-            raise CrowdshotError(f"--only: found {name}={value:g}, expected {name} to be one of {values}.")
+            raise CrowdshotError(f"--only is {name}={value:g}, expected one of {values} for {name}.")
     return pairs
 
 
@@ -160,5 +160,5 @@ def _some(text: str | None, possible: set[str], option: str) -> list[str] | None
     wanted = [word.strip() for word in text.split(",")]
     strange = next((word for word in wanted if word not in possible), None)
     if strange is not None:
-        raise CrowdshotError(f"{option}: found {strange!r}, expected some of {', '.join(sorted(possible))}.")
+        raise CrowdshotError(f"{option} is {strange!r}, expected some of {', '.join(sorted(possible))}.")
     return wanted

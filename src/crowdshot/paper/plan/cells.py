@@ -24,7 +24,7 @@ CROWDS = {
     for crowd in (*crowds.PAPER_TARGETS, *crowds.OTHER_TARGETS)
 }
 """How a crowd is written in tables -> how probable each kind is: "E0.1 H0.7 S0.2"."""
-SOURCE_CROWD = "E0.1 H0.7 S0.2"  # who pretends to annotate in meta-training, and validates
+SOURCE_CROWD = "E0.1 H0.7 S0.2"  # the simulated annotators of meta-training and validation
 TARGET_CROWDS = tuple(CROWDS)[:4]
 OTHER_CROWDS = tuple(CROWDS)[4:]
 
@@ -33,7 +33,7 @@ OTHER_CROWDS = tuple(CROWDS)[4:]
 class Target:
     """A dataset to be tested on: where its encoders learn, how many classes for learning, validation and test.
 
-    ``annotators`` and ``labels_per_item`` (None: all of them) are those of pretend annotators, in validation and, of a
+    ``annotators`` and ``labels_per_item`` (None: all of them) are those of simulated annotators, in validation and, of a
     dataset that is a source, in meta-training.
     """
 

@@ -6,27 +6,35 @@ methods to the rows of `main` and has no cells of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
-from crowdshot.methods.ceilings import CEILINGS
-from crowdshot.methods.contract import Candidate
-from crowdshot.methods.variants import VARIANTS
+from crowdshot.methods import BUILT_IN, METHODS
+from crowdshot.methods.contract import Candidate, Method
+from crowdshot.methods.variants import CEILINGS, VARIANTS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
 EVERYWHERE = (*SIMULATED, "labelme")
 CROWDED = ("labelme", "cifar10h", "cifar10s")  # by real annotators
-SYSTEMS = {**METHODS, **VARIANTS, **CEILINGS}
+
+
+class _Systems(dict[str, Method]):
+    """All that the experiments compare; a method of another package is found by its name, but listed nowhere."""
+
+    def __missing__(self, name: str) -> Method:
+        return METHODS[name]
+
+
+SYSTEMS = _Systems({**BUILT_IN, **VARIANTS, **CEILINGS})
 ELSEWHERE = ("Labelings", "LF", "MLF", "LNL")  # have experiments of their own
-IN_MAIN = tuple(name for name in METHODS if name not in ELSEWHERE and not name.endswith("w/ PA"))
+IN_MAIN = tuple(name for name in BUILT_IN if name not in ELSEWHERE and not name.endswith("w/ PA"))
 BEYOND = ("Labelings", *VARIANTS, *CEILINGS)
 ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
-WITH_ANNOTATION = tuple(name for name in METHODS if name.endswith("w/ PA"))
+WITH_ANNOTATION = tuple(name for name in BUILT_IN if name.endswith("w/ PA"))
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "with-pseudo-annotation",
-        "Rivals whose meta-training meets pretend annotators too",
+        "Rivals whose meta-training meets simulated annotators too",
         "Comparison with Meta-learning Methods with the Pseudo-annotation",
         EVERYWHERE,
         WITH_ANNOTATION,
@@ -204,7 +212,7 @@ _EXPERIMENTS = [
         "Encoders meta-trained as real annotators work: eight classes, twenty annotators, 1 to 7 labels an item",
         "Results",
         CROWDED,
-        tuple(name for name in IN_MAIN if METHODS[name].needs),
+        tuple(name for name in IN_MAIN if BUILT_IN[name].needs),
         beside=("labelme", "cifar10h"),
         encoders="sparse",
     ),
@@ -278,6 +286,22 @@ def chosen(names: str) -> list[Experiment]:
     return [EXPERIMENTS[name] for name in wanted]
 
 
+def is_outside(name: str) -> bool:
+    """Whether it is a method that another package adds."""
+    return name not in SYSTEMS and name in METHODS
+
+
+def joined_by(experiments: Sequence[Experiment], named: Iterable[str]) -> list[Experiment]:
+    """The same experiments with those of the named methods that another package adds: they join only when named."""
+    outside = tuple(filter(is_outside, named))
+    return [replace(one, methods=(*one.methods, *outside)) if one.methods else one for one in experiments]
+
+
 def candidate_name(candidate: Any) -> str:
     """As the store writes it: "steps=2, b=100"."""
     return ", ".join(f"{key}={value:g}" for key, value in candidate.items())
+
+
+def candidate_of(name: str) -> dict[str, float]:
+    """What has the name that the store writes."""
+    return {key: float(value) for key, value in (word.split("=") for word in name.split(", ") if word)}

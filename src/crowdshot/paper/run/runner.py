@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,11 @@ def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
     """What `missing` found, a line for each experiment and dataset, and in all."""
     lines = []
     for where in dict.fromkeys(piece[:2] for piece in left):
-        every = Counter(piece.method for piece in _pieces(EXPERIMENTS[where[0]], where[1], place))
+        methods = tuple(dict.fromkeys(piece.method for piece in left if piece[:2] == where))
+        experiment = replace(EXPERIMENTS[where[0]], methods=methods)
+        every = Counter(piece.method for piece in _pieces(experiment, where[1], place))
         alike = defaultdict(list)
-        for method in dict.fromkeys(piece.method for piece in left if piece[:2] == where):
+        for method in methods:
             pieces = [piece for piece in left if piece[:2] == where and piece.method == method]
             lacking = {candidate_name(one) for piece in pieces for one, _ in left[piece]}
             all_there_are = len(needed(pieces[0], place))
@@ -118,7 +121,12 @@ def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:
 def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
     """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
     rank = {name: i for i, name in enumerate(SYSTEMS)}
-    return sorted(pieces, key=lambda p: (p.dataset, rank[p.method], p.split, p.experiment, p.n_support, p.n_annotators))
+
+    def key(p: Piece) -> tuple[Any, ...]:
+        method = (rank.get(p.method, len(rank)), p.method)
+        return (p.dataset, *method, p.split, p.experiment, p.n_support, p.n_annotators)
+
+    return sorted(pieces, key=key)
 
 
 def _size(store: Store, place: Place) -> dict[str, Any]:

@@ -20,7 +20,7 @@ REAL_CROWDS = {"labelme": (8, 59), "cifar10h": (10, 25), "cifar10s": (10, 60)}  
 
 @cache
 def toy_dataset(name: str) -> Dataset:
-    """Grey patterns for Omniglot, coloured ones for photos; a pretend crowd where the dataset has a real one."""
+    """Grey patterns for Omniglot, coloured ones for photos; a simulated crowd where the dataset has a real one."""
     generator = torch.Generator().manual_seed(0)
     grey = name.startswith("omniglot")
     n_classes, n_annotators = REAL_CROWDS.get(name, (CLASSES, 0))

@@ -29,12 +29,11 @@ from crowdshot.paper.plan.cells import (
     VALIDATION,
     Cell,
     Target,
-    draw_episodes,
-    split_classes,
 )
 from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, candidate_name
 from crowdshot.paper.plan.protocol import Protocol
 from crowdshot.paper.run import encoders
+from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.run.store import Piece, Store
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.progress import progress
@@ -183,10 +182,10 @@ def draw(
     source = _view(target.source, one, tuple(validate if real else validate + test), place, device)
     tested = _view(piece.dataset, one, None, place, device) if real else source
     tests = [("test", cell, draw_episodes(tested, classes, cell, n, split, "test")) for cell in cells]
-    pretend = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
+    simulated = Cell(first.n_support, annotators, SOURCE_CROWD, first.ways, first.scarce)
     validations = n if place.protocol.episodes else max(n, VALIDATION)
-    validation = draw_episodes(source, validate, pretend, validations, split, "validation", target.labels_per_item)
-    return [("validation", pretend, validation), *tests]
+    validation = draw_episodes(source, validate, simulated, validations, split, "validation", target.labels_per_item)
+    return [("validation", simulated, validation), *tests]
 
 
 def _view(

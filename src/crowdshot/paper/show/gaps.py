@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from crowdshot.methods.ceilings import CEILINGS
-from crowdshot.methods.variants import VARIANTS
+from crowdshot.methods.variants import CEILINGS, VARIANTS
 from crowdshot.paper.show.comparison import column_name
 from crowdshot.paper.show.gathering import label
 from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable

@@ -9,7 +9,7 @@ import pandas as pd
 
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import TARGETS
-from crowdshot.paper.plan.experiments import ADDED, SYSTEMS, Experiment
+from crowdshot.paper.plan.experiments import ADDED, SYSTEMS, Experiment, candidate_of, is_outside
 from crowdshot.paper.run.store import COLUMNS, Store
 from crowdshot.paper.show.selection import CELL, Reader, in_order, spread
 
@@ -79,14 +79,10 @@ def _beside(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
 def _among(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[bool]:
     """Which candidates have these settings, as far as they have them at all."""
     fits = {
-        name: all(float(value) == only.get(key, float(value)) for key, value in _settings(name))
+        name: all(value == only.get(key, value) for key, value in candidate_of(name).items())
         for name in candidates.unique()
     }
     return candidates.map(fits).astype(bool)
-
-
-def _settings(candidate: str) -> list[list[str]]:
-    return [word.split("=") for word in candidate.split(", ") if word]
 
 
 def is_there(experiment: Experiment, read: Reader) -> bool:
@@ -105,7 +101,10 @@ def notes(
 ) -> list[str]:
     """What a reader must know of these rows."""
     found = []
-    marked = sorted({name for name in ADDED if rows["method"].str.startswith(name).any()})
+    marked = sorted(
+        {name for name in ADDED if rows["method"].str.startswith(name).any()}
+        | {name for name in rows["method"].unique() if is_outside(name)}
+    )
     if marked:
         found.append("† Not in the paper. " + " ".join(f"{name}: {SYSTEMS[name].summary}." for name in marked))
     if experiment.name in ALIKE:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
-from crowdshot.methods.ceilings import CEILINGS
+from crowdshot.methods.variants import CEILINGS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.experiments import ADDED, BEYOND, SYSTEMS, candidate_name
 from crowdshot.paper.run.store import read_rows
@@ -41,7 +41,7 @@ def reader(results: Path) -> Reader:
 
 def system(label: str) -> str:
     """The method that a column shows: "Ours b=10" is of Ours."""
-    return max((name for name in SYSTEMS if label.startswith(name)), key=len, default=label)
+    return max((name for name in SYSTEMS if f"{label} ".startswith(f"{name} ")), key=len, default=label)
 
 
 def in_order(labels: Iterable[str]) -> list[str]:

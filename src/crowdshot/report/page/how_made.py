@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.compared import find
 from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.methods import find
 from crowdshot.model import priors
 from crowdshot.version import __version__
 

@@ -1,0 +1,63 @@
+"""What needs only labels or names starts at once: neither torch nor scikit-learn is loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+from waiting import HANGS
+
+LABELS = "item,annotator,label\na,x,cat\na,y,cat\nb,x,dog\nb,y,cat\n"
+COMMANDS = [
+    ["--help"],
+    ["--version"],
+    ["aggregate", "--help"],
+    ["aggregate", "labels.csv"],
+    ["aggregate", "labels.csv", "--json", "--method", "dawid-skene"],
+    ["next", "labels.csv"],
+    ["methods"],
+    ["methods", "--json"],
+    ["methods", "MCL"],
+    ["encoders"],
+    ["encoders", "--json"],
+    ["paper", "list"],
+    ["paper", "--help"],
+    ["train", "--help"],
+]
+RUN = """
+import sys
+from crowdshot.commands.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {"torch", "sklearn"} & set(sys.modules)
+sys.exit(", ".join(sorted(heavy)) or 0)
+"""
+READ = """
+import sys
+from crowdshot import Annotations, aggregate, asking, read_labels
+ann = read_labels(["labels.csv"]).annotations
+assert aggregate.one_coin(ann).labels[0] == "cat"
+assert isinstance(ann, Annotations)
+heavy = {"torch", "sklearn"} & set(sys.modules)
+sys.exit(", ".join(sorted(heavy)) or 0)
+"""
+
+
+def run(code, folder, *words):
+    (folder / "labels.csv").write_text(LABELS)
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_that_needs_no_items_loads_no_torch(tmp_path, words):
+    done = run(RUN, tmp_path, *words)
+    assert (done.returncode, done.stderr) == (0, ""), "these slow it down"
+    assert done.stdout
+
+
+def test_labels_are_read_and_aggregated_without_torch(tmp_path):
+    done = run(READ, tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), "these slow it down"

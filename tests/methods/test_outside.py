@@ -1,0 +1,185 @@
+"""Methods that another package adds: a real distribution, found by a real process."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from crowdshot import CrowdClassifier
+from crowdshot.methods import BUILT_IN
+from waiting import HANGS
+
+pytestmark = pytest.mark.slow
+
+PLUGIN = '''
+"""Stars: everything is the class that most labels say.
+
+Authors: Nobody
+"""
+import torch
+
+from crowdshot.methods import METHODS, Method, Needs
+
+assert "LRDS" in METHODS  # the built-in ones are there while this is loaded
+SAME = METHODS["LRDS"]
+
+
+def run(episodes, encoder, candidates, seed):
+    K, (B, Q) = episodes.n_classes, episodes.query.shape[:2]
+    votes = torch.stack([(episodes.labels == k).sum((1, 2)) for k in range(K)], 1) + 0.0
+    return [((votes + one["extra"]) / (votes + one["extra"]).sum(1, keepdim=True))[:, None].expand(B, Q, K)
+            for one in candidates]
+
+
+METHOD = Method("any name", "what most labels say", run, ({"extra": 1.0}, {"extra": 2.0}), {"extra": 1.0})
+TAUGHT = Method("x", "the same", run, ({},), {"extra": 1.0, "how": "so"}, Needs("prototypical"), True)
+ODD = Method("x", "the same", run, ({},), {}, Needs("telepathy"))
+NOT_ONE = "a text"
+'''
+ENTRIES = {
+    "Stars": "stars:METHOD",
+    "Taught stars": "stars:TAUGHT",
+}
+BROKEN = {
+    "Gone": "no_such_module:METHOD",
+    "Text": "stars:NOT_ONE",
+    "ours": "stars:METHOD",
+    "paper": "stars:METHOD",
+    "Odd": "stars:ODD",
+    "Loud": "loud:METHOD",
+}
+
+
+@pytest.fixture
+def install(tmp_path):
+    """A function that puts a distribution with these entry points onto a path, and one that runs Python with it."""
+    site = tmp_path / "site"
+
+    def install(entries):
+        info = site / "stars-1.0.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stars\nVersion: 1.0\n")
+        lines = [f"{name} = {value}" for name, value in entries.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[crowdshot.methods]", *lines, ""]))
+        (site / "stars.py").write_text(PLUGIN)
+        (site / "loud.py").write_text("import sys\nsys.exit('I was imported')\n")
+
+        def run(*words):
+            env = {**os.environ, "PYTHONPATH": str(site), "CROWDSHOT_DEBUG": ""}
+            command = [sys.executable, *map(str, words)]
+            return subprocess.run(
+                command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=HANGS, check=False
+            )
+
+        return run
+
+    return install
+
+
+def features(folder):
+    """Six items of two classes, of which "a" has more labels."""
+    lines = ["item,f1,f2", *(f"{i},{i % 2}.0,{i}.5" for i in range(6))]
+    (folder / "features.csv").write_text("\n".join(lines) + "\n")
+    labels = ["item,annotator,label", *(f"{i},{who},{'b' if i == 5 else 'a'}" for i in range(6) for who in "xy")]
+    (folder / "labels.csv").write_text("\n".join(labels) + "\n")
+
+
+def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
+    run = install(ENTRIES)
+    features(tmp_path)
+    listed = run("-m", "crowdshot", "methods", "--json")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    found = {one["name"]: one for one in json.loads(listed.stdout)}
+    assert list(found) == [*BUILT_IN, "Stars", "Taught stars"]
+    assert found["Stars"]["candidates"] == {"extra": [1.0, 2.0]}
+    assert found["Taught stars"]["encoders"] == ["glyphs-protonet", "photo-lite0-protonet", "photo-protonet"]
+    assert "settings: extra=1, how=so" in run("-m", "crowdshot", "methods", "taught STARS").stdout
+    page = run("-m", "crowdshot", "methods", "stars").stdout
+    assert page.startswith("Stars: what most labels say; encoder: none; settings: extra=1 (1 2)\n\nStars: everything")
+
+    given = ("labels.csv", "--features", "features.csv", "--method", "stars", "--settings", "extra=2")
+    done = run("-m", "crowdshot", "adapt", *given, "--out", "out", "--json")
+    assert (done.returncode, json.loads(done.stdout)["method"]) == (0, "Stars"), done.stderr
+    done = run("-m", "crowdshot", "predict", "out/model.safetensors", "--features", "features.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    confidence = [row["confidence"] for row in json.loads(done.stdout)["predictions"]]
+    assert confidence == pytest.approx([12 / 16] * 6)  # of 12 labels 10 are "a"; 2 more for each class
+    with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of Labelings, .*install the package"):
+        CrowdClassifier.load(tmp_path / "out" / "model.safetensors")  # it is not installed here
+
+
+def test_it_joins_experiments_only_when_named(install):
+    run = install(ENTRIES)
+    places = ("--quick", "--dry-run", "--results", "results", "--work", "work")
+    everything = run("-m", "crowdshot", "paper", "run", "main", *places)
+    assert everything.returncode == 0, everything.stderr
+    assert "Stars" not in everything.stdout
+    named = run("-m", "crowdshot", "paper", "run", "main", "--dataset", "omniglot", "--methods", "Stars,LRMV", *places)
+    assert named.stdout.splitlines()[0] == "main, omniglot: LRMV, Stars (2 of 2 pieces each)", named.stderr
+    strange = run("-m", "crowdshot", "paper", "run", "main", "--methods", "Moons", *places)
+    assert (strange.returncode, strange.stderr.count("\n")) == (2, 1)
+
+
+def test_a_named_one_is_run_and_shown(install):
+    run = install(ENTRIES)
+    small = ("--dataset", "omniglot", "--methods", "Stars,LRMV", "--device", "cpu", "--quick", "--cells", "4x3")
+    done = run("-m", "crowdshot", "paper", "run", "main", *small, "--results", "results", "--work", "work")
+    assert done.returncode == 0, done.stderr
+    shown = run("-m", "crowdshot", "paper", "tables", "main", "--results", "results", "--out", "tables")
+    assert shown.returncode == 0, shown.stderr
+    printed = run("-c", "print(open('tables/main/tables.md', encoding='utf-8').read())").stdout
+    assert "Stars†" in printed
+    assert "Stars: what most labels say." in printed
+
+
+def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
+    run = install({**BROKEN, **ENTRIES})
+    done = run("-m", "crowdshot", "methods")
+    assert done.returncode == 0
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [*BUILT_IN, "Stars", "Taught stars"]
+    start = "crowdshot: note: the method {!r} of stars cannot be used and is left out ("
+    reasons = {
+        "Gone": "ModuleNotFoundError: No module named 'no_such_module').",
+        "Loud": "SystemExit: I was imported).",
+        "Odd": "it needs the objective 'telepathy', expected one of lnl, maml, mixture, prototypical).",
+        "Text": "stars:NOT_ONE is a str, expected a crowdshot.methods.Method).",
+        "ours": "its name is taken).",
+        "paper": "its name is taken).",
+    }
+    assert done.stderr.splitlines() == [start.format(name) + why for name, why in reasons.items()]
+
+
+def test_names_of_our_own_are_found_without_loading_others(install):
+    run = install({"Loud": "loud:METHOD"})
+    code = (
+        "import sys\n"
+        "from crowdshot import CrowdClassifier, METHODS\n"
+        "from crowdshot.methods import find\n"
+        "METHODS['LRMV'], find('lrmv'), 'LRMV' in METHODS\n"
+        "CrowdClassifier('identity').fit([[0.0], [1.0]], [['a'], ['b']])\n"
+        "assert 'loud' not in sys.modules"
+    )
+    done = run("-W", "error", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_other_package_may_be_imported_first(install):
+    """It imports the registry while it is being imported itself."""
+    run = install(ENTRIES)
+    code = "import stars\nfrom crowdshot import METHODS\nassert METHODS['Stars'].run is stars.run\nprint(len(METHODS))"
+    done = run("-W", "error", "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{len(BUILT_IN) + 2}\n", "")
+
+
+def test_a_classifier_takes_it_in_python(install):
+    run = install(ENTRIES)
+    code = (
+        "from crowdshot import CrowdClassifier\n"
+        "clf = CrowdClassifier('identity', method='Stars').fit([[0.0], [1.0], [2.0]], [['a'], ['a'], ['b']])\n"
+        "print(clf.learner_, clf.predict_proba([[5.0]]).round(6).tolist())"
+    )
+    done = run("-c", code)
+    assert done.stdout == f"Stars {[np.round([3 / 5, 2 / 5], 6).tolist()]}\n", done.stderr
