@@ -11,6 +11,8 @@ from crowdshot.episodes.datasets import glyphs, strokes
 from crowdshot.episodes.datasets.glyphs import characters, glyph_pool
 from crowdshot.errors import CrowdshotError
 
+pytestmark = pytest.mark.slow
+
 DIGITS = "0123456789"
 
 
@@ -19,14 +21,12 @@ def pool():
     return glyph_pool(n_classes=150, n_examples=8, seed=0)
 
 
-@pytest.mark.slow
 def test_thousands_of_classes_and_no_duplicates():
     alphabet = characters(DIGITS)
     assert len(alphabet) >= 2000
     assert len(set(alphabet)) == len(alphabet)
 
 
-@pytest.mark.slow
 def test_no_digits_and_nothing_that_stands_for_one():
     for char in characters(DIGITS):
         assert unicodedata.numeric(char, None) is None, char

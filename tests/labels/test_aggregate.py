@@ -150,6 +150,7 @@ def crowdkit_probabilities(name, ann, steps, gold=None):
     return fitted, fitted.probas_.loc[ann.items, ann.classes].to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 10, 50])
 @pytest.mark.parametrize("n_classes", [2, 4, 7])
 def test_dawid_skene_agrees_with_crowdkit(steps, n_classes):

@@ -384,6 +384,7 @@ def test_meta_training_can_be_interrupted(kind, tmp_path):
 # ---- fine-tuned networks --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_crowd_layer_starts_at_the_identity_and_scores_like_crowd_kits():
     crowdkit = pytest.importorskip("crowdkit.learning")
     layer = CrowdLayer(sizes(), {})

@@ -112,6 +112,7 @@ def test_a_large_number_comes_back_too(tmp_path):
     assert store.rows()["episode"].tolist() == [0, 1, 40_000]
 
 
+@pytest.mark.slow
 def test_rows_are_small(tmp_path):
     """100,000 rows of the paper's kind: 5 splits, 4 sizes, 20 candidates, 5 × 50 episodes."""
     store = Store(tmp_path, "main", "omniglot")

@@ -472,6 +472,7 @@ def test_what_joins_the_papers_systems_is_marked(monkeypatch):
 # ---- what tables are made of -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tables_say_which_rows_they_are_made_of(tmp_path):
     def last_line():
         tables.make("main", tmp_path)

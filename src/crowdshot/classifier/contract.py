@@ -15,7 +15,7 @@ from crowdshot.labels.annotations import Annotations
 
 
 class Fitted(Protocol):
-    """What is left of a problem once learned: a `labelings.Posterior`, `mixture.Fit` or `methods.adapted.Adapted`."""
+    """What is left of a problem once learned: a `labelings.Posterior`, `mixture.Fit` or `compared.Adapted`."""
 
     @property
     def responsibilities(self) -> Tensor:

@@ -1,8 +1,8 @@
 """From items and a crowd's labels to a classifier: by our own ways, or by a method that they are compared with.
 
 `CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. Our
-own live here, the search for labelings and the mixture; every other way is `methods.adapted.Compared`, loaded only when
-it is asked for.
+own are in `own`, the search for labelings and the mixture; every other way is `compared.Compared`, loaded only when it
+is asked for.
 """
 
 from __future__ import annotations

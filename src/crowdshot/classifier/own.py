@@ -93,8 +93,8 @@ class Mixture:
     """MAP-EM on embeddings: Ours, and whatever differs from it in constants or encoder alone.
 
     ``given``: arguments of `mixture.fit`. What they leave open the encoder was trained with; for outside features it is
-    what `scale` recommends, and the weight of the features is chosen by how well held-back labels are predicted. So it
-    is for encoders of an objective that is not among ``at_home``.
+    what `evidence_scale` recommends, and the weight of the features is chosen by how well held-back labels are
+    predicted. So it is for encoders of an objective that is not among ``at_home``.
     """
 
     name: str

@@ -87,7 +87,7 @@ class StackedConv4(nn.Module):
         return x.reshape(n, G, -1).transpose(0, 1)
 
     def _first_block(self, items: Tensor) -> Tensor:
-        """What the loop does for block 0 in training, as `first_block` does it on a GPU."""
+        """What the loop does for block 0 in training, as `first_block_gpu` does it on a GPU."""
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else items.dtype
         x, mean, var = first_block_gpu.first_block(
             items.contiguous(), self.weight0, self.gamma0, self.beta0, EPSILON, dtype

@@ -62,7 +62,7 @@ class CrowdEpisodes(NamedTuple):
 class Needs:
     """The meta-training a method builds on.
 
-    ``objective`` is one of `recipes.OBJECTIVES`. ``by``: which of a candidate's settings the meta-training shares, so
+    ``objective`` is one of `training.recipe`'s. ``by``: which of a candidate's settings the meta-training shares, so
     that candidates that differ in them need an encoder each. ``wide``: episodes of many classes, more than it is for,
     and altered photographs (docs/beyond.md).
     """
@@ -102,7 +102,7 @@ class Method:
     """One system. ``default`` is the candidate to use where nothing helps to choose.
 
     ``on_embeddings``: it sees items through the encoder alone, so that each need be embedded only once for any number
-    of episodes, which are then given with `encoders.Identity`.
+    of episodes, which are then given with `architectures.Identity`.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Method:
     ) -> list[Tensor]:
         """The same for each candidate (None: all of the paper's), sharing what work can be shared.
 
-        ``encoder`` (n, *shape) -> (n, D); `encoders.Identity` where items are embeddings already.
+        ``encoder`` (n, *shape) -> (n, D); `architectures.Identity` where items are embeddings already.
         """
         if self.needs is not None and encoder is None:
             raise CrowdshotError(f"encoder is None, expected {self.needs} for {self.name}.")

@@ -9,7 +9,7 @@ This project's own. Means and confusion matrices are integrated out, a beam sear
 of the labelled items, and the classifier averages over them (`crowdshot.labelings`). The encoder has met clean labels
 only: simulated annotators in meta-training make it more patient with wrong labels, but blunter, and an inference that
 finds the wrong labels by itself has no need of that. In the experiments it learns from 16 classes at a time, more than
-it will meet, and from altered photographs (`paper.encoders`).
+it will meet, and from altered photographs (`paper.run.encoders`).
 
 Left open by the paper, as future work: to integrate over parameters rather than maximise. Decided on validation: the
 scale of the embedding's evidence, and tau.

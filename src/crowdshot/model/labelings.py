@@ -2,8 +2,8 @@
 
 A crowd's labels of forty items or fewer leave several explanations open, and EM, which starts from the vote, ends in
 one of them. Here means and confusion matrices are integrated out. That leaves, in closed form, the probability of a
-*labeling*, which is a true class for every labelled item; a beam search finds the most probable ones (`search`), and
-the classifier averages over them.
+*labeling*, which is a true class for every labelled item; a beam search finds the most probable ones
+(`labeling_search`), and the classifier averages over them.
 
     t_n ~ pi, pi ~ Dirichlet(b + 1)        u_n ~ N(mu_t, I / s)        mu_k ~ N(0, I / (s tau))
 
@@ -14,8 +14,8 @@ integrated out, a labeling with class sizes n_k and class sums S_k has, but for 
     log p(u | t) = -s/2 [ sum_n |u_n|^2 - sum_k |S_k|^2 / (tau + n_k) ]
 
 without the normaliser D/2 sum_k log(tau + n_k): embeddings are no spherical clouds in D dimensions, and meta-learning
-sets its factor to zero. What annotators said is weighed by `skills`. For queries the means are the paper's (7),
-S_k / (tau + n_k), and the classifier its (8), for each labeling.
+sets its factor to zero. What annotators said is weighed by `annotator_skills`. For queries the means are the paper's
+(7), S_k / (tau + n_k), and the classifier its (8), for each labeling.
 
 The choice of labelings has no gradient; all else, their weights included, can be differentiated.
 """

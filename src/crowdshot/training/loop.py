@@ -1,7 +1,7 @@
-"""Meta-training, the paper's Algorithm 1: learn an encoder by solving many small problems with pretend annotators.
+"""Meta-training, the paper's Algorithm 1: learn an encoder by solving many small problems with simulated annotators.
 
-Each step draws an episode from the source classes, lets simulated annotators label its support set (`annotated`), fits
-the mixture to what they said, and moves the encoder so that the fitted classifier gets the query items right
+Each step draws an episode from the source classes, lets simulated annotators label its support set (`crowd_labels`),
+fits the mixture to what they said, and moves the encoder so that the fitted classifier gets the query items right
 (`trainer`). One model or many: jobs that share shapes are trained side by side, each with its own classes, settings,
 episodes, best checkpoint and early rest.
 """

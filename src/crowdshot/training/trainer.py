@@ -1,4 +1,4 @@
-"""The state of a meta-training run and the step that moves it on, for a stack of G models (`stacking`).
+"""The state of a meta-training run and the step that moves it on, for a stack of G models (`encoders.stack`).
 
 One model is a stack of one. On a GPU the whole step, drawing and optimiser included, is captured once as a CUDA graph
 and replayed.

@@ -1,6 +1,6 @@
 """The first block of a stack of Conv4 networks on a GPU, without its largest activation.
 
-Convolution, batch normalisation, max-pooling and ReLU of the first block (see `stacking`) pass several times over the
+Convolution, batch normalisation, max-pooling and ReLU of the first block (see `stack`) pass several times over the
 largest tensor of the network, 64 times the size of the images. Here it never exists. With z = w · patch for every
 3×3 patch (t = 9·C numbers) of a model's images, M patches in all:
 
@@ -27,7 +27,7 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # no GPU here; `stacking` then takes the plain way
+except ImportError:  # no GPU here; `stack` then takes the plain way
     triton = None
 
 PIXELS = 32  # output pixels a program works on at a time

@@ -21,7 +21,7 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # no GPU here; `stacking` then takes the plain way
+except ImportError:  # no GPU here; `stack` then takes the plain way
     triton = None
 
 PIXELS, CHANNELS = 32, 128  # that a program works on at a time
