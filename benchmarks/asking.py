@@ -7,7 +7,7 @@ DATA holds omniglot/images_evaluation.zip and labelme/LabelMe.zip. Each problem 
 held back and can be bought, some at a time, and after each purchase all is learned again from what there is (by EM,
 method Ours, with the encoders omniglot and photo-lite0).
 
-    Omniglot   10 characters that no encoder was trained on, 5 drawings of each, 7 pretend annotators
+    Omniglot   10 characters that no encoder was trained on, 5 drawings of each, 7 simulated annotators
     LabelMe    1,000 photographs with the 2,547 labels that 59 people really gave; a label that nobody gave
                cannot be bought
 

@@ -21,14 +21,14 @@ from crowdshot.encoders.saved import load_encoder
 from crowdshot.episodes.crowd_labels import draw
 from crowdshot.episodes.sources import open_source
 from crowdshot.methods import METHODS, verdicts
-from crowdshot.methods.ceilings import CEILINGS
 from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.scoring import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
+from crowdshot.methods.variants import CEILINGS
 from crowdshot.model import votes
 from crowdshot.training.recipe import Recipe
 
 CROWDS = {"the paper's crowds": simulate.PAPER_TARGETS, "flippers, class-wise": simulate.OTHER_TARGETS[1:3]}
-CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and pretend annotators
+CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and simulated annotators
 
 
 def em(steps, beliefs):

@@ -119,6 +119,7 @@ def test_consensus_is_dawid_skenes(corners, name, steps):
     np.testing.assert_allclose(clf.fit_.responsibilities[11], clf.predict_proba(X[11:])[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_items_that_nobody_labelled_do_not_count(corners):
     X, labels = corners
     for name in ("LRDS", "RFMV", "CL"):
@@ -279,7 +280,7 @@ def test_parameters_and_seeds(corners):
         ({"method": "LRDS", "settings": {"D": 1}}, "settings has 'D', expected some of steps, C"),
         ({"method": "PrSV", "settings": {"C": 1}}, "settings has 'C', expected none for PrSV"),
         ({"method": "LRDS", "settings": {"C": 0.0}}, "settings has 0.0 as C of LRDS, expected a positive number"),
-        ({"method": "RFMV", "settings": {"trees": 2.5}}, "settings has 2.5 as trees of RFMV, expected a whole number, 1"),
+        ({"method": "RFMV", "settings": {"trees": 2.5}}, "settings has 2.5 as trees of RFMV, expected a whole"),
         ({"method": "MCL", "settings": {"frozen": 1}}, "settings has 1 as frozen of MCL, expected true or false"),
         ({"method": "LRDS", "settings": "C=1"}, "settings is 'C=1', expected a mapping"),
         ({"settings": {"C": 1.0}}, "settings has 'C', expected some of scale, tau, width"),
@@ -303,7 +304,7 @@ def test_bad_settings_get_one_clear_sentence(corners, arguments, message):
 
 def test_a_crowd_too_large_for_a_dense_method_is_told(corners, monkeypatch):
     monkeypatch.setattr(compared, "MOST_CELLS", 98)  # 11 items, 3 annotators, 3 classes: 99
-    with pytest.raises(CrowdshotError, match="labels has 99 items × annotators × classes, expected .* for LRDS"):
+    with pytest.raises(CrowdshotError, match=r"labels has 99 items × annotators × classes, expected .* for LRDS"):
         CrowdClassifier(method="LRDS").fit(*corners)
 
 

@@ -112,7 +112,7 @@ def test_the_card_is_believed_and_nothing_is_guessed(tmp_path):
     clf = CrowdClassifier("identity", method="labelings").fit(X, LABELS)
     clf.save(path)
     rewrite(path, method="auto", settings={**clf.settings_, "covariance": "identity"})
-    with pytest.raises(CrowdshotError, match="settings has 'covariance', expected .* for Labelings"):
+    with pytest.raises(CrowdshotError, match=r"settings has 'covariance', expected .* for Labelings"):
         CrowdClassifier.load(path)
     rewrite(path, method="paper", settings=clf.settings_)
     assert CrowdClassifier.load(path).learner_ == "Labelings"

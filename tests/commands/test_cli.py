@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import crowdshot
 from crowdshot.commands.cli import app
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.saved import build_encoder, save_encoder
+from waiting import HANGS
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
@@ -134,18 +134,18 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
     before = everything(tmp_path)
     tiny = ("--encoder", made / "tiny.safetensors")
     for arguments, message in [
-        ((labels,), "expected either --images or --features, got neither."),
-        ((labels, "--images", photos, "--features", features), "expected either --images or --features, got both."),
-        ((labels, "--images", tmp_path / "no", *tiny), "does not exist, but a folder of images was expected."),
+        ((labels,), "--images is not given and neither is --features, expected one of the two."),
+        ((labels, "--images", photos, "--features", features), "--images is given and so is --features, expected one"),
+        ((labels, "--images", tmp_path / "no", *tiny), "does not exist, expected a folder of images."),
         ((labels, "--images", tmp_path / "folder", *tiny), "holds no images"),
         ((labels, "--features", tmp_path / "no.csv"), "no.csv does not exist, expected a file."),
         ((labels, "--features", photos), "photos is a folder, expected a file."),
         ((tmp_path / "no.csv", "--features", features), "no.csv does not exist, expected a file."),
         ((photos, "--features", features), "photos is a folder, expected a file."),
-        ((labels, "--features", features, "--encoder", "nonsense"), "encoder is 'nonsense', but must be a file or one"),
+        ((labels, "--features", features, "--encoder", "nonsense"), "--encoder is 'nonsense', expected a file or one"),
         ((labels, "--features", features, "--encoder", labels), "labels.csv is not a safetensors file"),
-        ((labels, "--images", photos, "--encoder", "identity"), "encoder identity was made for feature vectors, got"),
-        ((labels, "--features", features, *tiny), "was made for characters of 28×28 grey pixels, got features"),
+        ((labels, "--images", photos, "--encoder", "identity"), "holds images, expected feature vectors, for which"),
+        ((labels, "--features", features, *tiny), "holds features, expected characters of 28×28 grey pixels"),
         (
             (labels, "--features", features, "--columns", "who=x"),
             "--columns is 'who=x', expected",
@@ -157,7 +157,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         ((labels, "--features", features, "--format", "xml"), "format is 'xml', expected one of"),
         (
             (tmp_path / "wide.csv", "--features", features, "--columns", "annotator=x,label=confidence"),
-            "the column for the label is called 'confidence', a name that results have for something else",
+            "has a column 'confidence' for the label, expected another name; rename it",
         ),
     ]:
         said = call("adapt", *arguments, "--out", tmp_path / "out")
@@ -166,7 +166,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         assert said.err.startswith("crowdshot: ")
         assert message in said.err
         assert said.err.count("\n") == 1
-    for out, message in [("folder", "is not empty"), ("file", "is a file"), ("file/out", "file is a file")]:
+    for out, message in [("folder", "is not empty"), ("file", "is a file"), ("file/out", "file, which is a file")]:
         said = call("adapt", labels, "--features", features, "--out", tmp_path / out)
         assert (said.code, said.out) == (2, "")
         assert message in said.err
@@ -225,7 +225,7 @@ def test_a_name_that_two_images_share(made: Path, tmp_path: Path, call) -> None:
     (tmp_path / "labels.csv").write_text("image,worker,answer\nsame.png,ann,cat\nb/same.png,ann,dog\n")
     said = call("adapt", tmp_path / "labels.csv", "--images", tmp_path / "photos", "--out", tmp_path / "out")
     assert said.code == 2
-    assert "'same.png' may mean 'a/same.png' or 'b/same.png' in " in said.err
+    assert "has 'a/same.png' and 'b/same.png' for 'same.png', expected one" in said.err
 
 
 def test_two_ids_for_one_image(made: Path, tmp_path: Path, call) -> None:
@@ -234,7 +234,7 @@ def test_two_ids_for_one_image(made: Path, tmp_path: Path, call) -> None:
     photos = ("--images", made / "photos", "--encoder", made / "tiny.safetensors")
     said = call("adapt", labels, *photos, "--out", tmp_path / "out")
     assert said.code == 2
-    assert "items '000.png' and '000' both mean '000.png'" in said.err
+    assert "has '000.png' for both '000.png' and '000', expected one" in said.err
 
 
 def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
@@ -250,7 +250,7 @@ def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
     arguments = ("adapt", made / "labels.csv", "--images", photos, "--encoder", made / "tiny.safetensors")
     said = call(*arguments, "--out", tmp_path / "out")
     assert said.code == 2
-    assert "3 of the 49 images in" in said.err
+    assert "photos has 3 images of 49 that cannot be read (" in said.err
     assert "000.png is empty (0 bytes); 047.png is not an image that Pillow can read; more/001.png is" in said.err
     assert said.err.endswith("--skip-bad leaves them out.\n")
     assert everything(tmp_path) == before
@@ -262,7 +262,7 @@ def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
     assert (report["items"], report["labels"]) == (38, 190)
     said = call("predict", tmp_path / "out" / "model.safetensors", "--images", photos)
     assert said.code == 2
-    assert "3 of the 49 images" in said.err
+    assert "has 3 images of 49" in said.err
     said = call("predict", tmp_path / "out" / "model.safetensors", "--images", photos, "--skip-bad")
     assert (said.code, len(said.out.splitlines())) == (0, 1 + 46)
     only_bad = tmp_path / "bad"
@@ -270,7 +270,7 @@ def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
     (only_bad / "x.png").write_bytes(b"no image")
     said = call("predict", tmp_path / "out" / "model.safetensors", "--images", only_bad, "--skip-bad")
     assert said.code == 2
-    assert "1 of the 1 images" in said.err
+    assert "has 1 images of 1" in said.err
 
 
 def test_a_file_name_that_is_no_text(made: Path, tmp_path: Path, models: Path, call) -> None:
@@ -509,12 +509,12 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
     narrow.write_text("image,x,y\na,1,2\n")
     by_features, by_images = (models / name / "model.safetensors" for name in ("by-features", "by-images"))
     for arguments, message in [
-        ((by_images, *features), "model.safetensors was made for characters of 28×28 grey pixels, got features from"),
-        ((by_features, *photos), "model.safetensors was made for feature vectors, got images from"),
+        ((by_images, *features), "holds features, expected characters of 28×28 grey pixels"),
+        ((by_features, *photos), "holds images, expected feature vectors, for which"),
         ((by_features, "--features", narrow), "narrow.csv has 2 features an item, expected 64"),
-        ((by_features,), "expected either --images or --features, got neither."),
+        ((by_features,), "--images is not given and neither is --features, expected one of the two."),
         ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
-        ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, but a classifier was expected."),
+        ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, expected a classifier."),
         ((models / "no", *features), "no does not exist"),
         ((models, *features), "is a folder"),
     ]:
@@ -524,7 +524,7 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
     said = call("predict", by_features, "--features", narrow, "--out", narrow)
     assert "narrow.csv is what is read, expected another file to write to." in said.err
     said = call("predict", by_features, *features, "--out", tmp_path / "no" / "p.csv")
-    assert "no does not exist." in said.err
+    assert "no, which does not exist" in said.err
     assert everything(tmp_path) == ["narrow.csv"]
 
 
@@ -585,7 +585,7 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     assert said.out.splitlines()[1].startswith("000.png,three,1,5,")
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--method", "majority")
     assert said.code == 2
-    assert "a vote cannot use gold labels" in said.err
+    assert "--method is a vote, expected --method dawid-skene" in said.err
     gold.write_text("image,truth\n000.png,nine\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
@@ -593,7 +593,7 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold.write_text("image,truth\n0.png,three\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has the true label of no item that was labelled: its first item is '0.png'" in said.err
+    assert "gold.csv has true labels of '0.png' and others, expected some of the labelled items" in said.err
     gold.write_text("image,seen,truth\n000.png,one,three\n")  # the truth is not what stands first
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--json")
     first = json.loads(said.out)["consensus"][0]
@@ -601,12 +601,13 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold.write_text("image,seen,said\n000.png,one,three\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has 2 columns beside the item, 'seen', 'said': call that of true labels truth." in said.err
+    assert "gold.csv has 2 columns beside the item, 'seen', 'said', expected one called truth." in said.err
     said = call("aggregate", made / "labels.csv", "--out", tmp_path / "consensus.xlsx")
     assert said.code == 2
-    assert "consensus.xlsx would hold CSV, expected a name that ends in .csv" in said.err
+    assert "consensus.xlsx is to hold CSV, expected a name that ends in .csv" in said.err
 
 
+@pytest.mark.slow
 def test_a_million_labels(tmp_path: Path, call) -> None:
     random = np.random.default_rng(0)
     items, annotators = np.repeat(np.arange(200_000), 5), random.integers(0, 5_000, 1_000_000)
@@ -614,9 +615,7 @@ def test_a_million_labels(tmp_path: Path, call) -> None:
     label = np.where(random.random(len(items)) < 0.7, truth, random.integers(0, 3, len(items)))
     frame = pd.DataFrame({"item": items, "annotator": annotators, "label": label})
     frame.drop_duplicates(["item", "annotator"]).to_csv(tmp_path / "labels.csv", index=False)
-    began = time.monotonic()
     said = call("aggregate", tmp_path / "labels.csv", "--steps", 10, "--out", tmp_path / "out.csv", "--json")
-    assert time.monotonic() - began < 30
     assert said.code == 0
     assert json.loads(said.out)["items"] == 200_000
     found = pd.read_csv(tmp_path / "out.csv")
@@ -641,32 +640,30 @@ def test_simulate_and_what_it_can_be_used_for(tmp_path: Path, call) -> None:
     kinds = annotators.set_index("annotator")["kind"][right.index]
     assert right[kinds == "expert"].mean() > 0.7 > right[kinds == "spammer"].mean()
 
-    call(*arguments, "--mixture", "expert=0.5,spammer=0.5", "--seed", 3, "--out", tmp_path / "b")
+    call(*arguments, "--crowd", "expert=0.5,spammer=0.5", "--seed", 3, "--out", tmp_path / "b")
     assert (tmp_path / "a" / "labels.csv").read_text() == (tmp_path / "b" / "labels.csv").read_text()
     assert call("aggregate", tmp_path / "a" / "labels.csv", "--gold", tmp_path / "a" / "truth.csv").code == 0
-    for mixture, message in [
-        ("expert", "--mixture is 'expert', expected expert=…,hammer=…,spammer=…,flipper=…,classwise=…, or some"),
-        ("expert=much", "--mixture is 'expert=much', expected kinds and numbers"),
-        ("wizard=1", "--mixture is 'wizard=1', expected expert=…"),
-        ("expert=0.5", "must sum to 1"),
+    for crowd, message in [
+        ("expert", "--crowd is 'expert', expected expert=…,hammer=…,spammer=…,flipper=…,classwise=…, or some"),
+        ("expert=much", "--crowd is 'expert=much', expected kinds and numbers"),
+        ("wizard=1", "--crowd is 'wizard=1', expected expert=…"),
+        ("expert=0.5", "--crowd has probabilities that sum to 0.5, expected 1."),
     ]:
-        said = call(*arguments, "--mixture", mixture, "--out", tmp_path / "c")
+        said = call(*arguments, "--crowd", crowd, "--out", tmp_path / "c")
         assert said.code == 2
         assert message in said.err
-    assert (
-        "labels_per_item must lie between 1 and the 3"
-        in call(*arguments, "--annotators", 3, "--out", tmp_path / "c").err
-    )
+    assert "--labels-per-item is 4, expected 1 to 3" in call(*arguments, "--annotators", 3, "--out", tmp_path / "c").err
     assert everything(tmp_path)[0] == "a"
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "crowdshot", *arguments]
         env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
         return subprocess.run(
-            command, capture_output=True, encoding="utf-8", cwd=made, env=env, timeout=60, check=False
+            command, capture_output=True, encoding="utf-8", cwd=made, env=env, timeout=HANGS, check=False
         )
 
     out = tmp_path / "out"
@@ -692,12 +689,12 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
 def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
     for arguments, message in [
-        (("--method", "SVM"), "method: found 'SVM', expected auto, paper, Labelings, Ours, LRMV"),
+        (("--method", "SVM"), "method is 'SVM', expected auto, paper, Labelings, Ours, LRMV"),
         (("--method", "LRDS", "--settings", "C"), "--settings is 'C', expected names and numbers, like C=0.1,steps=3."),
         (("--method", "LRDS", "--settings", "C=x"), "--settings is 'C=x', expected names and numbers"),
-        (("--method", "LRDS", "--settings", "trees=2"), "'trees' is not a setting of LRDS, expected some of steps, C"),
-        (("--method", "MCL", "--settings", "frozen=2"), "frozen of MCL is 2, expected true or false"),
-        (("--settings", "steps=0"), "steps: found 0, expected a whole number, 1 or more"),
+        (("--method", "LRDS", "--settings", "trees=2"), "--settings has 'trees', expected some of steps, C"),
+        (("--method", "MCL", "--settings", "frozen=2"), "--settings has 2 as frozen of MCL, expected true or false"),
+        (("--settings", "steps=0"), "steps is 0, expected a whole number, 1 or more"),
     ]:
         said = call(*given, *arguments)
         assert (said.code, said.out) == (2, "")
@@ -742,7 +739,7 @@ def test_encoders_lists_what_can_be_named(call) -> None:
         " as a prototypical network; the default for colour images (needs the extra lite0)"
     )
     assert ", trained on 764 of 964 classes of omniglot.zip " in lines["omniglot"]  # the others validated and tested it
-    assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with pretend annotators (needs the extra lite0)")
+    assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with simulated annotators (needs the extra lite0)")
 
 
 # ---- the shell --------------------------------------------------------------------------------------------------
@@ -797,6 +794,7 @@ def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
     assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
 
 
+@pytest.mark.slow
 def test_from_a_shell(made: Path, tmp_path: Path) -> None:
     """What only a real process shows: entry point, exit codes, streams, a reader that leaves, a poor terminal."""
 
@@ -804,7 +802,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "crowdshot", *arguments]
         env = {**os.environ, "CROWDSHOT_DEBUG": "", "PYTHONIOENCODING": encoding}
         return subprocess.run(
-            command, capture_output=True, encoding=encoding, cwd=made, env=env, timeout=60, check=False
+            command, capture_output=True, encoding=encoding, cwd=made, env=env, timeout=HANGS, check=False
         )
 
     version = run("--version")
@@ -820,7 +818,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "crowdshot", "aggregate", "labels.csv"]
-    left = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=made, timeout=60, check=False)
+    left = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=made, timeout=HANGS, check=False)
     os.close(writing)
     assert (left.returncode, left.stderr) == (0, b"")
 
@@ -831,7 +829,7 @@ def test_help_answers_without_loading_torch() -> None:
         "heavy = {'torch', 'pandas', 'numpy', 'sklearn', 'scipy', 'PIL', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS, check=False)
     assert (done.returncode, done.stderr) == (0, ""), "these slow down --help"
 
 

@@ -306,12 +306,15 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         ((labels, "--cost", tmp_path / "words.csv"), "words.csv, row 2, column 'cost' is 'much', expected a number."),
         ((labels, "--cost", tmp_path / "thin.jsonl"), "thin.jsonl has 1 column, expected the annotator and the cost"),
         ((labels, "--cost", tmp_path / "names.csv"), "names.csv has 'cost' first and no annotator, expected the anno"),
-        ((labels, "--images", tmp_path, "--features", features), "expected either --images or --features, got both."),
-        ((labels, "--encoder", "glyphs"), "--encoder is for items, expected --images or --features with it."),
+        (
+            (labels, "--images", tmp_path, "--features", features),
+            "--images is given and so is --features, expected one of the two.",
+        ),
+        ((labels, "--encoder", "glyphs"), "--encoder is given without items, expected --images or --features with it."),
         ((tmp_path / "one.csv",), "labels has 'cat' alone, expected two classes or more"),
         (
             (tmp_path / "clash.csv", "--columns", "item=gain"),
-            "is called 'gain', a name that results have for something else",
+            "has a column 'gain' for the item, expected another name",
         ),
         ((tmp_path / "no.csv",), "no.csv does not exist, expected a file."),
     ]:

@@ -67,7 +67,7 @@ IDS = np.array(["a", "b"])
         ('{"id": 1}', "f.npz has 1 column"),
         ("", "f.npz is empty"),
         (b"PK\x03\x04garbage", "f.npz is damaged or of another kind"),
-        ({"names": IDS, "features": X}, "f.npz has no array 'ids': found names, features"),
+        ({"names": IDS, "features": X}, "f.npz has no array 'ids' among names, features"),
         ({"ids": IDS, "X": X}, "f.npz has no array 'features'"),
         ({"ids": IDS[:1], "features": X}, r"f.npz has ids \(1,\) and features \(2, 2\), expected \(N,\) and \(N, D\)"),
         ({"ids": IDS, "features": X[:, 0]}, r"features \(2,\)"),

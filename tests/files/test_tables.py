@@ -89,13 +89,13 @@ def test_numbers(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"item,label\n\xe9t\xe9,cat\n", "t.csv, row 2 has the byte 0xe9, which is not UTF-8 text: save"),
+        (b"item,label\n\xe9t\xe9,cat\n", "t.csv, row 2 has the byte 0xe9, which is not UTF-8 text, expected text"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\x02\x03\x1f", "t.csv holds binary data, expected a table as text"),
-        (PLAIN.encode("utf-16-le"), "t.csv, row 1 has zero bytes, so it is UTF-16 without a mark, or no text"),
+        (PLAIN.encode("utf-16-le"), "t.csv, row 1 has zero bytes, as UTF-16 without a mark has, expected text"),
         (b"\xff\xfe\x00\xd8x", "t.csv, row 1 has the byte .* which is not UTF-16 text"),
         (bytes(range(256)), "t.csv holds binary data"),
         (b"PK\x03\x04 and so on", "zip archive"),
-        (b"PAR1 and so on", "t.csv is a damaged Parquet file"),
+        (b"PAR1 and so on", "t.csv is damaged"),
         (b"[1, 2]", "JSON array"),
         (b"\n\na,b\n1,2\n", "t.csv, row 1 is blank, expected the names"),
         (b"only one column\n1\n2\n", "t.csv has one column, 'only one column'"),

@@ -103,7 +103,7 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["table.parquet", "table.json", "table.tsv", "photo.png"])
 def test_a_name_that_promises_something_else_than_csv_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CrowdshotError, match=f"{name} would hold CSV, expected a name that ends in .csv"):
+    with pytest.raises(CrowdshotError, match=f"{name} is to hold CSV, expected a name that ends in .csv"):
         check_table(tmp_path / name)
 
 

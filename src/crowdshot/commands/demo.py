@@ -1,4 +1,4 @@
-"""`crowdshot demo`: real handwritten digits, seven pretend annotators, and what four ways make of their labels.
+"""`crowdshot demo`: real handwritten digits, seven simulated annotators, and what four ways make of their labels.
 
 The digits are scikit-learn's; the encoder never saw a digit (it was meta-trained on drawn characters, digits and
 look-alikes left out). Three images of each class are labelled, 500 others are classified. The table averages many such

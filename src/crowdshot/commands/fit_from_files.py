@@ -54,7 +54,7 @@ def fit(
     if unreadable:
         items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
     if annotations.n_labels == 0:
-        raise CrowdshotError(f"{labels}: no label is left, because none of the images it speaks of can be read.")
+        raise CrowdshotError(f"{labels} has no label of an image that can be read, expected one at least.")
     check_classes(annotations)
 
     with progress("embedding") as tick:
@@ -72,7 +72,7 @@ def fit(
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:
     """The labels about ``items``, all of them in their order; and the labelled items that are not among them."""
     lost: Literal["refuse", "leave out"] = "leave out" if skip_bad else "refuse"
-    advice = "--skip-bad leaves them out"
+    advice = "skip_bad=True leaves them out"
     if items.kind == "features":
         return rows_of(annotations, items.ids, items.source, "features", lost, advice)
     files = np.array([Path(name) for name in items.ids], dtype=object)

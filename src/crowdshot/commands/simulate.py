@@ -24,17 +24,17 @@ def simulate(
     n_items: int,
     n_classes: int,
     n_annotators: int,
-    mixture: Mapping[str, float],
+    crowd: Mapping[str, float],
     labels_per_item: int | None = None,
     seed: int = 0,
 ) -> Report:
     """A simulated crowd -> labels.csv, truth.csv and annotators.csv; classes are of (nearly) equal size."""
     check_folder(output.out, output.overwrite)
     generator = torch.Generator().manual_seed(seed)
-    crowd = simulation.draw_annotators(n_annotators, n_classes, mixture, generator=generator)
+    drawn = simulation.draw_annotators(n_annotators, n_classes, crowd, generator=generator)
     truth = (torch.arange(n_items) % n_classes)[torch.randperm(n_items, generator=generator)]
     said = partial(
-        simulation.draw_labels, confusion=crowd.confusion, labels_per_item=labels_per_item, generator=generator
+        simulation.draw_labels, confusion=drawn.confusion, labels_per_item=labels_per_item, generator=generator
     )
     block = max(1, AT_ONCE // (n_annotators * n_classes))
     triples: list[NDArray[np.int64]] = []
@@ -47,8 +47,8 @@ def simulate(
         np.array([f"{word}-{i + 1:0{len(str(size))}d}" for i in range(size)], dtype=object)
         for word, size in (("item", n_items), ("annotator", n_annotators), ("class", n_classes))
     ]
-    kinds = [simulation.KINDS[kind] for kind in crowd.kind.tolist()]
-    accuracy = crowd.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
+    kinds = [simulation.KINDS[kind] for kind in drawn.kind.tolist()]
+    accuracy = drawn.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
     tables = {
         "labels": pd.DataFrame({"item": names[0][item], "annotator": names[1][annotator], "label": names[2][label]}),
         "truth": pd.DataFrame({"item": names[0], "truth": names[2][truth.numpy()]}),

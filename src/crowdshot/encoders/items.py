@@ -45,8 +45,8 @@ class Items:
 def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None) -> Items:
     """The images below a folder, or the vectors of a file: one of the two."""
     if (images is None) == (features is None):
-        given = "both" if images is not None else "neither"
-        raise CrowdshotError(f"expected either --images or --features, got {given}.")
+        given = "given and so is" if images is not None else "not given and neither is"
+        raise CrowdshotError(f"images is {given} features=, expected one of the two.")
     if images is not None:
         paths = list_images(images)
         ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none
@@ -62,7 +62,8 @@ def check_kind(encoder: Encoder, items: Items, called: str) -> None:
     if made_for is not None and made_for != items.kind:
         assert encoder.input is not None
         raise CrowdshotError(
-            f"{called} was made for {encoder.input.describe()}, got {items.kind} from {items.source}: use --{made_for}."
+            f"{items.source} holds {items.kind}, expected {encoder.input.describe()}, for which {called} was made; "
+            f"{made_for}= takes these."
         )
     width = encoder.input.n_features if isinstance(encoder.input, FeatureInput) else None
     check_width(items, width, called)
@@ -99,8 +100,9 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
     if bad and (len(bad) == len(items) or not skip):
         named = "; ".join(f"{image.name} {image.reason}" for image in bad[:FEW])
         more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
-        hint = "" if skip else "; --skip-bad leaves them out"
+        hint = "" if skip else "; skip_bad=True leaves them out"
         raise CrowdshotError(
-            f"{len(bad)} of the {len(items)} images in {items.source} cannot be read: {named}{more}{hint}."
+            f"{items.source} has {len(bad)} images of {len(items)} that cannot be read ({named}{more}), expected none"
+            f"{hint}."
         )
     return np.array([i for i, why in enumerate(faults) if why is None], dtype=np.int64), bad

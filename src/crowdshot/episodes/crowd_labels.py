@@ -1,4 +1,4 @@
-"""Episodes with a pretend crowd's labels: what meta-training learns from, lines 2 to 6 of the paper's Algorithm 1."""
+"""Episodes with a simulated crowd's labels: what meta-training learns from, lines 2 to 6 of the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw(
 
     ``clean`` (B,) says in which episodes all annotators tell the truth. Episodes of different sizes share one shape:
     support items, annotators and classes beyond an episode's own are masked. A pool that has labels of its own needs
-    no pretend one: its labels are taken as they are, those that name no class of the episode as missing.
+    no simulated one: its labels are taken as they are, those that name no class of the episode as missing.
     """
     B, device = len(allowed), allowed.device
     ways, shots = shape.ways[1], shape.shots[1]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+
+import pooch
+from requests.exceptions import RequestException  # what pooch fetches with
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
-from crowdshot.progress import progress
+from crowdshot.progress import Tick, progress
 from crowdshot.wording import shown
 
 PIECE = 2**20  # bytes read between two ticks
 TIMEOUT = 60.0  # seconds without a byte
+HEADERS = {"User-Agent": "crowdshot", "Accept-Encoding": "identity"}  # the file's own bytes
 
 
 @dataclass(frozen=True)
@@ -35,32 +34,55 @@ def fetch(download: Download, folder: Path) -> Path:
     """Put the file into ``folder``, which is made where it is absent, under the last part of its address."""
     out = folder / download.file
     algorithm, _, expected = download.checksum.partition(":")
-    digest = hashlib.new(algorithm)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CrowdshotError(f"{shown(folder)} could not be made ({error.strerror}).") from error
-    with replacing(out) as temporary, temporary.open("wb") as file:
+    with replacing(out) as temporary:
         try:
-            _copy(download.url, file, digest)
-        except (HTTPError, URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
-            reason = f"{error.code} {error.reason}" if isinstance(error, HTTPError) else getattr(error, "reason", error)
+            with progress(f"downloading {out.name}, MB") as tick:
+                pooch.HTTPDownloader(_Megabytes(tick), PIECE, headers=HEADERS, timeout=TIMEOUT)(
+                    download.url, str(temporary), None
+                )
+        except RequestException as error:
             raise CrowdshotError(
-                f"{download.url} could not be fetched ({reason}); get it another way and put it at {shown(out)}."
+                f"{download.url} could not be fetched ({_reason(error)}); get it another way and put it at "
+                f"{shown(out)}."
             ) from error
-        if digest.hexdigest() != expected:
+        found = pooch.file_hash(str(temporary), algorithm)
+        if found != expected:
             raise CrowdshotError(
-                f"{download.url} holds {file.tell():,} bytes whose {algorithm} is {digest.hexdigest()}, expected "
+                f"{download.url} holds {temporary.stat().st_size:,} bytes whose {algorithm} is {found}, expected "
                 f"{expected}; nothing was kept."
             )
     return out
 
 
-def _copy(url: str, file: BinaryIO, digest: hashlib._Hash) -> None:
-    request = Request(url, headers={"User-Agent": "crowdshot"})
-    with urlopen(request, timeout=TIMEOUT) as reply, progress(f"downloading {Path(file.name).name}, MB") as tick:
-        total = int(reply.headers.get("Content-Length") or 0)
-        while piece := reply.read(PIECE):
-            digest.update(piece)
-            file.write(piece)
-            tick(file.tell() // 10**6, total // 10**6)
+class _Megabytes:
+    """What pooch takes for a bar."""
+
+    total = 0
+
+    def __init__(self, tick: Tick) -> None:
+        self.tick, self.done = tick, 0
+
+    def update(self, n: int) -> None:
+        self.done = min(self.done + n, self.total or self.done + n)
+        self.tick(self.done // 10**6, self.total // 10**6)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _reason(error: RequestException) -> str:
+    """In a few words: requests wraps what happened in several errors, whose texts hold one another."""
+    if error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}"
+    inner: object = error
+    while isinstance(inner, Exception):
+        told = str(inner).rpartition(": ")[2] or type(inner).__name__
+        inner = getattr(inner, "reason", None) or next((arg for arg in inner.args if isinstance(arg, Exception)), None)
+    return told.splitlines()[0]

@@ -67,7 +67,7 @@ def _from_npz(data: bytes, name: str) -> FeatureFile:
     missing = [key for key in ("ids", "features") if key not in arrays]
     if missing:
         raise CrowdshotError(
-            f"{name} has no array {missing[0]!r}: found {', '.join(there) or 'none'}; expected 'ids' and 'features'."
+            f"{name} has no array {missing[0]!r} among {', '.join(there) or 'none'}, expected 'ids' and 'features'."
         )
     ids, features = arrays["ids"], arrays["features"]
     if ids.ndim != 1 or features.ndim != 2 or len(ids) != len(features):

@@ -137,13 +137,13 @@ def decode(data: bytes, name: str) -> str:
         row = data.count(b"\n", 0, error.start) + 1
         found = f"the byte 0x{data[error.start]:02x}, which is not {called} text"
         raise CrowdshotError(
-            f'{name}, row {row} has {found}: save the file as UTF-8 (in Excel, "CSV UTF-8").'
+            f'{name}, row {row} has {found}, expected text; save the file as UTF-8 (in Excel, "CSV UTF-8").'
         ) from None
     if "\0" in text:
         _refuse_binary(data, name)
         row = text.count("\n", 0, text.index("\0")) + 1
         raise CrowdshotError(
-            f"{name}, row {row} has zero bytes, so it is UTF-16 without a mark, or no text: save the file as UTF-8."
+            f"{name}, row {row} has zero bytes, as UTF-16 without a mark has, expected text; save the file as UTF-8."
         )
     return text
 
@@ -255,7 +255,7 @@ def _parse_parquet(data: bytes, name: str) -> Table:
     try:
         frame = pa.parquet.read_table(pa.BufferReader(data)).to_pandas()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CrowdshotError(f"{name} is a damaged Parquet file ({str(error).splitlines()[0]}).") from None
+        raise CrowdshotError(f"{name} is damaged ({str(error).splitlines()[0]}), expected a Parquet file.") from None
     if frame.index.name is not None or frame.index.dtype.kind not in "iu":
         frame = frame.reset_index()  # ids that a DataFrame had as its index
     return Table(name, frame, np.arange(1, 1 + len(frame)))

@@ -118,7 +118,7 @@ def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABL
     """As `check_file`, for a file that will hold CSV."""
     check_file(out, *inputs)
     if out.suffix.lower() not in endings:
-        raise CrowdshotError(f"{out} would hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
+        raise CrowdshotError(f"{out} is to hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
 
 
 def check_file(out: Path, *inputs: Path | None) -> None:

@@ -272,7 +272,7 @@ def _check(steps: int, **numbers: float) -> None:
 
 def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     if gold is not None:
-        raise CrowdshotError("a vote cannot use gold labels, expected --method dawid-skene or one-coin with --gold.")
+        raise CrowdshotError("method is a vote, expected method='dawid-skene' or method='one-coin' with gold=.")
     return majority_vote(ann)
 
 

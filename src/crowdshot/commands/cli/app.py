@@ -245,8 +245,8 @@ def ask_next(
 @app.command(
     epilog="""\b
 Examples:
-  crowdshot simulate --items 40 --annotators 7 --mixture hammer=0.8,spammer=0.2 --out pretend
-  crowdshot aggregate pretend/labels.csv
+  crowdshot simulate --items 40 --annotators 7 --crowd hammer=0.8,spammer=0.2 --out simulated
+  crowdshot aggregate simulated/labels.csv
 """
 )
 @told
@@ -255,8 +255,13 @@ def simulate(
     items: Annotated[int, typer.Option(min=1)] = 40,
     classes: Annotated[int, typer.Option(min=2)] = 4,
     annotators: Annotated[int, typer.Option(min=1)] = 5,
-    mixture: Annotated[
-        str, typer.Option(help="How probable each kind is: expert, hammer, spammer, flipper, classwise.")
+    crowd: Annotated[
+        str,
+        typer.Option(
+            "--crowd",
+            "--mixture",  # its name in 0.1.0
+            help="How probable each kind is: expert, hammer, spammer, flipper, classwise.",
+        ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",
     labels_per_item: Annotated[
         int | None, typer.Option(min=1, help="How many annotators label each item; else all do.")
@@ -265,12 +270,12 @@ def simulate(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """A pretend crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
+    """A simulated crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
     from crowdshot.commands import simulate
     from crowdshot.commands.given import Output
     from crowdshot.episodes.simulate import KINDS
 
-    shares = as_shares("--mixture", mixture, KINDS)
+    shares = as_shares("--crowd", crowd, KINDS)
     output = Output(out, overwrite)
     show(simulate.simulate(output, items, classes, annotators, shares, labels_per_item, seed), as_json)
 
@@ -338,7 +343,7 @@ def methods(
 @app.command()
 @told
 def demo(out: Annotated[Path, typer.Option(metavar="DIR")] = Path("demo"), seed: Seed = 0) -> None:
-    """Real handwritten digits, seven pretend annotators, and what crowdshot makes of them."""
+    """Real handwritten digits, seven simulated annotators, and what crowdshot makes of them."""
     from crowdshot.commands.demo import run
 
     typer.echo(run(out, seed))

@@ -67,7 +67,8 @@ def note(sentence: str) -> None:
 
 # An argument stands at the head of a sentence ("steps is 0, …") or as Python callers write it (`overwrite=True`).
 ARGUMENT = re.compile(
-    r"^(?P<head>\w+)(?= (?:is|has|holds|names|lists) )|\b(?P<name>\w+)=(?P<value>True|'[^']*'|\{.*?\})?"
+    r"^(?P<head>\w+)(?= (?:is|has|holds|names|lists) )"
+    r"|(?<!\S)(?P<name>\w+)=(?:(?P<value>True|'[^']*'|\{.*?\})|(?=[\s.,;]))"
 )
 
 
@@ -91,7 +92,9 @@ def _options(command: Callable[..., None], given: Mapping[str, Any]) -> dict[str
     for name, hint in get_type_hints(command, include_extras=True).items():
         for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, OptionInfo) and name not in typed:
-                options[name] = mark.param_decls[0] if mark.param_decls else f"--{name.replace('_', '-')}"
+                words = (mark.default, *(mark.param_decls or ()))  # typer takes the first word for the default
+                declared = [word for word in words if isinstance(word, str) and word.startswith("--")]
+                options[name] = declared[0] if declared else f"--{name.replace('_', '-')}"
     return options
 
 

@@ -1,4 +1,4 @@
-"""Thousands of character classes written by pretend hands, from the fonts that come inside matplotlib.
+"""Thousands of character classes written by simulated hands, from the fonts that come inside matplotlib.
 
 A class is one Unicode character. Each font that has it gives a different skeleton (its outline thinned to lines one
 pixel wide); an example is one of these skeletons, bent, slanted, stretched and then drawn with a pen of some width.

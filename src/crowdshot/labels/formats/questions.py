@@ -27,8 +27,10 @@ def asked(columns: GivenColumns, source: str, roles: Iterable[str] = Columns._fi
         raise CrowdshotError(f"columns is {columns!r}, expected three names or a mapping, {{role: name}}.")
     strange = next((role for role in named if role not in roles), None)
     if strange is not None:
-        choice = f"expected only {listing(roles)}" if roles else "expected nothing to choose"
-        raise CrowdshotError(f"columns names {strange!r}, which the format of {source} tells by itself, {choice}.")
+        choice = f"only {listing(roles)}" if roles else "nothing to choose"
+        raise CrowdshotError(
+            f"columns names {strange!r}, which the format of {source} tells by itself, expected {choice}."
+        )
     return named
 
 

@@ -33,7 +33,7 @@ OTHER_CROWDS = tuple(CROWDS)[4:]
 class Target:
     """A dataset to be tested on: where its encoders learn, how many classes for learning, validation and test.
 
-    ``annotators`` and ``labels_per_item`` (None: all of them) are those of simulated annotators, in validation and, of a
+    ``annotators`` and ``labels_per_item`` (None: all of them) are those of simulated ones, in validation and, of a
     dataset that is a source, in meta-training.
     """
 
