@@ -82,7 +82,11 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
 
 
 def _parts(consensus: Positions, random: np.random.Generator) -> Positions:
-    """(n,) -> the part, 0 to 9, that each item is in; every class is spread evenly over all parts."""
+    """(n,) -> the part, 0 to 9, that each item is in; every class is spread evenly over all parts.
+
+    Not by scikit-learn's StratifiedKFold, which warns where a class has fewer items than there are parts and refuses
+    where all have: with a handful of labelled items that is the rule.
+    """
     lots = random.permutation(len(consensus))
     order = np.lexsort((lots, consensus))
     part = np.empty(len(consensus), dtype=np.int64)

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 from torch.nn import functional
 

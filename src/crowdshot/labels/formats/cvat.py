@@ -11,7 +11,13 @@ import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
-from xml.parsers import expat
+from xml.sax import SAXParseException
+from xml.sax.expatreader import ExpatParser
+from xml.sax.handler import ContentHandler
+from xml.sax.xmlreader import AttributesImpl
+
+from defusedxml import DefusedXmlException
+from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.records import starts_with
@@ -62,52 +68,69 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
 
 def _parse(data: bytes, name: str) -> Export:
     """No entity is ever declared or fetched: a file with a document type is refused before it could do either."""
-    export = Export()
-    path: list[str] = []
-    words: list[str] = []
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
+    parser = DefusedExpatParser(forbid_dtd=True)
+    reader = _Reader(parser, name)
+    parser.setContentHandler(reader)
+    try:
+        parser.parse(io.BytesIO(data))
+    except DefusedXmlException:
+        raise CrowdshotError(f"{reader.place} has a document type, expected none, as CVAT writes none.") from None
+    except (SAXParseException, ValueError, LookupError) as error:
+        if isinstance(error, CrowdshotError):
+            raise
+        reason = (
+            f"line {error.getLineNumber()}: {error.getMessage()}" if isinstance(error, SAXParseException) else error
+        )
+        raise CrowdshotError(f"{name} is damaged or no XML ({reason}), expected CVAT's annotations.") from None
+    return reader.export
 
-    def place() -> str:
-        return f"{name}, line {parser.CurrentLineNumber}"
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
+class _Reader(ContentHandler):
+    def __init__(self, parser: ExpatParser, name: str) -> None:
+        super().__init__()
+        self.parser, self.name = parser, name
+        self.export = Export()
+        self.path: list[str] = []
+        self.words: list[str] = []
+
+    @property
+    def line(self) -> int:
+        return int(self.parser.getLineNumber())
+
+    @property
+    def place(self) -> str:
+        return f"{self.name}, line {self.line}"
+
+    def startElement(self, tag: str, attributes: AttributesImpl) -> None:  # noqa: N802, as SAX has it
+        path, export = self.path, self.export
         path.append(tag)
-        words.clear()
+        self.words.clear()
         if len(path) == 1 and tag != "annotations":
-            raise CrowdshotError(f"{place()} starts with <{tag}>, expected CVAT's <annotations>.")
+            raise CrowdshotError(f"{self.place} starts with <{tag}>, expected CVAT's <annotations>.")
         if len(path) > DEEPEST:
-            raise CrowdshotError(f"{place()} is nested more deeply, expected {DEEPEST} levels at most, as CVAT writes.")
+            raise CrowdshotError(
+                f"{self.place} is nested more deeply, expected {DEEPEST} levels at most, as CVAT writes."
+            )
         if path[1:] == ["track"]:
-            raise CrowdshotError(f'{place()} has tracks, expected an export as "CVAT for images 1.1".')
+            raise CrowdshotError(f'{self.place} has tracks, expected an export as "CVAT for images 1.1".')
         if path[1:] == ["image"]:
             if not attributes.get("name", "").strip():
-                raise CrowdshotError(f"{place()} has an <image> without a name, expected one.")
-            export.images.append((parser.CurrentLineNumber, attributes["name"].strip(), []))
+                raise CrowdshotError(f"{self.place} has an <image> without a name, expected one.")
+            export.images.append((self.line, attributes["name"].strip(), []))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
                 export.images[-1][2].append(attributes.get("label", ""))
             elif tag in SHAPES:
                 export.shapes[tag] += 1
 
-    def end(tag: str) -> None:
-        if path[1:2] == ["meta"] and path[-2:] == ["assignee", "username"] and "".join(words).strip():
-            export.assignees.add("".join(words).strip())
-        path.pop()
+    def characters(self, text: str) -> None:
+        self.words.append(text)
 
-    def refuse(*_: object) -> None:
-        raise CrowdshotError(f"{place()} has a document type, expected none, as CVAT writes none.")
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = words.append
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
-    try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:
-        if isinstance(error, CrowdshotError):
-            raise
-        raise CrowdshotError(f"{name} is damaged or no XML ({error}), expected CVAT's annotations.") from None
-    return export
+    def endElement(self, tag: str) -> None:  # noqa: N802
+        text = "".join(self.words).strip()
+        if self.path[1:2] == ["meta"] and self.path[-2:] == ["assignee", "username"] and text:
+            self.export.assignees.add(text)
+        self.path.pop()
 
 
 def _archive(file: LabelFile) -> zipfile.ZipFile | None:

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from sklearn.isotonic import isotonic_regression
 
 from crowdshot.files.whole import replacing
 from crowdshot.paper.show.comparison import column_name
@@ -35,7 +36,7 @@ OTHER: dict[str, Any] = {"color": SOFT, "lw": 1.2, "marker": "."}
 
 
 class Course(NamedTuple):
-    """One line: where its points are, and how sure."""
+    """One line: where its points are, and their standard errors."""
 
     name: str
     x: Sequence[float]
@@ -99,19 +100,9 @@ def _name_ends(ax: Axes, courses: Sequence[Course], styles: Mapping[str, dict[st
 
 
 def spaced(wished: np.ndarray[Any, np.dtype[np.float64]], gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Heights in the same order, ``gap`` apart at least, as near to the wished ones (ascending) as least squares has.
-
-    Those that touch form groups that share their mean shift, as in isotonic regression.
-    """
-    groups: list[list[float]] = []  # (mean of wished - rank * gap, size)
-    for rank, value in enumerate(wished):
-        groups.append([value - rank * gap, 1])
-        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
-            last, before = groups.pop(), groups.pop()
-            size = last[1] + before[1]
-            groups.append([(last[0] * last[1] + before[0] * before[1]) / size, size])
-    shifts = np.concatenate([[mean] * int(size) for mean, size in groups]) if groups else np.array([])
-    return np.asarray(shifts + gap * np.arange(len(wished)))
+    """Heights in the same order, ``gap`` apart at least, nearest to the wished ones (ascending) by least squares."""
+    steps = gap * np.arange(len(wished))
+    return np.asarray(isotonic_regression(wished - steps) + steps)
 
 
 def draw_dots(ax: Axes, table: pd.DataFrame) -> None:

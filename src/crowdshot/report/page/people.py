@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.stats import binom, norm
 
 from crowdshot.labels.positions import Positions
 from crowdshot.report.page.basis import Basis, Floats
@@ -120,7 +120,7 @@ def agree(votes: Floats, said: Positions) -> Agreement | None:
     expected = float(a.mean(0) @ weight)
     deviation = float(a[np.arange(m), said].sum()) - expected
     variance = float((d**2 @ weight).sum()) / max(m - 1, 1)
-    p_value = 2 * ndtr(-abs(deviation) / variance**0.5) if variance > 1e-12 else 1.0
+    p_value = 2 * norm.sf(abs(deviation) / variance**0.5) if variance > 1e-12 else 1.0
     return Agreement((expected + deviation) / m, expected / m, float(p_value), m)
 
 
@@ -131,14 +131,14 @@ def _fault(counts: Floats, names: list[str], n_people: int) -> Flag | None:
     top = int(said.argmax())
     are = (counts[top].sum() + 0.5) / (n_labels + 1)
     times = round(said[top])
-    if times >= SAME * n_labels and _at_least(times, n_labels, are) < ALPHA / n_people:
+    if times >= SAME * n_labels and binom.sf(times - 1, n_labels, are) < ALPHA / n_people:
         what = "every label is" if times == n_labels else f"{times:,} of {n_labels:,} labels are"
         return Flag("one class only", f"{what} {names[top]}, which is what about {percent(are)} of the items are")
 
     right = np.diag(counts)
     swapped = np.floor(counts + counts.T)
     n = np.ceil(counts + counts.T + right[:, None] + right)
-    p_value = _at_least(swapped, n, 0.5)
+    p_value = binom.sf(swapped - 1, n, 0.5)
     mostly = counts > counts.sum(1, keepdims=True) / 2
     np.fill_diagonal(mostly, False)
     p_value[~(mostly & mostly.T)] = 1.0
@@ -147,11 +147,6 @@ def _fault(counts: Floats, names: list[str], n_people: int) -> Flag | None:
         how_often = f"{swapped[i, j]:.0f} of {n[i, j]:.0f} times"
         return Flag("swaps two classes", f"{names[i]} and {names[j]} called each other {how_often}")
     return None
-
-
-def _at_least(k: Any, n: Any, p: float) -> Any:
-    """The probability of k hits or more in n, each of probability p."""
-    return np.where(k > 0, betainc(np.maximum(k, 1), n - np.maximum(k, 1) + 1, p), 1.0)
 
 
 def _noise(
