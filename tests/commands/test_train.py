@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from crowdshot.commands import train
 from crowdshot.commands.cli.app import app
+from crowdshot.commands.given import Network, TrainingFiles
 from crowdshot.encoders import fresh
 from crowdshot.encoders.images import ImageInput, read_images
 from crowdshot.encoders.saved import load_encoder
@@ -56,6 +57,12 @@ def typed(settings):
 OPTIONS = typed({**SETTINGS, **NETWORK, "objective": "mixture"})
 
 
+def train_encoder(source, out, recipe, others=(), **given):
+    """As the command calls it, whichever values the settings belong to."""
+    network = {field.name: given.pop(field.name) for field in fields(Network) if field.name in given}
+    return train.train_encoder(TrainingFiles(source, out, **given), recipe, Network(**network), others=others)
+
+
 def test_the_papers_figures_stand_in_the_cells_of_a_cards_scores():
     (table,) = train.paper_scores("omniglot").values()
     cells = [scoring.cell_name(shots, people) for shots in scoring.SHOTS for people in scoring.ANNOTATORS]
@@ -77,7 +84,7 @@ def source(tmp_path_factory):
 def undisturbed(source, tmp_path_factory):
     """The encoder of a run that nothing happened to."""
     out = tmp_path_factory.mktemp("undisturbed") / "encoder.safetensors"
-    train.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+    train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
     return load_encoder(out)
 
 
@@ -221,7 +228,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
     features = rng.normal(3, 2, (60, 1280)).astype(np.float32)
     np.savez(tmp_path / "x.npz", features=features, labels=np.arange(60) % 10)
     settings = {**SETTINGS, "iterations": 2}
-    train.train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
+    train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
     encoder = load_encoder(tmp_path / "head")
     monkeypatch.setattr("crowdshot.encoders.lite0.features", lambda x: x)
     on_images = fresh.on_backbone(encoder)
@@ -246,7 +253,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
         (["--device", "abacus"], "--device is 'abacus', expected auto, cpu or cuda"),
         (["--checkpoint", "nowhere/file"], "nowhere/file is in the folder nowhere, which does not exist"),
         (["--learning-rate", "-1"], "--learning-rate is -1.0"),
-        (["--queries", "9"], "the largest of its 12 classes has 6 examples, expected 11"),
+        (["--queries", "9"], "has 12 classes, the largest of 6 examples, expected 11"),
     ],
 )
 def test_bad_options(source, tmp_path, options, sentence):
@@ -261,7 +268,7 @@ def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_p
 
     def refused(out, sentence):
         with pytest.raises(CrowdshotError, match=sentence):
-            train.train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
+            train_encoder(source, out, Recipe(**SETTINGS), **NETWORK)
 
     refused(tmp_path, "is a folder")
     refused(tmp_path / "nowhere" / "out", "in the folder .*, which does not exist")
@@ -326,6 +333,7 @@ import json, os, random, signal, sys, traceback
 from pathlib import Path
 import torch
 from crowdshot.commands import train
+from crowdshot.commands.given import Network, TrainingFiles
 from crowdshot.training import checkpoints
 from crowdshot.training.recipe import Recipe
 
@@ -346,7 +354,8 @@ while True:
         if killed < 4:  # a random while after it has got somewhere
             checkpoints.save = save_and_wait_for_death
         try:
-            train.train_encoder(source, out, Recipe(**settings), checkpoint_every=2, **network)
+            files = TrainingFiles(source, out, checkpoint_every=2, image_size=network.pop("image_size"))
+            train.train_encoder(files, Recipe(**settings), Network(**network))
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -408,7 +417,7 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
 def test_two_processes_with_one_episode_each_equal_one_with_two(source, tmp_path):
     """Within 1e-6: nothing but the order of two summands could differ, and two have no order."""
     alone = tmp_path / "alone"
-    train.train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
+    train_encoder(source, alone, Recipe(**SETTINGS, episodes=2), **NETWORK)
     both = tmp_path / "both"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
@@ -497,7 +506,7 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
     recipe = Recipe(**SETTINGS)
     others = [replace(recipe, steps=1), replace(recipe, b=1.0)]
     out, rival = tmp_path / "best.safetensors", tmp_path / "rival.safetensors"
-    report = train.train_encoder(source, out, recipe, others=others, rival=rival, **NETWORK)
+    report = train_encoder(source, out, recipe, others=others, rival=rival, **NETWORK)
     card = load_encoder(out).card
     accuracies = [entry["validation_accuracy"] for entry in card["chosen_from"]]
     assert [(entry["steps"], entry["b"]) for entry in card["chosen_from"]] == [(2, 100.0), (1, 100.0), (2, 1.0)]
@@ -511,10 +520,10 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
     ("settings", "message"),
     [
         ({"test_classes": 3}, "test_classes is 3, expected 0, or 4 or more"),
-        ({"backbone": "lite0", "hidden": (8,)}, "hidden is \[8\], expected none"),
+        ({"backbone": "lite0", "hidden": (8,)}, r"hidden is \[8\], expected none"),
     ],
 )
 def test_what_would_fail_in_the_end_is_told_before_training(source, tmp_path, settings, message):
     with pytest.raises(CrowdshotError, match=message):
-        train.train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
+        train_encoder(source, tmp_path / "x.safetensors", Recipe(**SETTINGS), **{**NETWORK, **settings})
     assert not list(tmp_path.iterdir())

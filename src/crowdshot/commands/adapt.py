@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learners import AUTO
 from crowdshot.commands.counts import Report, counts
-from crowdshot.commands.fit_from_files import fit
+from crowdshot.commands.fit_from_files import fit, method_of
 from crowdshot.commands.given import ItemFiles, LabelFiles, Output
 from crowdshot.files.whole import check_folder
 from crowdshot.labels import known_truth
 from crowdshot.labels.belief import SETTLED
-from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report import summary
 from crowdshot.report.folder import write_results
@@ -68,9 +66,3 @@ def adapt(
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }
-
-
-def method_of(clf: CrowdClassifier) -> Report:
-    """Which one, and in a few words what it does."""
-    method = find(clf.learner_again().name)
-    return {"method": method.name, "method_summary": method.summary}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier, check_classes
 from crowdshot.classifier.learners import AUTO
+from crowdshot.commands.counts import Report
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.encoders.items import Items, check_kind, find_readable, open_items
 from crowdshot.errors import CrowdshotError
@@ -19,6 +20,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import rows_of
+from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
 
@@ -67,6 +69,12 @@ def fit(
         "unreadable images": [image.name for image in unreadable],
     }
     return FittedFromFiles(clf, read, items, embeddings, left_out)
+
+
+def method_of(clf: CrowdClassifier) -> Report:
+    """Which one, and in a few words what it does."""
+    method = find(clf.learner_again().name)
+    return {"method": method.name, "method_summary": method.summary}
 
 
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:

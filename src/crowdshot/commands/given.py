@@ -49,3 +49,54 @@ class Output:
 
     out: Path
     overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """What an encoder learns from (`crowdshot.episodes.sources`), where it goes, and which classes are kept from it.
+
+    ``annotations``: what real annotators said of the items. With ``test_classes``, classes that training never touches,
+    the card has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
+    beside it on the same classes with clean labels: what the encoder should be compared with.
+    """
+
+    source: str
+    out: Path
+    annotations: Path | None = None
+    image_size: int | None = None
+    rotate_classes: bool = False
+    terms: str | None = None
+    validation_classes: int | None = None
+    test_classes: int = 0
+    checkpoint: Path | None = None
+    checkpoint_every: int | None = None
+    rival: Path | None = None
+
+    @property
+    def progress(self) -> Path:
+        """Where it is kept while training runs."""
+        return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
+
+    @property
+    def history(self) -> Path:
+        return self.out.with_name(f"{self.out.stem}.history.csv")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is trained, and where. ``architecture``: else the one that suits the items.
+
+    ``backbone`` "lite0" says that the features are EfficientNet-Lite0's: what is saved then takes images and is that
+    network with the trained linear layer on top.
+    """
+
+    architecture: str | None = None
+    width: int = 64
+    hidden: Sequence[int] = (128,)
+    embedding: int = 64
+    precision: str = "float32"
+    device: str = "auto"
+    backbone: str | None = None
+
+
+USUAL_NETWORK = Network()

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.commands.adapt import method_of
 from crowdshot.commands.counts import Report
+from crowdshot.commands.fit_from_files import method_of
 from crowdshot.commands.given import ItemFiles
 from crowdshot.encoders.items import check_kind, check_width, find_readable, open_items
 from crowdshot.files.whole import check_table, write_file

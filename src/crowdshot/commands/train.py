@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import distributed as dist
 
+from crowdshot.commands.given import USUAL_NETWORK, Network, TrainingFiles
 from crowdshot.encoders.architectures import MLP
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
@@ -40,81 +41,66 @@ TITLES = {
 
 
 def train_encoder(
-    source: str,
-    out: Path,
+    files: TrainingFiles,
     recipe: Recipe,
+    network: Network = USUAL_NETWORK,
     *,
     others: Sequence[Recipe] = (),
     fewer_ways: bool = False,
-    annotations: Path | None = None,
-    image_size: int | None = None,
-    rotate_classes: bool = False,
-    terms: str | None = None,
-    architecture: str | None = None,
-    width: int = 64,
-    hidden: Sequence[int] = (128,),
-    embedding: int = 64,
-    precision: str = "float32",
-    device: str = "auto",
-    checkpoint: Path | None = None,
-    checkpoint_every: int | None = None,
-    validation_classes: int | None = None,
-    test_classes: int = 0,
-    rival: Path | None = None,
-    backbone: str | None = None,
     command: Sequence[str] = (),
 ) -> Report:
-    """Train one encoder on a source (`episodes.sources`) and save it, with a card that says how it came about.
+    """Train one encoder on a source and save it, with a card that says how it came about.
 
     ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
     the one with the best validation accuracy is kept. ``fewer_ways`` lets episodes have fewer classes than the recipe
-    says, where the source has not so many. With ``test_classes``, classes that training never touches, the
-    card also has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
-    beside it on the same classes with clean labels: what the encoder should be compared with. ``backbone`` "lite0" says
-    that the features are EfficientNet-Lite0's: what is saved then takes images and is that network with the trained
-    linear layer on top.
+    says, where the source has not so many.
 
     Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
     report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
     """
     world = join_world()
     recipe = replace(recipe, episodes=max(recipe.episodes, world.size))  # one each, at least
-    checkpoint = checkpoint or out.with_name(f"{out.name}.checkpoint")
-    history = out.with_name(f"{out.stem}.history.csv")
+    out, checkpoint, history, rival = files.out, files.progress, files.history, files.rival
     if world.leads:
         for file in (out, checkpoint, history, *([rival] if rival else [])):
             check_writable(file)
             _remove_rests(file)
-    if 0 < test_classes < scoring.WAYS:
-        raise CrowdshotError(f"test_classes: found {test_classes}, expected 0, or {scoring.WAYS} or more")
-    if backbone is not None and hidden:
-        raise CrowdshotError("backbone: found hidden layers, expected a single linear layer on top; --hidden none")
+    if 0 < files.test_classes < scoring.WAYS:
+        raise CrowdshotError(f"test_classes is {files.test_classes}, expected 0, or {scoring.WAYS} or more.")
+    if network.backbone is not None and network.hidden:
+        raise CrowdshotError(
+            f"hidden is {list(network.hidden)}, expected none, as a backbone has one linear layer on top."
+        )
     needed = recipe.shots[1] + recipe.queries
-    if test_classes:
+    if files.test_classes:
         needed = max(needed, scoring.EXAMPLES)
-    place = choose_device(device)
-    labels = None if annotations is None else read_labels(annotations).annotations
+    place = choose_device(network.device)
+    labels = None if files.annotations is None else read_labels(files.annotations).annotations
     data = open_source(
-        source,
-        image_size=image_size,
+        files.source,
+        image_size=files.image_size,
         at_least=needed,
-        rotate_classes=rotate_classes,
+        rotate_classes=files.rotate_classes,
         annotations=labels,
-        terms=terms,
+        terms=files.terms,
     )
     if fewer_ways:
-        most = max(2, min(recipe.ways[1], data.most_ways(validation_classes, test_classes)))
+        most = max(2, min(recipe.ways[1], data.most_ways(files.validation_classes, files.test_classes)))
         ways = (min(recipe.ways[0], most), most)
         recipe, *others = (replace(each, ways=ways) for each in (recipe, *others))
-    learned_from, validated_on, tested_on = data.split(recipe.ways[1], recipe.seed, validation_classes, test_classes)
+    learned_from, validated_on, tested_on = data.split(
+        recipe.ways[1], recipe.seed, files.validation_classes, files.test_classes
+    )
     candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
     rivals = [] if rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
     jobs = []
     for each in (*candidates, *rivals):
-        encoder = fresh_encoder(data.input, architecture, width, hidden, embedding, recipe.seed)
-        if isinstance(encoder.module, MLP) and not hidden:
+        encoder = fresh_encoder(
+            data.input, network.architecture, network.width, network.hidden, network.embedding, recipe.seed
+        )
+        if isinstance(encoder.module, MLP) and not network.hidden:
             start_principal(encoder.module, data.pool.take(learned_from).all_examples().float(), START[each.objective])
-        encoder.card |= _card(data, learned_from, validated_on, tested_on, precision, command)
+        encoder.card |= _card(data, learned_from, validated_on, tested_on, network.precision, command)
         jobs.append(Job(encoder, learned_from, validated_on, each))
     pool = data.pool.to(place)
     log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
@@ -124,9 +110,9 @@ def train_encoder(
             trained = train(
                 jobs,
                 pool,
-                precision=precision,
+                precision=network.precision,
                 checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
+                checkpoint_every=files.checkpoint_every,
                 stop=interrupted,
                 world=world,
                 report=_ignore if log is None else log.report,
@@ -151,12 +137,12 @@ def train_encoder(
                     validation = scoring.embedded(pool.take(validated_on), encoder)
                     encoder.card["labelings"] = scoring.best_labelings(validation)
         if tested_on:
-            _add_test_scores(kept, pool.take(tested_on), Path(source).stem)
+            _add_test_scores(kept, pool.take(tested_on), Path(files.source).stem)
         scores = kept[0].card["scores"]
         report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
         if world.leads:
             for place_of, encoder in zip([out] if rival is None else [out, rival], kept, strict=True):
-                save_encoder(on_backbone(encoder) if backbone else encoder, place_of)
+                save_encoder(on_backbone(encoder) if network.backbone else encoder, place_of)
             checkpoint.unlink(missing_ok=True)
     return report
 
