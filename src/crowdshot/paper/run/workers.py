@@ -91,7 +91,7 @@ def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequenc
     What one worker has is the first device. Paths in jobs must mean the same on every machine.
     """
     try:
-        import ray
+        import ray  # an extra
     except ImportError:
         raise CrowdshotError("Ray is not installed, expected by ray=True; pip install 'crowdshot[ray]'.") from None
     if not ray.is_initialized():

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
 from crowdshot.labels.positions import Positions
 from crowdshot.report.page.basis import Basis, Floats
@@ -64,8 +67,6 @@ def _few_enough(labelled: NDArray[np.bool_], seed: int) -> Positions:
 
 def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
     """(n, D) -> (n, 2), and how: t-SNE where that is quick, else the two directions in which items differ most."""
-    from sklearn.decomposition import PCA
-
     n, d = embeddings.shape
     x = np.asarray(embeddings - embeddings.mean(0), dtype=np.float64)
     if min(n, d) < 2 or not x.any():
@@ -80,9 +81,6 @@ def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
 
 def _tsne(x: Floats, seed: int) -> Floats:
     """On one thread, because several are slower on a busy machine; 400 rounds are enough for a picture."""
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
     with threadpool_limits(1):
         tsne = TSNE(perplexity=perplexity, init="pca", angle=0.8, max_iter=400, random_state=seed)
