@@ -100,3 +100,27 @@ def test_every_error_has_the_same_grammar():
 )
 def test_a_command_calls_arguments_by_its_options(sentence, options, told):
     assert in_options(sentence, options) == told
+
+
+# ---- one vocabulary -------------------------------------------------------------------------------------------------
+
+SAID_OTHERWISE = {
+    r"\bpretend (annotator|crowd|one)": "simulated",
+    r"\bbenefit of the doubt|\bin doubt\b": "doubt is 1 - Σ p², and nothing else",
+    r"\bhow sure\b": "confidence",
+    r"\b(labeled|unlabeled|behavior|normaliz(ed|ing|ation)|recogniz\w+|gray)\b": "British spelling",
+    r"\b[Ll]abeling (team|tool|lead|work|job)s?\b": "labelling is the activity, a labeling a guess",
+    r"\b(he|him|his|she|her)\b": "they",
+}
+
+
+@pytest.mark.parametrize("words", SAID_OTHERWISE)
+def test_one_vocabulary(words):
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *SOURCE.rglob("*.html")]
+    found = [
+        f"{page.relative_to(ROOT)}: {line.strip()}"
+        for page in pages
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(words, re.sub(r"https?://\S+|`[^`]*`|\"[^\"]*labeledby[^\"]*\"", "", line))
+    ]
+    assert not found, f"{SAID_OTHERWISE[words]}:\n" + "\n".join(found)

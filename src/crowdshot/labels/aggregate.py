@@ -2,7 +2,7 @@
 
 The story both models tell: item n has a true class t, drawn from ``class_probs``; annotator r, shown an item of
 class t, says l with probability ``confusion[r, t, l]``. One EM step is an M-step (class probabilities and
-confusion matrices from the responsibilities λ, (N, K)) and then an E-step (λ from these); the first M-step takes
+confusion matrices from the belief λ, (N, K)) and then an E-step (λ from these); the first M-step takes
 the soft vote for λ. Labels stay sparse: with the (N, R·K) matrix that holds a 1 where annotator r gave item n
 the label l, the M-step's counts are (its transpose) @ λ and the E-step's scores are (it) @ log confusion.
 
@@ -185,28 +185,28 @@ def _em(
     weights = counted.astype(np.float64)
 
     said = _label_matrix(ann)
-    responsibilities = soft_vote(ann)
-    responsibilities[gold_item] = np.exp(elsewhere)
+    belief = soft_vote(ann)
+    belief[gold_item] = np.exp(elsewhere)
     history: list[float] = []
     for _ in range(steps):
         # π[k] = (Σₙ λₙₖ + b) / (N + K b)
-        class_probs = (np.einsum("n,nk->k", weights, responsibilities) + b) / (weights.sum() + K * b)
+        class_probs = (np.einsum("n,nk->k", weights, belief) + b) / (weights.sum() + K * b)
         log_class_probs = np.log(np.maximum(class_probs, 0.0 if b else FLOOR))
-        counts = (said.T @ responsibilities).reshape(R, K, K)
+        counts = (said.T @ belief).reshape(R, K, K)
         alpha, log_prior = confusion(counts)
 
-        del responsibilities  # the largest array there is: never keep two
+        del belief  # the largest array there is: never keep two
         log_alpha = np.log(alpha, out=np.zeros_like(alpha), where=alpha > 0)
-        responsibilities = said @ log_alpha.reshape(R * K, K)
-        responsibilities[gold_item] += elsewhere
-        log_likelihood = _normalise(responsibilities, log_class_probs)
+        belief = said @ log_alpha.reshape(R * K, K)
+        belief[gold_item] += elsewhere
+        log_likelihood = _normalise(belief, log_class_probs)
 
         history.append(log_likelihood + log_prior + b * float(log_class_probs.sum()))
         if tolerance > 0 and len(history) > 1 and history[-1] - history[-2] < tolerance * len(ann):
             break
     return Consensus(
-        labels=ann.classes[responsibilities.argmax(axis=1)],
-        probabilities=responsibilities,
+        labels=ann.classes[belief.argmax(axis=1)],
+        probabilities=belief,
         class_probs=class_probs,
         confusion=np.ascontiguousarray(alpha.transpose(0, 2, 1)),
         log_posterior=np.array(history),

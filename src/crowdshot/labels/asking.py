@@ -65,9 +65,10 @@ def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
     they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
     a fool, for three of them.
 
-    Annotators get the benefit of the doubt: of an accuracy's Beta distribution the upper end of the standard interval
-    is taken, not the middle. Who has said little is therefore tried, which tells what they are worth. Without it the
-    first to look good gets all the questions, and if that is a spammer, their own labels go on to confirm them.
+    Annotators are taken for a little better than they seem: of an accuracy's Beta distribution the upper end of the
+    standard interval counts, not the middle. Who has said little is therefore tried, which tells what they are worth.
+    Without it the first to look good gets all the questions, and if that is a spammer, their own labels go on to
+    confirm them.
     """
     K, R = ann.n_classes, ann.n_annotators
     if K < 2:

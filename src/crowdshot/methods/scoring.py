@@ -67,10 +67,10 @@ def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
 
 def by_mixture(settings: Mapping[str, Any]) -> Classify:
     """``settings`` are an encoder's priors and steps as its card has them; items are embeddings."""
-    beliefs = priors.from_card(dict(settings))
+    held = priors.from_card(dict(settings))
 
     def classify(batch: Batch, ways: int) -> Tensor:
-        fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **beliefs)
+        fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **held)
         return fit.log_proba(batch.query)
 
     return classify

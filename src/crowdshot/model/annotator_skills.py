@@ -81,7 +81,7 @@ def log_evidence(counts: Tensor, table: Tensor) -> Tensor:
 def gain(counts: Tensor, label: Tensor, table: Tensor) -> Tensor:
     """What one more label adds to `log_evidence`, for every class its item may be of.
 
-    ``counts`` (..., K, K) of the annotator so far, ``label`` (...) what he says now, -1 for nothing: -> (..., K).
+    ``counts`` (..., K, K) of the annotator so far, ``label`` (...) what they say now, -1 for nothing: -> (..., K).
     """
     K = counts.shape[-1]
     right, labels = counts.diagonal(dim1=-2, dim2=-1), counts.sum(-1)  # (..., K)

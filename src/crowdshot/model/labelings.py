@@ -93,7 +93,7 @@ class Posterior:
         """(..., N, K): by the labelings where an item has labels, else by the classifier.
 
         The share of labelings that give an item to a class is sharper than it should be where items are many: a few
-        dozen labelings cannot hold the doubts of fifty items in all their combinations. See `item_beliefs`.
+        dozen labelings cannot hold what is open about fifty items in all their combinations. See `item_beliefs`.
         """
         predicted = self.log_proba(self.embeddings).exp()
         believed = torch.zeros_like(predicted)

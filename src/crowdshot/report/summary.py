@@ -13,7 +13,7 @@ LONGEST = 30  # characters of a name in a table
 OWN = ("Labelings", "Ours")  # methods that need no word, because one of them is the default
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
 WHAT = {
-    "consensus.csv": "each item's label and how sure it is",
+    "consensus.csv": "each item's label with its confidence",
     "annotators.csv": "how often each annotator is right",
     "confusion.csv": "what each annotator says of which class",
     "model.safetensors": "the classifier, for `crowdshot predict`",

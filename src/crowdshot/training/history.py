@@ -41,7 +41,7 @@ class TrainingLog:
             self.rows = [row for row in self.rows if row["iteration"] < done]
             self.before = self.rows[-1]["seconds"] if self.rows else 0.0
             if self.first:
-                print(f"going on from step {self.first:,} of {total:,}", file=self.stream, flush=True)
+                print(f"going on from iteration {self.first:,} of {total:,}", file=self.stream, flush=True)
         if self.bar is None:
             if time.monotonic() - self.said >= EVERY:
                 self._say(done, total, "")
@@ -53,7 +53,7 @@ class TrainingLog:
         """After every validation."""
         for model, step in enumerate(progress.diverged):
             if step is not None and (self.last is None or self.last.diverged[model] is None):
-                sentence = f"model {model}: its loss is not finite since step {step:,}; the others go on"
+                sentence = f"model {model}: its loss is not finite since iteration {step:,}; the others go on"
                 print(sentence, file=self.stream, flush=True)
         self.last = progress
         assert self.before is not None
@@ -75,11 +75,11 @@ class TrainingLog:
 
     def _pace(self, done: int, total: int) -> str:
         rate = (done - (self.first or 0)) / max(time.monotonic() - self.began, 1e-9)
-        return f"{rate:.3g} steps/s, {_duration((total - done) / rate)} left"
+        return f"{rate:.3g} iterations/s, {_duration((total - done) / rate)} left"
 
     def _say(self, done: int, total: int, scores: str) -> None:
         self.said = time.monotonic()
-        print(f"step {done:,}/{total:,}{scores}, {self._pace(done, total)}", file=self.stream, flush=True)
+        print(f"iteration {done:,}/{total:,}{scores}, {self._pace(done, total)}", file=self.stream, flush=True)
 
 
 def _short(last: Progress | None) -> str:

@@ -159,7 +159,7 @@ class Trainer:
             classes_in_use=batch.classes_in_use,
             track=False,
             classifier_only=True,
-            **priors.repeated(self.beliefs(), repeat),
+            **priors.repeated(self.current_priors(), repeat),
         )
         found = fit.log_proba(query)
         if len(self.of_lnl):
@@ -179,7 +179,7 @@ class Trainer:
         n_support = batch.support.shape[1]
         return embedded[:, :n_support], embedded[:, n_support:]
 
-    def beliefs(self) -> priors.Priors:
+    def current_priors(self) -> priors.Priors:
         """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""
         if isinstance(self.learned, priors.LearnedPriors):
             learned: priors.Priors = self.learned()
@@ -291,14 +291,14 @@ class Trainer:
     def finish(self) -> list[Encoder]:
         """Ordinary encoders with their best weights and a card that says how they came about."""
         self.restore(self.best)
-        beliefs = self.beliefs()
+        held = self.current_priors()
         encoders = []
         for i, (job, diverged) in enumerate(zip(self.jobs, self.diverged(), strict=True)):
             job.encoder.module.load_state_dict(self.stack.unstack(i))
             job.encoder.module.eval()
             job.encoder.card |= {
                 "recipe": job.recipe.to_card(),
-                "priors": {**priors.to_card(beliefs, i), "steps": job.recipe.steps},
+                "priors": {**priors.to_card(held, i), "steps": job.recipe.steps},
                 "scores": {"validation_accuracy": self.best_accuracy[i] if self.best_accuracy[i] >= 0 else None},
             }
             if diverged is not None:

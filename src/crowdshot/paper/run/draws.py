@@ -39,7 +39,7 @@ def draw_episodes(
 ) -> Batch:
     """The cell's episodes on the CPU, always the same; ``classes`` None: all. ``role``: "validation" or "test".
 
-    ``labels_per_item`` is for pretend annotators; None: everyone labels everything.
+    ``labels_per_item`` is for simulated annotators; None: everyone labels everything.
     """
     pool = dataset.pool
     if cell.crowd != REAL:
