@@ -79,6 +79,7 @@ def test_intervals_by_hand():
     assert row["most_confused"] == "0 → 1 (once)"
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_nine_times_in_ten():
     """Sixty crowds of five on digits; binomial error of the share is about 0.02."""
     digits = load_digits()
@@ -286,7 +287,7 @@ def test_probabilities_are_what_metrics_of_scikit_learn_take(method):
 def test_one_class_is_refused_though_more_are_listed(clouds):
     """An empty class lies in the midst of all items; there is nothing to tell it from the only one that was named."""
     X, labels, _ = clouds
-    with pytest.raises(CrowdshotError, match="labels has 'fox' alone, expected two classes or more"):
+    with pytest.raises(CrowdshotError, match="labels has 'fox' alone"):
         CrowdClassifier("identity").fit(X, np.full_like(labels, "fox"), classes=["fox", "hen"])
 
 
@@ -343,7 +344,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity"},
             np.zeros((2, 2)),
             [["a"], ["a"]],
-            "labels has 'a' alone, expected two classes",
+            "labels has 'a' alone",
         ),
         ({"encoder": "identity"}, np.zeros((3, 2)), [[0], [1]], "labels has 2 rows, expected 3"),
         (
@@ -356,13 +357,13 @@ def test_repeats_with_the_seed(clouds):
         (
             {"encoder": "identity"},
             np.zeros((2, 2)),
-            pd.DataFrame({"ann": [0, 1], "bob": [1, 1]}),
-            "no column for the item among 'ann', 'bob', expected one called item",
+            pd.DataFrame({"wer": ["x", "y"], "was": ["p", "q"]}),
+            "no column for the item among 'wer', 'was', expected one called item",
         ),
         (
             {"encoder": "identity"},
             np.zeros((2, 2)),
-            pd.DataFrame({"ann": [0, 1], "bob": [1, 1]}),
+            pd.DataFrame({"wer": ["x", "y"], "was": ["p", "q"]}),
             "or labels.to_numpy(), if rows are the items of X and columns the annotators",
         ),
     ],

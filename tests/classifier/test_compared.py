@@ -139,6 +139,7 @@ def test_without_pa_is_the_mixture_with_the_papers_constants(pictures):
     assert (more.settings_["steps"], more.settings_["tau"], more.settings_["b"], more.scale_) == (5, 0.5, 100.0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_network_is_taught_and_goes_into_the_file(pictures, tmp_path):
     images, labels, encoder = pictures
     few = {"iterations": 5}

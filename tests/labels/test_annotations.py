@@ -264,8 +264,8 @@ def test_minus_one_is_a_label_where_the_classes_list_it():
 @pytest.mark.parametrize(
     ("matrix", "options", "message"),
     [
-        ([0, 1], {}, r"shape \(2,\), expected \(items, annotators\)"),
-        ([[0, 1], [1]], {}, r"shape \(2,\)"),
+        (np.zeros((2, 2, 2)), {}, r"shape \(2, 2, 2\), expected \(items, annotators\), or \(items,\)"),
+        ([[0, 1], [1]], {}, r"shape \(2,\) of lists"),
         ([[None, -1]], {}, r"holds no label"),
         ([[0, 1], [1, 5]], {"classes": [0, 1]}, r"the matrix, row 2, column 2 is 5, expected one of the classes"),
         ([[0, 1]], {"items": ["x", "y"]}, r"items lists 2 ids, expected 1"),

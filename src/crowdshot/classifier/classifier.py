@@ -120,9 +120,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         """Embed the items and adapt to their labels.
 
         X: images (arrays, file paths, PIL images) or feature vectors (N, d). labels: an (N, R) array or nested list
-        (None, NaN, -1 or "" where there is none), a table with a row for each label, a dict of dicts, or
-        `Annotations`. In the latter three an item is named by ``items``, which gives X's ids in order; without it,
-        by X's index if X is a DataFrame, by the file's name if X is a list of paths, else by its position.
+        (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column for each
+        annotator, whose names they get; a table with a row for each label, a dict of dicts, or `Annotations`. In the
+        latter three an item is named by ``items``, which gives X's ids in order; without it, by X's index if X is a
+        DataFrame, by the file's name if X is a list of paths, else by its position. Rows of a DataFrame with a column
+        for each annotator go by its index where that and X have names, else in X's order.
         classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
         """
         return self.fit_embeddings(
@@ -165,7 +167,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         annotations = annotations_of(labels, len(embeddings), items, classes)
-        check_classes(annotations)
+        check_classes(annotations, listed=classes is not None or isinstance(labels, Annotations))
         learner = self.learner()
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
@@ -270,6 +272,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotators`)."""
         return judge(self.annotations_, self.belief_)
 
+    def __sklearn_tags__(self) -> Any:
+        """For scikit-learn: sparse features are taken, and there is nothing to fit without labels."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     # ---- saving ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -285,11 +293,19 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         return clf
 
 
-def check_classes(annotations: Annotations) -> None:
-    """There must be something to tell apart."""
+def check_classes(annotations: Annotations, listed: bool = True) -> None:
+    """There must be something to tell apart; ``listed``: somebody said that these are classes."""
+    classes, numbers = annotations.classes, annotations.classes.dtype.kind in "iu"
+    if classes.dtype.kind == "f" and not listed:
+        odd = next(value for value in classes.tolist() if not value.is_integer())
+        raise CrowdshotError(
+            f"labels holds {odd!r}, expected names or whole numbers (Unknown label type: continuous); classes= lists"
+            " numbers that are classes."
+        )
     if (annotations.label == annotations.label[0]).all():
-        only = show(annotations.classes[annotations.label[0]])
-        raise CrowdshotError(f"labels has {only} alone, expected two classes or more.")
+        missing = "; -1 means no label, unless classes= lists it" if numbers else ""
+        only = show(classes[annotations.label[0]])
+        raise CrowdshotError(f"labels has {only} alone (only one class), expected two classes or more{missing}.")
 
 
 def _column_names(X: Any) -> NDArray[Any] | None:

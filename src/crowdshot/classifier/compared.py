@@ -146,7 +146,7 @@ def _shape(reader: Encoder) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """A method and the crowd-labelled items it learns from. A `learners.Fitted`.
+    """A method and the crowd-labelled items it learns from. A `contract.Fitted`.
 
     What is said of labelled items and of annotators is Dawid–Skene's with the paper's priors, from the labels alone
     (`consensus_`, `annotators_` and `confusion_` of the classifier), after as many steps as the method's own

@@ -125,8 +125,8 @@ class Mixture:
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
         objective = encoder.card.get("recipe", {}).get("objective", "mixture")
         trained = encoder.card.get("priors") if objective in self.at_home else None
-        beliefs = evidence_scale.priors_of(annotations.n_classes)
-        settings: dict[str, Any] = {"steps": evidence_scale.STEPS, **beliefs, "scale": None, "covariance": "identity"}
+        held = evidence_scale.priors_of(annotations.n_classes)
+        settings: dict[str, Any] = {"steps": evidence_scale.STEPS, **held, "scale": None, "covariance": "identity"}
         if trained:
             settings |= {"steps": trained.get("steps", 2), **priors.from_card(trained), "scale": 1.0}
         settings |= {name: float(value) if isinstance(value, Tensor) else value for name, value in self.given.items()}
@@ -135,9 +135,9 @@ class Mixture:
         shift, factor = untouched(x) if trained else evidence_scale.standardise(x)
         x = (x - shift) * factor
         if settings["scale"] is None:
-            beliefs = priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"])
+            held = priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"])
             settings["scale"] = evidence_scale.choose_scale(
-                x, annotations, steps=settings["steps"], seed=self.seed, priors=beliefs
+                x, annotations, steps=settings["steps"], seed=self.seed, priors=held
             )
         fit = mixture.fit(x, _votes(annotations).to(x.device), annotations.n_classes, **settings)
         return Learned(self.name, fit, settings, shift, factor)

@@ -108,8 +108,8 @@ def _to_card(settings: Mapping[str, Any]) -> Card:
     """As JSON: a prior on confusion matrices, the one setting that is no number or word, by its name and numbers."""
     if "c" not in settings:
         return dict(settings)
-    beliefs = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
-    return {**settings, "tau": beliefs["tau"], "b": beliefs["b"], "c": beliefs["confusion"]}
+    held = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
+    return {**settings, "tau": held["tau"], "b": held["b"], "c": held["confusion"]}
 
 
 def _from_card(card: Mapping[str, Any]) -> dict[str, Any]:

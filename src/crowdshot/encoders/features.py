@@ -53,6 +53,8 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
     x = as_numbers(X)
     if x is None or x.ndim != 2 or spec.n_features not in (None, x.shape[1]):
         raise CrowdshotError(f"X is {described(X)}, expected {spec.describe()}, for which this encoder was made.")
+    if x.shape[1] == 0:
+        raise CrowdshotError(f"X is {described(X)}, without a feature, expected one or more.")
     if spec.mean:
         x = x - torch.tensor(spec.mean)
     return x / torch.tensor(spec.std) if spec.std else x
@@ -71,6 +73,8 @@ def as_numbers(X: Any) -> Tensor | None:
                 array = array.astype(np.float64)
         except (TypeError, ValueError):
             return None
+        if array.dtype.kind == "c":
+            raise CrowdshotError("X holds complex numbers, expected real ones (Complex data not supported).")
         if array.dtype.kind not in "buif" or array.ndim == 0:
             return None
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below

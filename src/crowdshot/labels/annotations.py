@@ -147,7 +147,7 @@ class Annotations:
     @classmethod
     def from_matrix(
         cls,
-        matrix: "pd.DataFrame | ArrayLike",
+        matrix: "pd.DataFrame | pd.Series[Any] | ArrayLike",
         *,
         classes: ListOfIds = None,
         items: ListOfIds = None,
@@ -155,9 +155,18 @@ class Annotations:
     ) -> Self:
         """From (N, R) labels, a row an item and a column an annotator; NaN, None, "", -1 and masked ones are missing.
 
+        (N,) labels are those of one annotator.
+
         -1 is a label after all where ``classes`` lists it. ``items`` and ``annotators`` name the rows and the
         columns (else a DataFrame's index and columns, or 0, 1, 2, …). All of them are kept, labelled or not.
+
+        >>> Annotations.from_matrix([["cat", "dog"], ["dog", None]], annotators=["ann", "bob"])
+        Annotations(2 items × 2 annotators, 3 labels, 2 classes: 'cat', 'dog')
+        >>> Annotations.from_matrix([0, 1, -1, 1])
+        Annotations(4 items × 1 annotators, 3 labels, 2 classes: 0, 1)
         """
+        if isinstance(matrix, pd.Series):
+            matrix = matrix.to_frame(0 if matrix.name is None else matrix.name)
         if isinstance(matrix, pd.DataFrame):
             items = matrix.index if items is None else items
             annotators = matrix.columns if annotators is None else annotators
@@ -171,10 +180,13 @@ class Annotations:
             values = np.asarray(matrix)
             if values.dtype.kind == "U":
                 values = np.where(values == "nan", "", values)  # as NumPy writes a NaN beside text
+        if values.ndim == 1 and not any(isinstance(value, list | tuple | np.ndarray) for value in values):
+            values = values[:, None]
         if values.ndim != 2:
+            ragged = " of lists that differ in length" if values.ndim == 1 else ""
             raise CrowdshotError(
-                f"the matrix of labels has shape {values.shape}, expected (items, annotators); "
-                "for a single annotator, labels[:, None]."
+                f"the matrix of labels is of shape {values.shape}{ragged}, expected (items, annotators), or (items,)"
+                " for one annotator."
             )
         item_ids, annotator_ids = (
             unique_ids(range(size) if names is None else names, argument, size)
@@ -240,7 +252,7 @@ class Annotations:
 
     def to_tensor(self) -> "torch.Tensor":
         """``to_matrix`` as an int64 tensor, the form that ``mixture.fit`` takes."""
-        import torch
+        import torch  # here, because labels alone need not wait for it
 
         return torch.from_numpy(self.to_matrix())
 

@@ -18,6 +18,7 @@ from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import find_columns
 from crowdshot.labels.positions import Positions, as_index, positions
+from crowdshot.labels.wide import wide_table
 from crowdshot.wording import first, show
 
 
@@ -35,25 +36,43 @@ def annotations_of(
 ) -> Annotations:
     """Labels in any form, as annotations whose items are the rows of X in X's order.
 
-    A matrix goes row by row. In a table, a dict of dicts or `Annotations` an item is an id: one of ``items``, the
-    name of a file where these are paths, or a position in X where there are none.
+    A matrix goes row by row, (N,) being one annotator's. In a table, a dict of dicts or `Annotations` an item is an id:
+    one of ``items``, the name of a file where these are paths, or a position in X where there are none. A wide table
+    (`wide.wide_table`) goes by its index where that and X name the items, else row by row.
     """
     names = None if items is None else list(items)
     if names is not None and len(names) != n_items:
         raise CrowdshotError(f"items has {len(names)} ids, expected {n_items}, one for each row of X.")
-    if isinstance(labels, pd.DataFrame):
+    table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+    if table is not None:
+        labels = table if _row_by_row(table.index, names) else Annotations.from_matrix(table, classes=classes)
+    elif isinstance(labels, pd.DataFrame):
         labels = _from_frame(labels, n_items, classes)
     elif isinstance(labels, dict):
         labels = Annotations.from_dict(labels, classes=classes)
     if not isinstance(labels, Annotations):
+        if hasattr(labels, "__array__") and not hasattr(labels, "__len__"):
+            labels = np.asarray(labels)
         n_rows = len(labels) if hasattr(labels, "__len__") else None
         if n_rows != n_items:
-            found = f"has {n_rows} rows" if n_rows is not None else f"is a {type(labels).__name__}"
+            what = "None" if labels is None else f"a {type(labels).__name__}"
+            found = f"is {what}" if n_rows is None else f"has {n_rows} rows"
             raise CrowdshotError(f"labels {found}, expected {n_items} rows as in X.")
         plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
+        if table is not None and (plain is not None or not table.index.is_unique):
+            plain, annotators = plain or list(range(n_items)), list(table.columns)
+            return Annotations.from_matrix(labels, items=plain, annotators=annotators, classes=classes)
         return Annotations.from_matrix(labels, items=plain, classes=classes)
     known = np.asarray(as_index(range(n_items) if names is None else names))
     return rows_of(labels, known, "X", advice="items= can name them")[0]
+
+
+def _row_by_row(index: pd.Index[Any], names: list[Any] | None) -> bool:
+    """Whether rows of labels follow X: one of the two has no names, or merely counts what the other names."""
+    if names is None or not index.is_unique:
+        return True
+    counted = any(list(ids) == list(range(len(ids))) for ids in (index, names))
+    return counted and set(index) != set(names)
 
 
 def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | None) -> Annotations:

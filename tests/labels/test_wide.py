@@ -1,0 +1,119 @@
+"""Tables with a column for each annotator, and labels of one annotator, as Python callers have them."""
+
+from pathlib import PurePath
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError
+from crowdshot.labels.matching import annotations_of
+from crowdshot.labels.wide import wide_table
+
+WIDE = pd.DataFrame({"ann": ["cat", "cat", "dog"], "bob": ["cat", None, "dog"], "cyd": ["dog", "", "dog"]})
+MATRIX = [[0, 0, 1], [0, -1, -1], [1, 1, 1]]  # positions of cat and dog
+
+
+def of(labels, items=None, n=3, classes=None):
+    ann = annotations_of(labels, n, items, classes)
+    return ann.items.tolist(), ann.annotators.tolist(), ann.to_matrix().tolist()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["cat", None, "dog"], np.array(["cat", "", "dog"]), pd.Series(["cat", None, "dog"], index=[0, 1, 2])],
+    ids=["list", "array", "series"],
+)
+def test_one_axis_is_one_annotator(labels):
+    for ann in (Annotations.from_matrix(labels), annotations_of(labels, 3, None, None)):
+        assert (ann.n_annotators, ann.annotators.tolist()) == (1, [0])
+        assert ann.to_matrix().tolist() == [[0], [-1], [1]]
+        assert ann.classes.tolist() == ["cat", "dog"]
+
+
+def test_a_column_has_its_name_and_its_index():
+    column = pd.Series(["dog", "cat", "cat"], index=["z", "x", "y"], name="eve")
+    assert of(column) == (["z", "x", "y"], ["eve"], [[1], [0], [0]])
+    assert of(column, items=["x", "y", "z"]) == (["x", "y", "z"], ["eve"], [[0], [0], [1]])
+
+
+def test_rows_of_different_length_are_no_matrix():
+    for labels in ([["a", "b"], ["a"], ["b"]], [["a"], "b", "a"]):
+        with pytest.raises(CrowdshotError, match=r"shape \(3,\) of lists that differ in length, expected \(items, annotators\)"):
+            annotations_of(labels, 3, None, None)
+
+
+def test_columns_of_a_wide_table_are_annotators():
+    assert of(WIDE) == ([0, 1, 2], ["ann", "bob", "cyd"], MATRIX)
+    named = WIDE.set_axis(["x", "y", "z"])
+    assert of(named) == (["x", "y", "z"], ["ann", "bob", "cyd"], MATRIX)
+    assert of(WIDE.astype("category")) == of(WIDE)
+    clf = CrowdClassifier("identity").fit([[0.0], [0.1], [5.0]], named)
+    assert clf.consensus_["item"].tolist() == ["x", "y", "z"]
+    assert clf.annotators_["annotator"].tolist() == ["ann", "bob", "cyd"]
+
+
+def test_rows_go_by_name_where_both_sides_have_one():
+    shuffled = WIDE.set_axis(["x", "y", "z"]).loc[["z", "x", "y"]]
+    assert of(shuffled, items=["x", "y", "z"]) == (["x", "y", "z"], ["ann", "bob", "cyd"], MATRIX)
+    assert of(WIDE.loc[[2, 0, 1]], items=[0, 1, 2]) == ([0, 1, 2], ["ann", "bob", "cyd"], MATRIX)
+    with pytest.raises(CrowdshotError, match="X has no item for 1 of the 3 labelled items, first 'z'"):
+        of(shuffled, items=["x", "y", "w"])
+
+
+def test_rows_follow_the_items_where_one_side_only_counts():
+    named = WIDE.set_axis(["x", "y", "z"])
+    assert of(WIDE, items=["x", "y", "z"]) == (["x", "y", "z"], ["ann", "bob", "cyd"], MATRIX)
+    assert of(named, items=[0, 1, 2]) == ([0, 1, 2], ["ann", "bob", "cyd"], MATRIX)
+    assert of(WIDE.set_axis([7, 7, 8]), items=["x", "y", "z"])[0] == ["x", "y", "z"]
+    assert of(WIDE.set_axis([7, 7, 8]))[0] == [0, 1, 2]
+    with pytest.raises(CrowdshotError, match="labels has 3 rows, expected 4 rows as in X"):
+        of(WIDE, n=4)
+
+
+def test_a_column_of_items_names_the_rows():
+    table = WIDE.assign(image=["b.png", "a.png", "c.png"])
+    items = [PurePath("photos/a.png"), PurePath("photos/b.png"), PurePath("photos/c.png")]
+    assert of(table, items=items)[2] == [MATRIX[1], MATRIX[0], MATRIX[2]]
+    assert of(table)[0] == ["b.png", "a.png", "c.png"]
+
+
+def test_a_column_of_truth_or_notes_is_no_annotator():
+    table = WIDE.assign(Truth=["cat", "cat", "dog"], notes=["cat", "", ""])
+    with pytest.warns(UserWarning, match="left out, as no annotator is called so: 'Truth', 'notes'"):
+        assert of(table) == of(WIDE)
+
+
+def test_a_long_table_is_never_taken_for_a_wide_one():
+    long = pd.DataFrame({"item": ["a", "b"], "worker": ["x", "y"], "label": ["p", "q"]})
+    assert wide_table(long) is None
+    oddly_named = long.set_axis(["das Bild", "wer", "was"], axis=1)
+    assert wide_table(oddly_named) is None
+    with pytest.raises(CrowdshotError, match="no column for the item"):
+        annotations_of(oddly_named, 2, None, None)
+    assert wide_table(pd.DataFrame({"u": [["p"], ["q"]], "v": [["p"], ["q"]]})) is None
+
+
+def test_continuous_numbers_are_no_classes_unless_listed():
+    X, y = np.arange(8.0).reshape(4, 2), np.array([0.5, 1.0, 0.5, 1.0])
+    for labels in (y, y[:, None], pd.Series(y)):
+        with pytest.raises(
+            CrowdshotError, match=r"labels holds 0\.5, expected names or whole numbers .*classes= lists"
+        ):
+            CrowdClassifier("identity").fit(X, labels)
+    assert CrowdClassifier("identity").fit(X, y, classes=[0.5, 1.0]).classes_.tolist() == [0.5, 1.0]
+    with pytest.raises(CrowdshotError, match="labels holds inf"):
+        CrowdClassifier("identity").fit(X, [1.0, np.inf, 2.0, 1.0])
+
+
+def test_minus_one_is_no_label_and_the_sentence_says_so():
+    X, y = np.arange(8.0).reshape(4, 2), np.array([-1, 1, 1, -1])
+    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless classes= lists it"):
+        CrowdClassifier("identity").fit(X, y)
+    assert CrowdClassifier("identity").fit(X, y, classes=[-1, 1]).classes_.tolist() == [-1, 1]
+
+
+def test_features_that_are_none():
+    for X, sentence in [(np.zeros((4, 0)), "without a feature"), (np.ones((4, 2)) * 1j, "X holds complex numbers")]:
+        with pytest.raises(CrowdshotError, match=sentence):
+            CrowdClassifier("identity").fit(X, [0, 1, 0, 1])
