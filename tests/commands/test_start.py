@@ -51,6 +51,7 @@ def run(code, folder, *words):
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_that_needs_no_items_loads_no_torch(tmp_path, words):
     done = run(RUN, tmp_path, *words)

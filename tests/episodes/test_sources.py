@@ -218,6 +218,7 @@ def test_nothing_is_unpickled(tmp_path):
 # --- drawn glyphs, turned classes, split -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_glyphs(monkeypatch):
     from crowdshot.episodes.datasets import glyphs
 

@@ -140,6 +140,7 @@ def test_the_order_of_annotators_does_not_matter(method):
     )
 
 
+@pytest.mark.slow
 def test_clean_labels_of_separate_classes_are_learned(method):
     episodes, truth = problem(shots=4, noise=0.0, missing=0.0)
     found = method.predict(episodes, encoder(), **small(method, iterations=300, trees=50))

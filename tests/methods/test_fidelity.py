@@ -74,6 +74,7 @@ def test_one_step_of_dawid_skene_is_the_soft_vote():
 # ---- on raw inputs --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("N", "D", "K", "steps"), [(12, 40, 4, None), (12, 40, 4, 3), (15, 3, 2, 2), (6, 9, 4, None)])
 @pytest.mark.parametrize("C", [1e-4, 1e-2, 1.0])
 def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
@@ -351,6 +352,7 @@ def test_maml_stands_in_a_stack_of_its_own():
         train([first, replace(second, recipe=replace(second.recipe, objective="maml"))], blobs())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["maml", "lnl"])
 def test_meta_training_lowers_the_loss(kind):
     losses = []

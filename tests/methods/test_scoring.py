@@ -31,6 +31,7 @@ def test_far_classes_are_told_apart_and_equal_ones_are_not():
     assert far == score_table(pool_of(20 * torch.eye(8)), by_mixture(PAPER), episodes=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mixture", "lnl", "maml"])
 def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objective):
     pool = pool_of(2 * torch.eye(8))

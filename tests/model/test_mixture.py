@@ -197,6 +197,7 @@ def test_covariance_prior_is_normalised_and_peaks_at_the_identity(covariance):
 # --- gradients -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["identity", "isotropic", "diagonal", "full"])
 def test_gradients_through_three_steps(covariance):
     u, y, _ = random_episode(4, batch=(2,), N=5, R=3, K=3, D=2)

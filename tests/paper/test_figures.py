@@ -82,6 +82,7 @@ def test_the_numbers_of_a_dot_plot():
     assert table.loc["PrMV", "paper"] == 0.666
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", "spammers", "em-steps"])
 def test_drawn_from_rows_twice_alike(tmp_path, name):
     keep(tmp_path / "results", "main", rows_of())

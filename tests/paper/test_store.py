@@ -367,6 +367,7 @@ def test_a_damaged_file_is_one_sentence_that_names_it(tmp_path, damage, whole):
     assert file.exists(), "nothing is thrown away"
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(place=st.floats(0, 1), flip=st.integers(1, 255))
 def test_a_flipped_byte_is_noticed_or_harmless(tmp_path_factory, place, flip):

@@ -195,6 +195,7 @@ def test_never_and_always_different():
     assert (found["Ours"].best, found["PrMV"].best, found["PrDS"].best) == (True, True, False)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(*[st.integers(0, 40)] * 3), min_size=2, max_size=12), st.randoms())
 def test_a_summary_does_not_depend_on_order_or_level(counts, lots):
     values = np.array(counts).T / 80

@@ -168,6 +168,7 @@ def test_no_flag_from_a_few_labels():
     assert flags(basis_of(belief, alone)) == [""]  # nobody to compare a guesser with
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("K", "n_items", "per_item"), [(2, 120, 3), (4, 60, 3), (10, 100, 5)])
 def test_hardly_ever_a_flag_for_the_honest(K, n_items, per_item):
     kinds = [coin(right, K) for right in (0.95, 0.9, 0.85, 0.8, 0.75, 0.75, 0.7)]

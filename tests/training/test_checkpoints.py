@@ -32,6 +32,7 @@ def undisturbed():
     return train(jobs(), image_pool(), report=reports.append), reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(3, 5, 11), (1, 10), (12,)])
 def test_stopped_anywhere_the_result_is_the_same_to_the_bit(undisturbed, tmp_path, stops):
     expected, expected_reports = undisturbed

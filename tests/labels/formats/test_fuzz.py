@@ -88,6 +88,7 @@ def test_whole_files_are_read(folder, name: str) -> None:
     assert check(folder, FILES[name], columns=label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
 def test_cut_short(folder, name: str, data) -> None:
@@ -95,6 +96,7 @@ def test_cut_short(folder, name: str, data) -> None:
     check(folder, whole[: data.draw(st.integers(1, len(whole) - 1))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
 def test_bytes_overwritten(folder, name: str, data) -> None:
