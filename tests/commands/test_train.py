@@ -302,7 +302,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
 
     result = call(source, "--out", out, *OPTIONS)
     assert result.exit_code == 0
-    assert "going on from step 17 of 30" in result.output
+    assert "going on from iteration 17 of 30" in result.output
     same(load_encoder(out), undisturbed)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
     rows = (tmp_path / "out.history.csv").read_text().splitlines()
@@ -383,7 +383,7 @@ def test_killed_at_random_moments_the_weights_are_the_same_to_the_bit(source, tm
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 2, "the run was over before it could be killed"
-    taken_up = re.findall(r"going on from step (\d+) of 30", done.stderr)
+    taken_up = re.findall(r"going on from iteration (\d+) of 30", done.stderr)
     assert len(set(taken_up)) == int(done.stdout), "not every part of the run came further than the one before"
     same(load_encoder(out), undisturbed)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
@@ -407,7 +407,7 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
     assert process.returncode == 130, said
     assert "the same command goes on" in said
     assert "Traceback" not in said
-    assert "steps/s" in said
+    assert "iterations/s" in said
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -459,11 +459,11 @@ def test_lines_where_there_is_no_terminal(tmp_path, monkeypatch):
     log.report(progress(10, 0.625))
     log.close()
     *between, last = stream.getvalue().splitlines()
-    assert last.startswith("step 10/40, loss 0.2500, validation accuracy 0.6250 (best 0.5000), ")
+    assert last.startswith("iteration 10/40, loss 0.2500, validation accuracy 0.6250 (best 0.5000), ")
     assert last.endswith(" left")
-    assert "steps/s" in last
+    assert "iterations/s" in last
     assert between, "long silence is broken"
-    assert all(line.startswith("step ") and "accuracy" not in line for line in between)
+    assert all(line.startswith("iteration ") and "accuracy" not in line for line in between)
 
 
 def test_a_model_that_diverged_is_told_once(tmp_path):
@@ -472,7 +472,7 @@ def test_a_model_that_diverged_is_told_once(tmp_path):
     log.tick(1, 40)
     for diverged in (None, 17, 17):
         log.report(Progress(20, 40, [0.3, 0.3], [0.5, 0.5], [0.5, 0.5], [False, False], [None, diverged]))
-    assert stream.getvalue().count("model 1: its loss is not finite since step 17; the others go on") == 1
+    assert stream.getvalue().count("model 1: its loss is not finite since iteration 17; the others go on") == 1
 
 
 def test_a_bar_where_there_is_one(tmp_path):
@@ -485,7 +485,7 @@ def test_a_bar_where_there_is_one(tmp_path):
     log.close()
     lines = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
     assert "\x1b" in stream.getvalue()
-    assert re.search(r"40/40 loss 0.2500, accuracy 0.6250, [\d.e+]+ steps/s, 0:00:00 left$", lines[-1])
+    assert re.search(r"40/40 loss 0.2500, accuracy 0.6250, [\d.e+]+ iterations/s, 0:00:00 left$", lines[-1])
 
 
 def test_a_strange_file_is_not_taken_for_a_history(tmp_path):

@@ -126,7 +126,7 @@ def test_what_is_left_is_told_and_not_done(quick, tmp_path):
 
 def test_a_toy_never_passes_for_the_real_thing(quick):
     sentence = refused("run", "main", "--results", quick / "results", "--dataset", "omniglot", "--device", "cpu")
-    assert "has rows with toy = True, found False now" in sentence
+    assert "has rows with toy = True, expected False as now" in sentence
 
 
 def test_tables_of_everything(quick, tmp_path):

@@ -191,7 +191,7 @@ def tell(report: Report) -> str:
         return f"interrupted; the same command goes on from {report['files'][0]}"
     diverged = report["scores"].get("diverged_at_step")
     lines = [f"validation accuracy {report['validation_accuracy']:.4f}"] if report["validation_accuracy"] else []
-    lines += [f"diverged at step {diverged:,}: these are the best weights before"] if diverged else []
+    lines += [f"diverged at iteration {diverged:,}: these are the best weights before"] if diverged else []
     return "\n".join([*lines, *report["files"]])
 
 

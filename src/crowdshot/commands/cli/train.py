@@ -118,7 +118,7 @@ class FileOptions:
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where progress is kept; else next to --out.")
     ] = None
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Steps; else at every validation.")] = None
+    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Iterations; else at every validation.")] = None
     rival: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also train a prototypical network on clean labels, to compare with."),
@@ -173,17 +173,17 @@ class RecipeOptions:
     )
     prior: Annotated[Prior, typer.Option(help="On confusion matrices: the paper's constant, or learned.")] = Prior.PAPER
     iterations: Annotated[int, typer.Option(min=1)] = 30_000
-    episodes: Annotated[int, typer.Option(min=1, help="In a step, over all processes.")] = 1
+    episodes: Annotated[int, typer.Option(min=1, help="In an iteration, over all processes.")] = 1
     learning_rate: Annotated[float, typer.Option(help="Of Adam.")] = 1e-3
-    validate_every: Annotated[int, typer.Option(min=1, help="Steps.")] = 1_000
+    validate_every: Annotated[int, typer.Option(min=1, help="Iterations.")] = 1_000
     validation_episodes: Annotated[int, typer.Option(min=1)] = 200
     patience: Annotated[int, typer.Option(min=0, help="Validations without a new best; 0: to the end.")] = 0
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0
     cool_down: Annotated[
         float | None,
         typer.Option(
-            help="Share of the steps, the last ones, in which the learning rate falls to zero; else 0.3 for labelings, "
-            "or 0."
+            help="Share of the iterations, the last ones, in which the learning rate falls to zero; else 0.3 for "
+            "labelings, or 0."
         ),
     ] = None
 
