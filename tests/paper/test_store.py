@@ -65,6 +65,7 @@ values = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(
     pieces=st.dictionaries(keys, st.lists(values, min_size=1, max_size=4, unique_by=lambda v: v[:4]), max_size=5),
