@@ -107,7 +107,7 @@ def test_a_command_calls_arguments_by_its_options(sentence, options, told):
 SAID_OTHERWISE = {
     r"\bpretend (annotator|crowd|one)": "simulated",
     r"\bbenefit of the doubt|\bin doubt\b": "doubt is 1 - Σ p², and nothing else",
-    r"\bhow sure\b": "confidence",
+    r"\bhow sure (it|they|one) (is|are)\b": "confidence",
     r"\b(labeled|unlabeled|behavior|normaliz(ed|ing|ation)|recogniz\w+|gray)\b": "British spelling",
     r"\b[Ll]abeling (team|tool|lead|work|job)s?\b": "labelling is the activity, a labeling a guess",
     r"\b(he|him|his|she|her)\b": "they",

@@ -19,7 +19,7 @@ def parse_json(text: str, place: str) -> Any:
             f"{place}{row}, character {error.colno} is not JSON ({error.msg}), expected JSON: is the file complete?"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise CrowdshotError(f"{place} is too deep or large ({error}), expected JSON that can be read.") from None
+        raise CrowdshotError(f"{place} is not JSON that can be read ({error}), expected some that can.") from None
 
 
 def parse_json_lines(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:

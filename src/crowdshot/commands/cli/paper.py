@@ -8,7 +8,6 @@ import typer
 
 from crowdshot.commands.cli.options import as_values
 from crowdshot.errors import CrowdshotError
-from crowdshot.wording import retold
 
 app = typer.Typer(
     help="The paper's experiments: run them, and make its tables and figures.",
@@ -63,6 +62,7 @@ def run(
     from crowdshot.paper.plan.experiments import chosen, joined_by
     from crowdshot.paper.run import runner, workers
     from crowdshot.paper.run.work import Place
+    from crowdshot.wording import retold  # here, as it needs NumPy, for which --help need not wait
 
     size = protocol.QUICK if quick else protocol.PAPER
     if splits is not None:
