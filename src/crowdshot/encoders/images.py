@@ -1,6 +1,6 @@
 """Turn what a user has (files, PIL images, arrays, tensors) into the tensor an encoder expects.
 
-Every form goes one way, so the same picture gives the same tensor however it arrives: pixels (``pixels.py``)
+Every form goes one way, so the same picture gives the same tensor however it arrives: pixels (`files.pictures`)
 -> alpha laid on white -> resized (bilinear, antialiased) -> scaled to [0, 1] -> grey or colour -> bright ink on
 dark, where the encoder reads characters -> (x - mean) / std.
 """

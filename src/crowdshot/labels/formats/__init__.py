@@ -47,7 +47,9 @@ FORMATS: dict[str, Format] = {
 Path = str | os.PathLike[str]
 
 
-def read_labels(paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None) -> LabelsRead:
+def read_labels(
+    paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None
+) -> LabelsRead:
     """Labels from one file or several, whose format is recognised by their content, or named.
 
     ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
@@ -110,7 +112,7 @@ def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
 
 def _open(paths: list[Path]) -> list[LabelFile]:
     if not paths:
-        raise CrowdshotError("no file of labels is given, expected one at least.")
+        raise CrowdshotError("paths is empty, expected one file of labels at least.")
     if len(paths) == 1:
         return [LabelFile(paths[0])]
     return [LabelFile(path, name) for path, name in zip(paths, own_names(paths), strict=True)]
