@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from crowdshot.errors import CrowdshotError
@@ -37,6 +39,27 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
     import safetensors.torch  # here, like torch below, so that a card can be read without waiting for torch
     import torch
 
+    # safetensors stores neither views nor two names for the same memory
+    owned = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    _write(path, card, {"torch": torch.__version__}, lambda metadata: safetensors.torch.save(owned, metadata=metadata))
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], card: Mapping[str, Any]) -> None:
+    """As `write_safetensors`, without torch."""
+    import safetensors.numpy  # here, as whoever reads a card needs none of it
+
+    owned = {name: np.array(array, order="C") for name, array in arrays.items()}
+    _write(path, card, {"numpy": np.__version__}, lambda metadata: safetensors.numpy.save(owned, metadata=metadata))
+
+
+def _write(
+    path: str | os.PathLike[str],
+    card: Mapping[str, Any],
+    versions: Mapping[str, str],
+    save: Callable[[dict[str, str]], bytes],
+) -> None:
     target = Path(path)
     if target.is_dir():
         raise CrowdshotError(f"{target} is a folder, expected the name of a file to save to.")
@@ -44,33 +67,37 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
         raise CrowdshotError(
             f"{target} is in the folder {target.parent}, which does not exist, expected one that does."
         )
-    full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": _versions()}
+    made_with = {"crowdshot": __version__, **versions, "python": platform.python_version()}
+    full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": made_with}
     try:
         text = json.dumps(full_card, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise CrowdshotError(
             f"{target} has a card that is not plain JSON ({error}), expected text, numbers, lists and mappings."
         ) from None
-    # safetensors stores neither views nor two names for the same memory
-    owned = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
-    content = safetensors.torch.save(owned, metadata={KEY: text})
+    content = save({KEY: text})
     with replacing(target) as temporary:
         temporary.write_bytes(content)
 
 
 def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:
     """The tensors (on the CPU) and the card of a file that ``write_safetensors`` made for this ``kind``."""
-    return _read(path, kind, with_tensors=True)
+    return _read(path, kind, "pt")
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Card]:
+    """As `read_safetensors`, without torch."""
+    return _read(path, kind, "np")
 
 
 def read_card(path: str | os.PathLike[str], kind: str) -> Card:
     """The card alone, without torch."""
-    return _read(path, kind, with_tensors=False)[1]
+    return _read(path, kind, None)[1]
 
 
-def _read(path: str | os.PathLike[str], kind: str, with_tensors: bool) -> tuple[dict[str, Tensor], Card]:
+def _read(
+    path: str | os.PathLike[str], kind: str, framework: Literal["pt", "np"] | None
+) -> tuple[dict[str, Any], Card]:
     source = Path(path)
     if source.is_dir():
         raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
@@ -79,16 +106,16 @@ def _read(path: str | os.PathLike[str], kind: str, with_tensors: bool) -> tuple[
     try:
         with source.open("rb") as file:
             start = file.read(9)
-        with safe_open(source, framework="pt" if with_tensors else "np") as opened:
+        with safe_open(source, framework=framework or "np") as opened:
             text = (opened.metadata() or {}).get(KEY)
             card = _checked(source, text, kind)
-            # clones, because what safetensors returns may lie in the mapped file, which others may overwrite
-            names = opened.keys() if with_tensors else ()
-            tensors = {name: opened.get_tensor(name).clone() for name in names}
+            # copies, because what safetensors returns may lie in the mapped file, which others may overwrite
+            found = {name: opened.get_tensor(name) for name in (opened.keys() if framework else ())}
+            tensors = {name: value.clone() if framework == "pt" else value.copy() for name, value in found.items()}
     except SafetensorError as error:
         looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
-        found = "is truncated or damaged" if looks_right else "is not a safetensors file"
-        raise CrowdshotError(f"{source} {found} ({error}), expected {_a(kind)} saved by crowdshot.") from None
+        what = "is truncated or damaged" if looks_right else "is not a safetensors file"
+        raise CrowdshotError(f"{source} {what} ({error}), expected {_a(kind)} saved by crowdshot.") from None
     except OSError as error:
         raise CrowdshotError(f"{source} could not be read ({error.strerror or error}).") from error
     return tensors, card
@@ -112,12 +139,6 @@ def _checked(source: Path, text: str | None, kind: str) -> Card:
         raise CrowdshotError(f"{source} holds {_a(found)}, expected {_a(kind)}.")
     assert isinstance(card, dict)
     return card
-
-
-def _versions() -> dict[str, str]:
-    import torch
-
-    return {"crowdshot": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _a(noun: str) -> str:
