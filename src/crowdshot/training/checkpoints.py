@@ -44,7 +44,7 @@ def save(path: Path, trainer: Trainer) -> None:
 def load(path: Path, trainer: Trainer) -> None:
     """Put a fresh trainer of the same run where the checkpoint was written."""
     tensors, card = read_safetensors(path, "checkpoint")
-    _check_same_run(path, card.get("run"), describe(trainer))
+    check_same_run(path, card.get("run"), describe(trainer))
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.to(trainer.device) for k, v in tensors.items() if k.startswith(prefix)}
@@ -101,7 +101,7 @@ def _adam(trainer: Trainer) -> list[dict[str, Any]]:
     return [trainer.optimizer.state[p] for p in parameters]
 
 
-def _check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
+def check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
     if found == expected:
         return
     for name, value in expected.items():

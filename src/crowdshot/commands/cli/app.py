@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from crowdshot.commands.cli import paper, train
+from crowdshot.commands.cli import paper, train, train_inference
 from crowdshot.commands.cli.console import show, told
 from crowdshot.commands.cli.options import (
     AsJson,
@@ -304,6 +304,7 @@ def embed(
 
 
 app.command("train", epilog=train.EXAMPLES)(told(train.train))
+app.command("train-inference", epilog=train_inference.EXAMPLES)(told(train_inference.train_inference))
 paper.app.command("run", epilog=paper.EXAMPLES)(told(paper.run))
 paper.app.command("tables")(told(paper.tables))
 paper.app.command("figures")(told(paper.figures))
