@@ -441,7 +441,10 @@ def test_several_files_are_one_crowd(made: Path, tmp_path: Path, call) -> None:
     alone, joined = call("aggregate", made / "labels.csv", "--json"), call("aggregate", *parts, "--json")
     assert joined.code == 0
     by_image = [sorted(json.loads(x.out)["consensus"], key=lambda row: row["image"]) for x in (alone, joined)]
-    assert by_image[0] == by_image[1]
+    for one, other in zip(*by_image, strict=True):
+        assert one == {
+            name: pytest.approx(value, abs=1e-9) if isinstance(value, float) else value for name, value in other.items()
+        }
     said = call("aggregate", *parts, "--out", parts[2])
     assert (said.code, said.out) == (2, "")
     assert "is what is read" in said.err
@@ -564,9 +567,11 @@ def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> 
     assert [line[0] for line in lines] == ["cyd", "ann", "bob"]
     people = pd.read_csv(tmp_path / "people.csv").set_index("who")
     assert list(people) == ["n_labels", "accuracy", "low", "high", "most_confused"]
-    assert people["accuracy"]["cyd"] == pytest.approx(0.5, abs=0.05)
-    assert people["most_confused"]["cyd"] == "1 → 0 (10 times)"
-    assert (people["accuracy"][["ann", "bob"]] > 0.9).all()
+    # right in 10 of 20, and twenty labels are few: between that and what the crowd is worth
+    assert 0.5 < people["accuracy"]["cyd"] < 0.65
+    assert people["low"]["cyd"] < 0.5 < people["high"]["cyd"]
+    assert people["most_confused"]["cyd"].startswith("1 → 0")
+    assert (people["accuracy"][["ann", "bob"]] > 0.8).all()
     alone = call("aggregate", labels, "--annotators", tmp_path / "people.csv")
     assert alone.out == call("aggregate", labels).out, "the consensus still goes to stdout"
     told = json.loads(call("aggregate", labels, "--json").out)["annotator_table"]

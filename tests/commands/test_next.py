@@ -14,7 +14,7 @@ from crowdshot.commands import next
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
-from crowdshot.labels.aggregate import AGGREGATORS
+from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT
 from crowdshot.labels.formats import read_labels
 from said import Said
 from waiting import HANGS
@@ -91,8 +91,14 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
 def test_the_table_is_what_the_library_says(labels: Path) -> None:
     report, table = next.ask(LabelFiles([labels]), 4)
     ann = read_labels([labels]).annotations
-    belief = AGGREGATORS["one-coin"](ann, 100, None).probabilities
-    found = asking.choose(belief, asking.expected_confusion(ann, belief), (ann.item, ann.annotator), 4)
+    belief = AGGREGATORS[DEFAULT](ann, 100, None).probabilities
+    found = asking.choose(
+        belief,
+        asking.expected_confusion(ann, belief),
+        (ann.item, ann.annotator),
+        4,
+        most=asking.fair_share(4, ann.n_annotators),
+    )
     assert table["image"].tolist() == [ann.items[q.item] for q in found]
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
     assert table["gain"].tolist() == [q.gain for q in found]
@@ -192,7 +198,7 @@ def test_tasks_for_label_studio_from_any_table(labels: Path, tmp_path: Path) -> 
 
 def test_what_label_studio_exports_of_them_can_be_read_again(tmp_path: Path) -> None:
     """The two fields more are data; labels and items are found as before."""
-    next.ask(LabelFiles([export(tmp_path)]), 2, out=tmp_path / "questions.json")
+    next.ask(LabelFiles([export(tmp_path)]), 2, most=2, out=tmp_path / "questions.json")
     tasks = json.loads((tmp_path / "questions.json").read_text())
     result = [{"from_name": "animal", "to_name": "photo", "type": "choices", "value": {"choices": ["cat"]}}]
     for number, task in enumerate(tasks):

@@ -39,7 +39,9 @@ def test_a_column_has_its_name_and_its_index():
 
 def test_rows_of_different_length_are_no_matrix():
     for labels in ([["a", "b"], ["a"], ["b"]], [["a"], "b", "a"]):
-        with pytest.raises(CrowdshotError, match=r"shape \(3,\) of lists that differ in length, expected \(items, annotators\)"):
+        with pytest.raises(
+            CrowdshotError, match=r"shape \(3,\) of lists that differ in length, expected \(items, annotators\)"
+        ):
             annotations_of(labels, 3, None, None)
 
 

@@ -11,7 +11,7 @@ from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels import known_truth
-from crowdshot.labels.aggregate import AGGREGATORS, STEPS, VOTES
+from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, VOTES
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
@@ -20,7 +20,7 @@ from crowdshot.report.tables import check_columns, records, with_probabilities
 
 def aggregate(
     labels: LabelFiles,
-    method: str = "one-coin",
+    method: str = DEFAULT,
     steps: int = STEPS,
     gold_file: Path | None = None,
     out: Path | None = None,

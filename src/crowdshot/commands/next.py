@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
 from crowdshot.labels import asking, known_truth
-from crowdshot.labels.aggregate import AGGREGATORS, STEPS
+from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import doubt
 from crowdshot.labels.columns import Columns
@@ -69,6 +70,8 @@ def ask(
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
     with progress("choosing questions"):
         confusion = asking.expected_confusion(ann, belief.probabilities)
+        if most is None and math.isfinite(budget):
+            most = asking.fair_share(budget / price.min(), ann.n_annotators)
         questions = asking.choose(belief.probabilities, confusion, (ann.item, ann.annotator), budget, price, most)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:
@@ -107,7 +110,7 @@ def _from_labels(read: LabelsRead, encoder: str | None) -> Belief:
         left_out.pop(UNLABELLED, None)
     known, left_out["gold labels of other items"] = known_truth.usable(read.gold, ann)
     with progress("aggregating"):
-        consensus = AGGREGATORS["one-coin"](ann, STEPS, known)
+        consensus = AGGREGATORS[DEFAULT](ann, STEPS, known)
     return Belief(read, ann, consensus.probabilities, left_out)
 
 

@@ -11,6 +11,7 @@ Applied Statistics 28(1), 1979. With Dirichlet priors: Kumagai et al., ICML 2025
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -22,7 +23,10 @@ from scipy import sparse
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.positions import as_index, positions
+from crowdshot.model import inference
+from crowdshot.model.network_file import load_network, shipped_network
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
@@ -276,11 +280,70 @@ def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     return majority_vote(ann)
 
 
+def learned(
+    ann: Annotations,
+    steps: int = 100,
+    gold: Gold = None,
+    network: str | os.PathLike[str] | Mapping[str, Floats] | None = None,
+) -> Consensus:
+    """The default: a few rounds of EM whose constants were learned from simulated and real crowds.
+
+    More careful than Dawid–Skene's: never much below a vote, and as sure as it is right (`crowdshot.model.inference`,
+    docs/inference.md). ``steps``: rounds at most; it has three. ``gold``: as in `dawid_skene`. ``network``: the file of
+    another than the shipped one, or its tensors.
+
+    >>> from crowdshot import Annotations, aggregate
+    >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog", "cy": "dog"}})
+    >>> aggregate.learned(ann).labels.tolist()
+    ['cat', 'dog']
+    """
+    _check(steps)
+    tensors = (
+        network if isinstance(network, Mapping) else shipped_network() if network is None else load_network(network)
+    )
+    return _inferred(ann, gold, inference.first_rounds(tensors, steps))
+
+
+def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
+    """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
+    _check(steps)
+    return _inferred(ann, gold, inference.constant(steps))
+
+
+def _inferred(ann: Annotations, gold: Gold, network: Mapping[str, Floats]) -> Consensus:
+    N, R, K = ann.n_items, ann.n_annotators, ann.n_classes
+    known: NDArray[np.int64] | None = None
+    if gold is not None:
+        known = np.full(N, -1)
+        item, label = _gold_positions(ann, gold)
+        known[item] = label
+    if K < 2:
+        return majority_vote(ann)
+    problem = inference.problem_of(ann.item, ann.annotator, ann.label, N, R, K, known=known)
+    score = inference.infer(problem, network)[-1]
+    belief = np.zeros((N, K))
+    belief[problem.pair_item, problem.pair_class] = inference.belief_of(problem, score)
+    # of items that nobody labelled the class sizes are all that is known
+    labelled = belief.sum(axis=1) > 0
+    labelled &= (np.bincount(ann.item, minlength=N) > 0) | (False if known is None else known >= 0)
+    class_probs = belief[labelled].sum(axis=0) / labelled.sum()
+    belief[~labelled] = class_probs
+    return Consensus(
+        labels=ann.classes[belief.argmax(axis=1)],
+        probabilities=belief,
+        class_probs=class_probs,
+        confusion=expected_confusion(ann, belief),
+    )
+
+
 STEPS = 100  # of EM at most, where labels are all there is
 VOTES = ("majority", "soft")  # which can use no known truth
 # One number an annotator is what a few labels can support.
 # Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
+DEFAULT = "learned"
 AGGREGATORS: dict[str, Callable[[Annotations, int, Gold], Consensus]] = {
+    "learned": lambda ann, steps, gold: learned(ann, steps, gold),
+    "shrunk": lambda ann, steps, gold: shrunk(ann, min(steps, 3), gold),
     "one-coin": lambda ann, steps, gold: one_coin(ann, steps, gold=gold),
     "dawid-skene": lambda ann, steps, gold: dawid_skene(ann, steps, gold=gold),
     **dict.fromkeys(VOTES, _vote),

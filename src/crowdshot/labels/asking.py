@@ -30,19 +30,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv, ndtr
+from scipy.special import ndtri
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import Floats
+from crowdshot.labels.annotators import ANNOTATOR, EXPECTED, judge, said
+from crowdshot.labels.belief import INTERVAL, Floats
 from crowdshot.labels.positions import Positions
 from crowdshot.wording import show
 
 Gains = Callable[[Floats, Floats], Floats]
 
-EXPECTED = 0.7  # how often people are right, before anything is known of them
-CROWD = 5.0  # labels that the crowd's accuracy counts for in what is thought of each annotator
-ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
 BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
 MOST_CASES = 512
 WORTH = 1e-6  # a question that gains less is not asked
@@ -65,24 +63,26 @@ def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
     they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
     a fool, for three of them.
 
-    Annotators are taken for a little better than they seem: of an accuracy's Beta distribution the upper end of the
-    standard interval counts, not the middle. Who has said little is therefore tried, which tells what they are worth.
+    Annotators are taken for a little better than they seem: an accuracy counts as `BENEFIT` standard deviations above
+    its mean. Who has said little is therefore tried, which tells what they are worth.
     Without it the first to look good gets all the questions, and if that is a spammer, their own labels go on to
     confirm them.
     """
-    K, R = ann.n_classes, ann.n_annotators
+    K = ann.n_classes
     if K < 2:
         raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
-    said = np.zeros((R * K, K))  # [annotator and what they said, true]
-    np.add.at(said, ann.annotator * K + ann.label, belief[ann.item])
-    counts = said.reshape(R, K, K).transpose(0, 2, 1)
-    hits = counts.diagonal(axis1=1, axis2=2).sum(1)
-    misses = counts.sum((1, 2)) - hits
-    crowd = (hits.sum() + CROWD * EXPECTED) / (hits.sum() + misses.sum() + CROWD)
-    right = betaincinv(hits + CROWD * crowd, misses.clip(0) + CROWD * (1 - crowd), ndtr(BENEFIT))[:, None, None]
-    confusion: Floats = counts + ANNOTATOR * np.where(np.eye(K, dtype=bool), right, (1 - right) / (K - 1))
+    people = judge(ann, belief)
+    better = (people["high"] - people["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # of a standard deviation
+    right = (people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy()[:, None, None]
+    even = np.where(np.eye(K, dtype=bool), right, (1 - right) / (K - 1))
+    confusion: Floats = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
     confusion /= confusion.sum(2, keepdims=True)
     return confusion
+
+
+def fair_share(questions: float, n_annotators: int) -> int:
+    """What one annotator is asked at most, unless told: a tenth, or an equal share where that is more."""
+    return max(1, math.ceil(questions / 10), math.ceil(questions / n_annotators))
 
 
 def gains(cases: Floats, confusion: Floats) -> Floats:

@@ -144,7 +144,10 @@ def test_label_studio_the_newest_answer_counts(read) -> None:
         ([{"annotations": [], "data": None}], "labels, record 1, data holds a NoneType"),
         ([task(1), 4], "labels, record 2 holds a int, expected a record"),
         ([], "labels holds an empty list, expected a list of records"),
-        ('[{"annotations": [], "data"', r"labels, character 28 is not JSON \(.*\), expected JSON: is the file complete"),
+        (
+            '[{"annotations": [], "data"',
+            r"labels, character 28 is not JSON \(.*\), expected JSON: is the file complete",
+        ),
         ('[\n{"annotations": [],\n "data"', "labels, row 3, character 8 is not JSON"),
         ("[" * 100_000, "labels is not JSON that can be read"),
         ('[{"annotations": [], "data": {"a": "\\ud800"}}]', "labels is not JSON that can be read"),

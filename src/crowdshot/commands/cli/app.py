@@ -148,6 +148,8 @@ def predict(
 
 
 class Aggregator(StrEnum):
+    LEARNED = "learned"
+    SHRUNK = "shrunk"
     ONE_COIN = "one-coin"
     DAWID_SKENE = "dawid-skene"
     MAJORITY = "majority"
@@ -167,11 +169,12 @@ def aggregate(
     method: Annotated[
         Aggregator,
         typer.Option(
-            help="one-coin: an accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
+            help="learned: weighed as other crowds have taught; shrunk: the same with fixed weights; one-coin: an"
+            " accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
             " labels; majority; soft: majority with each class's share."
         ),
-    ] = Aggregator.ONE_COIN,
-    steps: Annotated[int, typer.Option(min=1, help="EM steps at most.")] = 100,
+    ] = Aggregator.LEARNED,
+    steps: Annotated[int, typer.Option(min=1, help="EM steps at most; learned and shrunk have three.")] = 100,
     gold: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
     ] = None,
@@ -216,7 +219,12 @@ def ask_next(
             help="What a label of each annotator costs, or a table with annotator and cost; who is not named costs 1.",
         ),
     ] = None,
-    most: Annotated[int | None, typer.Option(min=1, help="Questions for one annotator at most.")] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Questions for one annotator at most; else a tenth, or an equal share if that is more."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -1,0 +1,123 @@
+"""The default for labels alone: what it promises, on small crowds that can be looked through."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crowdshot import Annotations, CrowdshotError, aggregate
+from crowdshot.labels.annotators import judge
+
+
+def crowd(seed: int, N: int = 30, R: int = 6, K: int = 3, per_item: int = 3, right: float = 0.8) -> tuple:
+    random = np.random.default_rng(seed)
+    truth = random.integers(K, size=N)
+    item = np.repeat(np.arange(N), per_item)
+    annotator = np.concatenate([random.permutation(R)[:per_item] for _ in range(N)])
+    wrong = (truth[item] + random.integers(1, K, len(item))) % K
+    label = np.where(random.random(len(item)) < right, truth[item], wrong)
+    names = {"items": np.arange(N), "annotators": np.arange(R), "classes": np.arange(K)}
+    return Annotations(item=item, annotator=annotator, label=label, **names), truth
+
+
+@pytest.mark.parametrize("method", [aggregate.learned, aggregate.shrunk])
+def test_a_belief_is_one(method) -> None:
+    ann, truth = crowd(0, right=0.9)
+    found = method(ann)
+    assert found.probabilities.shape == (30, 3)
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+    assert (found.labels == truth).mean() >= 0.9
+    np.testing.assert_allclose(found.confusion.sum(2), 1)
+    np.testing.assert_allclose(found.class_probs, found.probabilities.mean(0))
+
+
+@given(seed=st.integers(0, 10_000), per_item=st.integers(1, 5), K=st.integers(2, 5))
+def test_neither_names_nor_order_matter(seed: int, per_item: int, K: int) -> None:
+    ann, _ = crowd(seed, N=12, R=5, K=K, per_item=per_item)
+    random = np.random.default_rng(seed)
+    rows, items, people, classes = (random.permutation(n) for n in (len(ann), 12, 5, K))
+    other = Annotations(
+        item=np.argsort(items)[ann.item[rows]],
+        annotator=np.argsort(people)[ann.annotator[rows]],
+        label=np.argsort(classes)[ann.label[rows]],
+        items=ann.items[items],
+        annotators=ann.annotators[people],
+        classes=ann.classes[classes],
+    )
+    here, there = aggregate.learned(ann).probabilities, aggregate.learned(other).probabilities
+    np.testing.assert_allclose(there, here[items][:, classes], atol=1e-9)
+
+
+def test_more_votes_and_better_people_count_for_more() -> None:
+    """Two who are always right say cat; one of them and a coin say dog of another."""
+    rows = [(i, who, "cd"[i % 2]) for i in range(20) for who in ("ann", "bob")]
+    rows += [(i, "cyd", "cd"[(i // 2) % 2]) for i in range(20)]  # right in half
+    rows += [("x", "ann", "c"), ("x", "cyd", "d"), ("y", "ann", "c"), ("y", "bob", "c")]
+    ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
+    found = pd.DataFrame(aggregate.learned(ann).probabilities, index=ann.items, columns=ann.classes)
+    assert 0.5 < found.loc["x", "c"] < found.loc["y", "c"]
+
+
+def test_a_lone_label_is_never_believed_more_than_two() -> None:
+    rows = [(i, f"{who}", i % 2) for i in range(40) for who in range(3)] + [("lone", "0", 1)]
+    ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
+    sure = pd.Series(aggregate.learned(ann).probabilities.max(1), index=ann.items)
+    assert sure["lone"] < sure["1"]
+
+
+def test_known_truths_are_held_and_teach() -> None:
+    """Of two against one, known answers say that the one is right."""
+    rows = [(i, who, said) for i in range(30) for who, said in (("a", "x"), ("b", "x"), ("c", "y"))]
+    rows += [(i, who, said) for i in range(30, 60) for who, said in (("a", "y"), ("b", "y"), ("c", "x"))]
+    ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
+    gold = {str(i): "y" for i in range(25)} | {str(i): "x" for i in range(30, 55)}
+    with_gold = pd.DataFrame(aggregate.learned(ann, gold=gold).probabilities, index=ann.items, columns=ann.classes)
+    assert (with_gold.loc[list(gold)].to_numpy().max(1) == 1).all()
+    assert with_gold.loc["27", "y"] > 0.5
+    assert aggregate.learned(ann).labels[27] == "x"
+
+
+def test_the_odd_and_the_empty() -> None:
+    for rows in (
+        [("a", "r", "x"), ("b", "r", "y")],  # one annotator
+        [("a", f"{r}", "x") for r in range(5000)] + [("b", "0", "y")],  # five thousand labels of one item
+        [(f"{i}", f"{i % 3}", f"class {i}") for i in range(300)],  # as many classes as items
+        [("a", f"{r}", f"{r}") for r in range(9)],  # all disagree
+    ):
+        ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]))
+        found = aggregate.learned(ann).probabilities
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found.sum(1), 1)
+        assert judge(ann, found)[["accuracy", "low", "high"]].notna().to_numpy().all()
+    one = Annotations.from_frame(pd.DataFrame([("a", "r", "x")], columns=["item", "annotator", "label"]))
+    assert aggregate.learned(one).probabilities.tolist() == [[1.0]]
+
+
+def test_an_item_without_a_label_has_the_class_sizes() -> None:
+    ann, _ = crowd(3)
+    more = Annotations(
+        item=ann.item, annotator=ann.annotator, label=ann.label, items=np.arange(31), annotators=ann.annotators,
+        classes=ann.classes,
+    )  # fmt: skip
+    found = aggregate.learned(more)
+    np.testing.assert_allclose(found.probabilities[30], found.class_probs)
+    np.testing.assert_allclose(found.probabilities[:30], aggregate.learned(ann).probabilities, atol=1e-9)
+
+
+def test_who_always_says_the_same_confirms_nobody() -> None:
+    """One label an item: nothing tells the one who always says yes from the others."""
+    random = np.random.default_rng(1)
+    rows = [(i, f"{i % 4}", "yes" if i % 4 == 0 else random.choice(["yes", "no"])) for i in range(200)]
+    ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]))
+    people = judge(ann, aggregate.learned(ann).probabilities).set_index("annotator")
+    assert people["high"]["0"] - people["low"]["0"] > 0.2
+    assert people["accuracy"]["0"] < people["accuracy"].drop("0").mean() + 0.1
+
+
+def test_steps_are_rounds_at_most() -> None:
+    ann, _ = crowd(5)
+    np.testing.assert_array_equal(aggregate.learned(ann, 3).probabilities, aggregate.learned(ann, 100).probabilities)
+    assert not np.allclose(aggregate.learned(ann, 1).probabilities, aggregate.learned(ann).probabilities)
+    with pytest.raises(CrowdshotError, match="steps is 0, expected a whole number"):
+        aggregate.learned(ann, 0)
