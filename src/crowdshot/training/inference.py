@@ -33,8 +33,8 @@ from crowdshot.training.checkpoints import check_same_run
 from crowdshot.training.projects import Project
 from crowdshot.wording import plural
 
-# Networks with 2 to 4 rounds and 8 to 32 hidden numbers, trained for half and twice as long, with other shares of
-# simulated and real crowds, differed no more from these than three seeds do from each other.
+# None of these is finely tuned. Five ways to train a network, three seeds each, had 0.847 to 0.850 right on full crowds
+# left out; log-loss was 0.479 to 0.492 with 8 hidden numbers and 0.467 to 0.475 with 16.
 ROUNDS = 3
 HIDDEN = 16
 ITERATIONS = 1_200

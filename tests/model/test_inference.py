@@ -1,0 +1,381 @@
+"""The learned inference: two ways that agree, no names and no order, and sound beliefs far from what it has seen."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdshot.episodes import worlds
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.cards import write_arrays
+from crowdshot.model import inference
+from crowdshot.model.inference import belief_of, infer, problem_of
+from crowdshot.model.network_file import SHIPPED, load_network, network_card, save_network, shipped_network
+from crowdshot.training.inference import problem_of as problem_of_crowds
+from crowdshot.training.inference import total
+
+SEEDS = st.integers(0, 2**32 - 1)
+MANY = settings(max_examples=150, deadline=None)
+SOME = settings(max_examples=40, deadline=None)
+
+
+def some_network(seed=0, rounds=3, hidden=6):
+    """One that has learned something, if nothing sensible: all its inputs matter."""
+    randomness = np.random.default_rng(seed)
+    fresh = inference.fresh(seed, rounds, hidden)
+    return {name: value + 0.3 * randomness.normal(size=value.shape) for name, value in fresh.items()}
+
+
+NETWORK = some_network()
+
+
+def crowd(seed, most_items=12, most_annotators=7, most_classes=5):
+    """Item, annotator, label (L,) and the sizes of a small crowd; some items and annotators have no label."""
+    randomness = np.random.default_rng(seed)
+    N, R, K = (
+        int(randomness.integers(low, high + 1))
+        for low, high in ((1, most_items), (1, most_annotators), (2, most_classes))
+    )
+    truth = randomness.integers(K, size=N)
+    item, annotator = np.nonzero(randomness.random((N, R)) < randomness.uniform(0.2, 1))
+    if not len(item):
+        item, annotator = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    label = np.where(randomness.random(len(item)) < 0.7, truth[item], randomness.integers(K, size=len(item)))
+    return (item, annotator, label), (N, R, K)
+
+
+def believed(triples, sizes, network=NETWORK, **given):
+    """(N, K) probabilities; of classes that nobody named for an item, where these are left out, 0."""
+    problem = problem_of(*triples, *sizes, **given)
+    out = np.zeros((sizes[0], sizes[2]))
+    out[problem.pair_item, problem.pair_class] = belief_of(problem, infer(problem, network)[-1])
+    return out
+
+
+def as_tensors(network, dtype=torch.float64):
+    return {name: torch.tensor(value, dtype=dtype) for name, value in network.items()}
+
+
+# ---- NumPy and torch ------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(SEEDS)
+def test_numpy_and_torch_agree(seed):
+    (item, annotator, label), (N, R, K) = crowd(seed)
+    here = infer(problem_of(item, annotator, label, N, R, K), NETWORK)
+    crowds = worlds.Crowds(
+        *map(torch.from_numpy, (item, annotator, label)),
+        truth=torch.zeros(N, dtype=torch.int64),
+        crowd_of_item=torch.zeros(N, dtype=torch.int64),
+        crowd_of_annotator=torch.zeros(R, dtype=torch.int64),
+        n_classes=K,
+        n_crowds=1,
+    )
+    there = infer(problem_of_crowds(crowds, torch.float64), as_tensors(NETWORK), torch, total)
+    assert len(here) == len(there) == 4
+    for a, b in zip(here, there, strict=True):
+        np.testing.assert_allclose(a, b.numpy(), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_crowds_side_by_side_are_as_alone(seed):
+    world = replace(worlds.World(), items=(4, 60), annotators=(3, 20))
+    c = worlds.draw(world, 600, torch.Generator().manual_seed(seed))
+    together = infer(problem_of_crowds(c, torch.float64), as_tensors(NETWORK), torch, total)[-1].reshape(
+        -1, c.n_classes
+    )
+    assert c.n_crowds > 1
+    for crowd_number in range(c.n_crowds):
+        items, people = (torch.nonzero(of == crowd_number)[:, 0] for of in (c.crowd_of_item, c.crowd_of_annotator))
+        mine = (c.crowd_of_item[c.item] == crowd_number).numpy()
+        triples = (
+            c.item.numpy()[mine] - int(items[0]),
+            c.annotator.numpy()[mine] - int(people[0]),
+            c.label.numpy()[mine],
+        )
+        alone = infer(problem_of(*triples, len(items), len(people), c.n_classes), NETWORK)[-1]
+        np.testing.assert_allclose(together[items].numpy().ravel(), alone, atol=1e-9, rtol=0)
+
+
+def test_gradients():
+    (item, annotator, label), (N, R, K) = crowd(5, 4, 3, 3)
+    crowds = worlds.Crowds(
+        *map(torch.from_numpy, (item, annotator, label)),
+        truth=torch.zeros(N, dtype=torch.int64),
+        crowd_of_item=torch.zeros(N, dtype=torch.int64),
+        crowd_of_annotator=torch.zeros(R, dtype=torch.int64),
+        n_classes=K,
+        n_crowds=1,
+    )
+    problem = problem_of_crowds(crowds, torch.float64)
+    network = as_tensors(some_network(1, rounds=2, hidden=2))
+    for value in network.values():
+        value.requires_grad_()
+
+    def scores(*values):
+        return tuple(infer(problem, dict(zip(network, values, strict=True)), torch, total))
+
+    assert torch.autograd.gradcheck(scores, tuple(network.values()), eps=1e-6, atol=1e-5, fast_mode=True)
+
+
+# ---- neither names nor order ----------------------------------------------------------------------------------------
+
+
+@MANY
+@given(SEEDS)
+def test_names_and_order_change_nothing(seed):
+    (item, annotator, label), (N, R, K) = crowd(seed)
+    randomness = np.random.default_rng(seed + 1)
+    as_it_is = believed((item, annotator, label), (N, R, K))
+    items, people, classes, rows = (randomness.permutation(n) for n in (N, R, K, len(item)))
+    changed = (items[item][rows], people[annotator][rows], classes[label][rows])
+    np.testing.assert_allclose(believed(changed, (N, R, K))[items][:, classes], as_it_is, atol=1e-9, rtol=0)
+
+
+@MANY
+@given(SEEDS)
+def test_names_and_order_change_nothing_where_classes_are_many(seed):
+    (item, annotator, label), (N, R, K) = crowd(seed, most_classes=30)
+    randomness = np.random.default_rng(seed + 1)
+    as_it_is = believed((item, annotator, label), (N, R, K), named_only=True)
+    items, people, classes, rows = (randomness.permutation(n) for n in (N, R, K, len(item)))
+    changed = (items[item][rows], people[annotator][rows], classes[label][rows])
+    found = believed(changed, (N, R, K), named_only=True)[items][:, classes]
+    np.testing.assert_allclose(found, as_it_is, atol=1e-9, rtol=0)
+
+
+@SOME
+@given(SEEDS)
+def test_who_labelled_nothing_changes_nothing(seed):
+    triples, (N, R, K) = crowd(seed)
+    more = believed(triples, (N + 3, R + 2, K))
+    labelled = np.unique(triples[0])
+    np.testing.assert_allclose(more[labelled], believed(triples, (N, R, K))[labelled], atol=1e-9, rtol=0)
+
+
+# ---- leave one out --------------------------------------------------------------------------------------------------
+
+
+def seen_of_labels(triples, sizes):
+    """(rounds, L, inputs): what the second network sees of each label, caught on its way there."""
+    caught = []
+
+    def stack(values, axis):
+        together = np.stack(values, axis)
+        caught.append(together)
+        return together
+
+    xp = SimpleNamespace(
+        **{name: getattr(np, name) for name in ("log", "exp", "sqrt", "tanh", "concatenate", "where", "isnan")}
+    )
+    xp.stack = stack
+    infer(problem_of(*triples, *sizes), NETWORK, xp)
+    return np.stack([each for each in caught if each.shape == (len(triples[0]), inference.LABEL_INPUTS)])
+
+
+def test_one_label_says_nothing_of_its_annotator():
+    """Whoever labelled one item has exactly the crowd's skill, whether others agree or not."""
+    item, annotator = np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)
+    label = item % 2
+    for said in (0, 1):
+        triples = (np.append(item, 0), np.append(annotator, 4), np.append(label, said))
+        seen = seen_of_labels(triples, (6, 5, 2))
+        assert seen.shape == (3, 25, inference.LABEL_INPUTS)
+        np.testing.assert_allclose(seen[:, -1, 7], 0, atol=1e-12)  # its skill, less the crowd's
+
+
+def test_a_label_hardly_changes_what_is_known_of_itself():
+    """The crowd's mean moves by one label in hundreds; its annotator's other labels see it, as one in fifty."""
+    randomness = np.random.default_rng(0)
+    N, R = 200, 20
+    item, annotator = (
+        np.repeat(np.arange(N), 5),
+        np.concatenate([randomness.choice(R, 5, replace=False) for _ in range(N)]),
+    )
+    truth = randomness.integers(2, size=N)
+    label = np.where(randomness.random(len(item)) < 0.8, truth[item], 1 - truth[item])
+    changed = label.copy()
+    changed[7] = 1 - label[7]
+    before, after = (seen_of_labels((item, annotator, each), (N, R, 2))[0, :, 7] for each in (label, changed))
+    same = (annotator == annotator[7]) & (np.arange(len(item)) != 7)
+    moved = abs(after - before)
+    assert moved[7] < 0.2 * moved[same].mean()
+
+
+# ---- far from what it has seen --------------------------------------------------------------------------------------
+
+
+def complete(N, R, label):
+    return np.repeat(np.arange(N), R), np.tile(np.arange(R), N), np.broadcast_to(label, (N, R)).ravel().astype(np.int64)
+
+
+def crowds_elsewhere():
+    randomness = np.random.default_rng(0)
+    truth = randomness.integers(3, size=(40, 1))
+    said = np.where(randomness.random((40, 60)) < 0.6, truth, randomness.integers(3, size=(40, 60)))
+    item = np.repeat(np.arange(50), 4)
+    yield "60 labels an item", complete(40, 60, said), (40, 60, 3)
+    yield "1,000 classes", (item, np.tile(np.arange(8), 25), randomness.integers(1000, size=200)), (50, 8, 1000)
+    yield "one annotator", complete(30, 1, randomness.integers(4, size=(30, 1))), (30, 1, 4)
+    yield "one label an item", (np.arange(30), np.arange(30) % 7, randomness.integers(3, size=30)), (30, 7, 3)
+    yield "one label", complete(1, 1, 0), (1, 1, 2)
+    yield "all agree", complete(20, 6, truth[:20]), (20, 6, 3)
+    yield "all say the same", complete(20, 6, 0), (20, 6, 3)
+    yield "all disagree", complete(20, 5, np.arange(5)), (20, 5, 5)
+    many = complete(1, 5000, randomness.integers(2, size=(1, 5000)))
+    few = complete(10, 3, randomness.integers(2, size=(10, 3)))
+    yield (
+        "5,000 labels of an item",
+        tuple(np.concatenate([a, b + n]) for a, b, n in zip(many, few, (1, 0, 0), strict=True)),
+        (11, 5000, 2),
+    )
+    yield (
+        "100,000 annotators",
+        (np.arange(100_000) // 5, np.arange(100_000), randomness.integers(4, size=100_000)),
+        (20_000, 100_000, 4),
+    )
+
+
+ELSEWHERE = {name: (triples, sizes) for name, triples, sizes in crowds_elsewhere()}
+
+
+@pytest.mark.parametrize("named_only", [None, True], ids=["as by default", "named only"])
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("network", [NETWORK, shipped_network()], ids=["any network", "shipped"])
+def test_beliefs_are_sound_everywhere(network, name, named_only):
+    triples, sizes = ELSEWHERE[name]
+    belief = believed(triples, sizes, network, named_only=named_only)
+    assert np.isfinite(belief).all()
+    assert (belief >= 0).all()
+    np.testing.assert_allclose(belief.sum(axis=1), 1, atol=1e-9)
+
+
+def test_few_of_many_classes_are_as_good_as_all():
+    """Where everybody is right, leaving out what nobody named changes no item's class."""
+    truth = np.arange(40)[:, None] % 20
+    triples = complete(40, 6, truth)
+    all_of_them, named = (believed(triples, (40, 6, 20), shipped_network(), named_only=n) for n in (False, True))
+    assert (all_of_them.argmax(1) == truth[:, 0]).all()
+    assert (named.argmax(1) == truth[:, 0]).all()
+
+
+def test_the_shipped_network_follows_reliable_people():
+    """Two who agree with everybody against three who do not."""
+    randomness = np.random.default_rng(1)
+    truth = np.append(randomness.integers(2, size=60), 1)
+    good = np.where(randomness.random((61, 6)) < 0.97, truth[:, None], 1 - truth[:, None])
+    bad = randomness.integers(2, size=(61, 3))
+    said = np.concatenate([good, bad], axis=1)
+    said[60] = [1, 1, -1, -1, -1, -1, 0, 0, 0]
+    item, annotator = np.nonzero(said >= 0)
+    belief = believed((item, annotator, said[item, annotator]), (61, 9, 2), shipped_network())
+    assert belief[60, 1] > 0.6
+    assert (belief[:60].argmax(1) == truth[:60]).mean() > 0.95
+
+
+# ---- what is known --------------------------------------------------------------------------------------------------
+
+
+@SOME
+@given(SEEDS, st.booleans())
+def test_known_items_are_held_fixed(seed, named_only):
+    (item, annotator, label), (N, R, K) = crowd(seed)
+    known = np.where(np.random.default_rng(seed).random(N) < 0.4, np.random.default_rng(seed).integers(K, size=N), -1)
+    belief = believed((item, annotator, label), (N, R, K), known=known, named_only=named_only)
+    fixed = np.flatnonzero(known >= 0)
+    np.testing.assert_array_equal(belief[fixed], np.eye(K)[known[fixed]])
+    some = np.union1d(fixed, item)
+    np.testing.assert_allclose(belief[some].sum(axis=1), 1, atol=1e-9)
+
+
+def test_known_items_tell_who_is_right():
+    """Two people who always disagree: the items that are known decide whom to believe of the others."""
+    triples = complete(40, 2, np.arange(2))
+    known = np.where(np.arange(40) < 20, 1, -1)
+    assert believed(triples, (40, 2, 2), shipped_network())[30, 1] == pytest.approx(0.5, abs=1e-6)
+    assert believed(triples, (40, 2, 2), shipped_network(), known=known)[30, 1] > 0.7
+
+
+def test_nothing_known_is_nothing_said():
+    triples, sizes = crowd(3)
+    np.testing.assert_array_equal(believed(triples, sizes, known=np.full(sizes[0], -1)), believed(triples, sizes))
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_comes_back_from_its_file(tmp_path):
+    save_network(tmp_path / "n.safetensors", NETWORK, {"settings": {"seed": 7}})
+    back = load_network(tmp_path / "n.safetensors")
+    assert back.keys() == NETWORK.keys()
+    for name, value in back.items():
+        np.testing.assert_array_equal(value, NETWORK[name].astype(np.float32))
+        assert value.dtype == np.float64
+    card = network_card(tmp_path / "n.safetensors")
+    assert (card["kind"], card["settings"]) == ("inference", {"seed": 7})
+    assert {"crowdshot", "numpy", "python"} == card["made_with"].keys()
+
+
+def test_the_shipped_network_is_small_and_says_where_it_comes_from():
+    assert SHIPPED.stat().st_size < 1_000_000
+    card = network_card()
+    assert card["settings"]["seed"] == 0
+    assert len(card["learned_from"]["projects"]) == len(card["scores"]) == 22
+
+
+def without(name):
+    return {key: value for key, value in NETWORK.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({}, "has no tensor crowd.0.in.bias, expected those of an inference network"),
+        (without("item.1.out.bias"), "has no tensor item.1.out.bias, expected those of an inference network"),
+        ({**NETWORK, "more": np.zeros(2)}, "has a tensor more, expected those of an inference network"),
+        (
+            {**NETWORK, "crowd.0.in.weight": np.zeros((2, 6))},
+            r"has crowd.0.in.weight of shape \(2, 6\), expected \(\d+, 6\)",
+        ),
+        (
+            {**NETWORK, "crowd.0.in.bias": np.full(6, np.nan)},
+            "has a number in crowd.0.in.bias that is not finite, expected finite ones",
+        ),
+    ],
+)
+def test_what_is_no_network_is_refused(tmp_path, arrays, told):
+    write_arrays(tmp_path / "n.safetensors", arrays, {"kind": "inference"})
+    with pytest.raises(CrowdshotError, match=rf"n\.safetensors {told}\.$"):
+        load_network(tmp_path / "n.safetensors")
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "n.safetensors"
+    with pytest.raises(CrowdshotError, match=r"does not exist, expected an inference file\.$"):
+        load_network(path)
+    save_network(path, NETWORK, {})
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(
+        CrowdshotError, match=r"is truncated or damaged \(.*\), expected an inference saved by crowdshot\.$"
+    ):
+        load_network(path)
+    path.write_text("item,label\n")
+    with pytest.raises(CrowdshotError, match=r"is not a safetensors file"):
+        load_network(path)
+    write_arrays(path, NETWORK, {"kind": "encoder"})
+    with pytest.raises(CrowdshotError, match=r"holds an encoder, expected an inference\.$"):
+        load_network(path)
+
+
+def test_no_torch_is_needed():
+    code = "import sys; from crowdshot.model import network_file; network_file.shipped_network(); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"crowdshot.model.inference", "numpy"} <= set(told.stdout.split())
+    assert not {"torch", "sklearn"} & set(told.stdout.split())
