@@ -1,0 +1,183 @@
+"""``crowdshot train-inference``: a network and its card, projects left out, and refusal of what is worse."""
+
+import json
+import shlex
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot.commands import train_inference as command
+from crowdshot.commands.train_inference import InferenceFiles, tell, train_inference
+from crowdshot.errors import CrowdshotError
+from crowdshot.model import inference
+from crowdshot.model.network_file import load_network, network_card, save_network
+from crowdshot.training.inference import Settings
+from waiting import HANGS
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Few simulated labels a step."""
+    monkeypatch.setattr(command, "Settings", partial(Settings, labels=200))
+
+
+def write(folder: Path, majority_is_right: bool = True, seed: int = 0) -> None:
+    """30 items with six labels each, of which four are right, or two."""
+    folder.mkdir(parents=True)
+    randomness = np.random.default_rng(seed)
+    truth = randomness.integers(2, size=30)
+    rows = []
+    for item, true in enumerate(truth):
+        wrong = randomness.choice(6, 2 if majority_is_right else 4, replace=False)
+        rows += [(f"item {item}", f"person {who}", ["no", "yes"][true ^ (who in wrong)]) for who in range(6)]
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "answers.csv", index=False)
+    table = pd.DataFrame({"item": [f"item {i}" for i in range(30)], "truth": np.array(["no", "yes"])[truth]})
+    table.to_csv(folder / "truth.csv", index=False)
+
+
+@pytest.fixture
+def past(tmp_path):
+    for seed, name in enumerate(("birds", "fish", "moths")):
+        write(tmp_path / "past" / name, seed=seed)
+    return tmp_path / "past"
+
+
+def test_a_network_and_its_card(past, tmp_path):
+    out = tmp_path / "network.safetensors"
+    report = train_inference(InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"])
+    assert inference.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
+    card = network_card(out)
+    assert card["learned_from"]["projects"] == report["learned_from"] == ["birds", "fish"]
+    assert card["settings"] == {"iterations": 3, "seed": 4, "labels": 200, "draws": 6, "learning_rate": 3e-3}
+    assert card["scores"].keys() == {"birds", "fish"}
+    assert card["scores_left_out"].keys() == {"moths"}
+    assert (card["command"], card["started_from"]) == ("crowdshot train-inference", None)
+    assert card["learned_from"]["world"]["spammers"] == [0, 0.4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
+    told = tell(report).splitlines()
+    assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "settled", "right"]
+    assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
+    assert told[-1] == str(out)
+
+
+def test_simulated_crowds_are_enough(tmp_path):
+    report = train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
+    assert (report["learned_from"], report["scores"]) == ([], {})
+    assert tell(report) == str(tmp_path / "n.safetensors")
+
+
+def test_it_starts_from_another_network(past, tmp_path):
+    start = inference.fresh(0, 2, 5)
+    save_network(tmp_path / "start.safetensors", start, {})
+    files = InferenceFiles(tmp_path / "n.safetensors", past, initial=tmp_path / "start.safetensors")
+    train_inference(files, iterations=1)
+    learned = load_network(files.out)
+    assert {name: value.shape for name, value in learned.items()} == inference.shapes(2, 5)
+    assert max(abs(learned[name] - start[name]).max() for name in start) < 1e-3
+    assert network_card(files.out)["started_from"] == "start.safetensors"
+
+
+def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
+    files = InferenceFiles(tmp_path / "n.safetensors", past, relatives=[["birds", "moths"]])
+    report = train_inference(files, iterations=4, fine_tune=True)
+    assert report["scores_without"].keys() == report["scores_before"].keys() == {"birds", "fish", "moths"}
+    losses = [np.mean([s["log_loss"] for s in report[key].values()]) for key in ("scores_without", "scores_before")]
+    assert losses[0] <= losses[1]
+    card = network_card(files.out)
+    assert card["started_from"] == "the shipped network"
+    assert card["settings"]["learning_rate"] == 1e-3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["n.safetensors", "past"]
+    assert "learned without it" in tell(report)
+
+
+def test_what_is_worse_is_not_written(tmp_path):
+    """Of two projects each teaches the opposite of the other."""
+    write(tmp_path / "past" / "wise")
+    write(tmp_path / "past" / "foolish", majority_is_right=False)
+    files = InferenceFiles(tmp_path / "n.safetensors", tmp_path / "past")
+    with pytest.raises(
+        CrowdshotError,
+        match=r"^the network has log-loss [\d.]+ on projects left out \(worst of all on '\w+'\), expected no more than "
+        r"the [\d.]+ of the one it started from; nothing was written\.$",
+    ):
+        train_inference(files, iterations=6, fine_tune=True)
+    assert not files.out.exists()
+
+
+def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
+    from contextlib import contextmanager
+
+    files = InferenceFiles(tmp_path / "n.safetensors", past)
+    whole = InferenceFiles(tmp_path / "whole.safetensors", past)
+    train_inference(whole, iterations=3)
+
+    @contextmanager
+    def at_once():
+        yield lambda: True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "interruptions", at_once)
+        report = train_inference(files, iterations=3)
+    assert report == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
+    assert tell(report) == f"interrupted; the same command goes on from {files.out}.checkpoint"
+    assert not files.out.exists()
+    train_inference(files, iterations=3)
+    one, two = load_network(files.out), load_network(whole.out)
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"fine_tune": True}, r"^projects is missing, expected a folder of finished projects to fine-tune on\.$"),
+        ({"leave_out": ["owls"]}, r"^leave_out has 'owls', expected names of projects, of which there are none\.$"),
+        ({"initial": Path("nowhere")}, r"^nowhere does not exist, expected an inference file\.$"),
+        ({"projects": Path("nowhere")}, r"^nowhere is no folder, expected one with a folder for each project\.$"),
+        ({"out": Path("nowhere/n")}, r"is in the folder nowhere, which does not exist, expected one that does\.$"),
+    ],
+)
+def test_bad_input(tmp_path, given, told):
+    fine_tune = given.pop("fine_tune", False)
+    with pytest.raises(CrowdshotError, match=told):
+        train_inference(InferenceFiles(**{"out": tmp_path / "n.safetensors", **given}), 1, fine_tune=fine_tune)
+
+
+@pytest.mark.slow
+def test_on_the_command_line(past, tmp_path):
+    words = ["--out", "n.safetensors", "--projects", "past", "--leave-out", "fish", "--iterations", "22", "--json"]
+    line = [sys.executable, "-m", "crowdshot", "train-inference", *words]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=HANGS)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["learned_from"] == ["birds", "moths"]
+    assert network_card(tmp_path / "n.safetensors")["command"] == shlex.join(["crowdshot", "train-inference", *words])
+    assert "more iterations" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--fine-tune"], "--projects is missing, expected a folder of finished projects to fine-tune on."),
+        (
+            ["--projects", "past", "--leave-out", "owls"],
+            "--leave-out has 'owls', expected names of projects, 'birds', 'fish', 'moths'.",
+        ),
+        (
+            ["--projects", "past", "--fine-tune", "--relatives", "birds=owls"],
+            "--relatives has 'owls', expected names of projects, 'birds', 'fish', 'moths'.",
+        ),
+        (
+            ["--projects", "past", "--relatives", "birds"],
+            "--relatives is 'birds', expected names of projects like a=b=c,d=e.",
+        ),
+    ],
+)
+def test_refused_on_the_command_line(past, call, monkeypatch, words, told):
+    monkeypatch.chdir(past.parent)
+    done = call("train-inference", "--out", "n.safetensors", *words)
+    assert (done.code, done.out, done.err) == (2, "", f"crowdshot: {told}\n")
+    assert not Path("n.safetensors").exists()
