@@ -13,6 +13,9 @@ import argparse
 import json
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -69,43 +72,51 @@ def cases(project: Project) -> dict[int, Project]:
     return found
 
 
+def one_fold(
+    out: Path, settings: Settings, fold: tuple[int, tuple[list[Project], list[Project]]]
+) -> list[dict[str, object]]:
+    """Train without some projects, save the network, and score it on them."""
+    number, (left_out, others) = fold
+    file, began = out / f"fold-{number}.safetensors", time.monotonic()
+    names = [project.name for project in left_out]
+    others = [project for project in others if project.name != TWICE]
+    network = train(others, World(), settings, checkpoint=file.with_suffix(".checkpoint"))
+    assert network is not None
+    card = {
+        "learned_from": {"world": World().to_card(), "projects": [project.name for project in others]},
+        "left_out": names,
+        "settings": vars(settings),
+    }
+    save_network(file, network, card)
+    file.with_suffix(".checkpoint").unlink()
+    saved = load_network(file)
+    rows: list[dict[str, object]] = []
+    for project in left_out:
+        for most, case in cases(project).items():
+            for method, scored in (("learned", scores(saved, case.annotations, case.truth)), ("vote", vote(case))):
+                rows.append({"crowd": project.name, "labels": most or "all", "method": method, **scored._asdict()})
+    print(f"fold {number}: {', '.join(names)} left out, {time.monotonic() - began:.0f} s", flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--projects", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("results/reality/networks"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--iterations", type=int, default=Settings().iterations)
+    parser.add_argument("--processes", type=int, default=1, help="folds at a time")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         projects = read_projects(args.projects)
     settings = Settings(args.iterations, args.seed)
-    rows, folds = [], {}
-    for number, (left_out, others) in enumerate(leave_out(projects, GROUPS)):
-        file, began = args.out / f"fold-{number}.safetensors", time.monotonic()
-        names = [project.name for project in left_out]
-        others = [project for project in others if project.name != TWICE]
-        network = train(others, World(), settings, checkpoint=file.with_suffix(".checkpoint"))
-        assert network is not None
-        card = {
-            "learned_from": {"world": World().to_card(), "projects": [project.name for project in others]},
-            "left_out": names,
-            "settings": vars(settings),
-        }
-        save_network(file, network, card)
-        file.with_suffix(".checkpoint").unlink()
-        folds |= dict.fromkeys(names, file.name)
-        saved = load_network(file)
-        for project in left_out:
-            for most, case in cases(project).items():
-                for method, scored in (
-                    ("learned", scores(saved, case.annotations, case.truth)),
-                    ("vote", vote(case)),
-                ):
-                    rows.append({"crowd": project.name, "labels": most or "all", "method": method, **scored._asdict()})
-        print(f"fold {number}: {', '.join(names)} left out, {time.monotonic() - began:.0f} s", flush=True)
-    (args.out / "folds.json").write_text(json.dumps(folds, indent=1, sort_keys=True) + "\n")
+    folds = list(enumerate(leave_out(projects, GROUPS)))
+    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+        rows = [row for found in pool.map(partial(one_fold, args.out, settings), folds) for row in found]
+    of_crowd = {project.name: f"fold-{number}.safetensors" for number, (left_out, _) in folds for project in left_out}
+    (args.out / "folds.json").write_text(json.dumps(of_crowd, indent=1, sort_keys=True) + "\n")
     table = pd.DataFrame(rows)
     write_file(args.out / "scores.csv", table)
     show(table)

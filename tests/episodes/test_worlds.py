@@ -104,7 +104,7 @@ def test_every_ingredient_has_a_switch(ingredient):
 @pytest.mark.parametrize("ingredient", [name for name in INGREDIENTS if name not in ("many-labels", "complete")])
 def test_a_switch_changes_nothing_else(ingredient):
     """The same seed draws the same sizes, and but for that ingredient the same truth and the same pairs."""
-    with_it, without = crowds(seed=5), crowds(World().without(ingredient), seed=5)
+    with_it, without = crowds(seed=6), crowds(World().without(ingredient), seed=6)
     assert torch.equal(with_it.crowd_of_item, without.crowd_of_item)
     assert torch.equal(with_it.crowd_of_annotator, without.crowd_of_annotator)
     if ingredient != "class-sizes":

@@ -49,6 +49,8 @@ class World:
     uneven_by: Range = (0.3, 1.7)
     activity: Range = (0, 2)  # heavy and light annotators: spread of the logarithm of how much they label
     class_sizes: Range = (0.5, 40)  # of the Dirichlet distribution, in the logarithm; small: classes differ much
+    equal_classes: float = 0.5  # crowds of few items that have as many of every class, as few-shot episodes do
+    few_items: int = 60
     # ---- people
     accuracy: Range = (0.62, 0.99)  # of the annotators on items without difficulty; the better half is more frequent
     skill_spread: Range = (0, 1.5)  # standard deviation of the logit of that
@@ -104,7 +106,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "spammers": {"spammers": NONE},
     "adversaries": {"adversaries": 0.0},
     "copies": {"copiers": NONE},
-    "class-sizes": {"class_sizes": (1e6, 1e6)},
+    "class-sizes": {"class_sizes": (1e6, 1e6), "equal_classes": 0.0},
     "activity": {"activity": NONE},
     "uneven-labels": {"uneven_labels": 0.0},
     "many-labels": {"many_labels": 0.0},
@@ -194,6 +196,9 @@ def draw(world: World, labels: int, generator: torch.Generator, device: torch.de
     share = torch._standard_gamma(concentration, generator=generator) + 1e-3
     share = (share / share.sum(-1, keepdim=True)).clamp_min(LEAST_CLASS)
     truth = draws.choice(share[of_item])
+    in_turn = torch.arange(len(of_item), device=place) % sizes.K
+    equal = (draws.some(world.equal_classes) > 0) & (sizes.items <= world.few_items)
+    truth = torch.where(equal[of_item], in_turn, truth)
 
     people = _draw_people(world, sizes, draws)
     looks, strict = _draw_classes(world, sizes, draws)  # (G, K, K), (R, K, K)

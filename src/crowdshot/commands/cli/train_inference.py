@@ -45,7 +45,7 @@ def train_inference(
         typer.Option(metavar="A=B=C,…", help="Projects that share items or people: left out together."),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Else 1,200, or 200 with --fine-tune.", show_default=False)
+        int | None, typer.Option(min=1, help="Else 800, or 200 with --fine-tune.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
     initial: Annotated[Path | None, typer.Option(metavar="FILE", help="A network to start from.")] = None,
