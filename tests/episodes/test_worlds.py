@@ -250,6 +250,14 @@ def test_class_sizes():
     assert evenness(crowds(plain(class_sizes=(0.5, 0.5), **one_crowd), labels=1_000)) > 0.27
 
 
+def test_few_items_may_have_equal_classes():
+    c = crowds(plain(equal_classes=1.0, class_sizes=(0.5, 0.5), items=(20, 40)))
+    per_crowd = torch.zeros(c.n_crowds, 4).index_put_(
+        (c.crowd_of_item, c.truth), torch.ones(len(c.truth)), accumulate=True
+    )
+    assert (per_crowd.max(1).values - per_crowd.min(1).values).max() <= 1
+
+
 def test_activity_makes_heavy_and_light_annotators():
     def largest(c):
         n = torch.bincount(c.annotator, minlength=len(c.crowd_of_annotator)).double()

@@ -1,0 +1,100 @@
+"""Fills the tables of docs/inference.md from what benchmarks/networks.py and benchmarks/world.py have measured.
+
+    python benchmarks/inference_page.py
+
+What stands between two comments, <!-- name --> and <!-- end -->, is written anew.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+from networks import TWICE
+
+PAGE = Path("docs/inference.md")
+SCORES = Path("results/reality/networks/scores.csv")
+QUANTILES = Path("results/world/quantiles.csv")
+COLUMNS = ("accuracy", "log_loss", "over", "settled", "right")
+
+
+def means(table: pd.DataFrame) -> str:
+    """Over the crowds, full and thinned."""
+    lines = ["| | right | log-loss | over | settled → right |", "|---|---|---|---|---|"]
+    for title, part in (("full", table[table["labels"] == "all"]), ("thinned", table[table["labels"] != "all"])):
+        for method, name in (("vote", "vote"), ("learned", "**learned**")):
+            m = part[part["method"] == method][list(COLUMNS)].mean()
+            cases = (part["method"] == method).sum()
+            lines.append(
+                f"| {title} ({cases}): {name} | {m['accuracy']:.3f} | {m['log_loss']:.3f} | {m['over']:+.3f} | "
+                f"{m['settled']:.2f} → {m['right']:.3f} |"
+            )
+    return "\n".join(lines)
+
+
+def crowds(table: pd.DataFrame) -> str:
+    """Each crowd with all its labels."""
+    full = table[table["labels"] == "all"].set_index(["crowd", "method"])
+    lines = [
+        "| Crowd | items | right: vote | learned | log-loss: vote | learned | over | settled → right |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for crowd in sorted(table["crowd"].unique(), key=str.lower):
+        vote, ours = full.loc[(crowd, "vote")], full.loc[(crowd, "learned")]
+        right = "–" if pd.isna(ours["right"]) else f"{ours['right']:.3f}"
+        lines.append(
+            f"| {crowd} | {int(ours['items']):,} | {vote['accuracy']:.3f} | {ours['accuracy']:.3f} | "
+            f"{vote['log_loss']:.3f} | {ours['log_loss']:.3f} | {ours['over']:+.3f} | {ours['settled']:.2f} → {right} |"
+        )
+    return "\n".join(lines)
+
+
+def below(table: pd.DataFrame) -> str:
+    """Where it is more than 0.01 below the vote."""
+    wide = table.pivot(index=["crowd", "labels"], columns="method", values="accuracy")
+    ahead = wide["learned"] - wide["vote"]
+    worse = ahead[ahead < -0.01]
+    found: dict[str, list[str]] = {}
+    for (crowd, labels), value in worse.items():
+        case = "all labels" if labels == "all" else f"{labels} an item"
+        found.setdefault(crowd, []).append(f"{case} {value:.3f}".replace("-", "−"))
+    cases = "; ".join(f"{crowd} ({', '.join(parts)})" for crowd, parts in found.items())
+    losses = table[table["labels"] == "all"].pivot(index="crowd", columns="method", values="log_loss")
+    higher = ", ".join(losses.index[losses["learned"] > losses["vote"]])
+    return (
+        f"It has more than 0.01 less right than the vote in {len(worse)} of {len(ahead)} cases: {cases}.\n"
+        f"Of full crowds its log-loss is above the vote's in {higher}."
+    )
+
+
+def medians(table: pd.DataFrame) -> str:
+    table = table.set_index("statistic")
+
+    def both(name: str) -> tuple[float, float]:
+        return table.loc[name, "world 0.5"], table.loc[name, "real 0.5"]
+
+    (right, real_right), (vote, real_vote), (items, real_items) = map(both, ("right", "vote right", "items"))
+    return (
+        f"The world has smaller and harder crowds than the real ones: by the medians {items:,.0f} items for "
+        f"{real_items:,.0f},\n{right:.2f} of the labels right for {real_right:.2f}, and {vote:.2f} of the votes for "
+        f"{real_vote:.2f}."
+    )
+
+
+def main() -> None:
+    scores = pd.read_csv(SCORES, dtype={"labels": str})
+    scores = scores[scores["crowd"] != TWICE]
+    text = PAGE.read_text()
+    for name, content in {
+        "means": means(scores),
+        "crowds": crowds(scores),
+        "below": below(scores),
+        "medians": medians(pd.read_csv(QUANTILES)),
+    }.items():
+        pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+        assert text.count(f"<!-- {name} -->") == 1, name
+        text = pattern.sub(lambda _, content=content: f"\n{content}\n", text, count=1)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
