@@ -1,0 +1,41 @@
+"""How right probabilities of classes are, and whether they know it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdshot.labels.belief import SETTLED
+
+Floats = NDArray[np.float64]
+FLOOR = 0.001  # of probabilities, for the log-loss: one mistake costs seven nats at most
+BINS = 10
+MEASURES = ("accuracy", "log_loss", "calibration", "over", "settled", "settled_right")
+
+
+def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
+    """Probabilities (N, K) against true classes (N,), of which negative ones are none of the K: always wrong.
+
+    ``accuracy``: classes that tie for the lead share the item, as if lots were drawn. ``log_loss``: see FLOOR.
+    ``calibration``: |confidence - accuracy| within BINS equal bins of confidence, on average over items. ``over``: mean
+    confidence minus accuracy. ``settled``: share of items whose leading class has SETTLED or more; ``settled_right``:
+    the accuracy of these, NaN where there are none.
+    """
+    every = np.arange(len(truth))
+    confidence = probabilities.max(1)
+    leads = np.isclose(probabilities, confidence[:, None], rtol=0, atol=1e-9)
+    named = truth >= 0
+    right = np.where(named, leads[every, truth], 0) / leads.sum(1)
+    of_truth = np.where(named, probabilities[every, truth], 0)
+    settled = confidence >= SETTLED
+    return {
+        "accuracy": float(right.mean()),
+        "log_loss": float(-np.log(np.maximum(of_truth, FLOOR)).mean()),
+        "calibration": calibration_error(confidence, right),
+        "over": float((confidence - right).mean()),
+        "settled": float(settled.mean()),
+        "settled_right": float(right[settled].mean()) if settled.any() else np.nan,
+    }
+
+
+def calibration_error(confidence: Floats, right: Floats) -> float:
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(bins, confidence - right, BINS)).sum() / len(bins))

@@ -1,0 +1,124 @@
+"""What makes a consensus of labels alone: a function from annotations to probabilities (N, K) for each name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import log_softmax
+
+from crowdshot import Annotations, aggregate
+
+Floats = NDArray[np.float64]
+FromLabels = Callable[[Annotations], Floats]
+OURS = "ours"
+
+
+def ours(annotations: Annotations, network: Path | None = None) -> Floats:
+    """The default, with the network that ships or another one; one-coin where there is no learned inference yet."""
+    learned = getattr(aggregate, "learned", aggregate.one_coin)
+    given = {} if network is None else {"network": network}
+    return learned(annotations, **given).probabilities
+
+
+# ---- votes ------------------------------------------------------------------------------------------------------
+
+
+def pseudo_vote(annotations: Annotations) -> Floats:
+    """One more vote on each item, shared by all classes."""
+    votes = annotations.vote_counts()
+    return (votes + 1 / annotations.n_classes) / (votes.sum(1, keepdims=True) + 1)
+
+
+def weighted_vote(annotations: Annotations, weights: Floats) -> Floats:
+    """Shares of votes where each annotator's counts as much as ``weights`` (R,) says."""
+    votes = np.zeros((annotations.n_items, annotations.n_classes))
+    np.add.at(votes, (annotations.item, annotations.label), weights[annotations.annotator])
+    total = votes.sum(1, keepdims=True)
+    return np.where(total > 0, votes / np.maximum(total, 1e-12), 1 / annotations.n_classes)
+
+
+def agreement(annotations: Annotations, shares: Floats) -> Floats:
+    """(R,): how often an annotator says what leads the vote; classes that tie for the lead share it."""
+    leads = np.isclose(shares, shares.max(1, keepdims=True), rtol=0, atol=1e-12)
+    hits = (leads / leads.sum(1, keepdims=True))[annotations.item, annotations.label]
+    total = np.bincount(annotations.annotator, minlength=annotations.n_annotators)
+    return np.bincount(annotations.annotator, hits, annotations.n_annotators) / np.maximum(total, 1)
+
+
+def wawa(annotations: Annotations) -> Floats:
+    """Worker agreement with aggregate: votes weighted by how often their annotator agrees with the vote."""
+    return weighted_vote(annotations, agreement(annotations, aggregate.soft_vote(annotations)))
+
+
+def zero_based_skill(annotations: Annotations, steps: int = 100, rate: float = 1.0) -> Floats:
+    """Wawa again and again, with a rate that is halved every 20 steps; as crowd-kit 1.4.2 has it."""
+    skills = np.full(annotations.n_annotators, 1 / annotations.n_classes + 1e-5)
+    for step in range(1, steps + 1):
+        rate *= 0.5 if step % 20 == 0 else 1
+        skills += rate * (agreement(annotations, weighted_vote(annotations, skills)) - skills)
+    return weighted_vote(annotations, skills)
+
+
+# ---- Dawid–Skene with pseudo-counts -----------------------------------------------------------------------------
+
+
+def label_matrix(annotations: Annotations) -> sparse.csr_array:
+    """(N, R·K) with a 1 at [item, annotator · K + label]."""
+    shape = (annotations.n_items, annotations.n_annotators * annotations.n_classes)
+    cells = (annotations.item, annotations.annotator * annotations.n_classes + annotations.label)
+    return sparse.coo_array((np.ones(len(annotations)), cells), shape=shape).tocsr()
+
+
+def confusion_matrices(said: sparse.csr_array, belief: Floats, right: float, wrong: float) -> Floats:
+    """(R, K observed, K true), with so many pseudo-counts of the right label and of each wrong one."""
+    K = belief.shape[1]
+    counts = (said.T @ belief).reshape(-1, K, K) + wrong + (right - wrong) * np.eye(K)
+    return counts / counts.sum(1, keepdims=True)
+
+
+def dawid_skene_prior(annotations: Annotations, right: float = 3, wrong: float = 0.5, steps: int = 50) -> Floats:
+    """Dawid–Skene that expects people to be better than chance, with one pseudo-item a class."""
+    said, belief = label_matrix(annotations), aggregate.soft_vote(annotations)
+    K = annotations.n_classes
+    for _ in range(steps):
+        class_probs = (belief.sum(0) + 1) / (len(belief) + K)
+        confusion = confusion_matrices(said, belief, right, wrong)
+        belief = np.exp(log_softmax(said @ np.log(confusion).reshape(-1, K) + np.log(class_probs), axis=1))
+    return belief
+
+
+# ---- crowd-kit --------------------------------------------------------------------------------------------------
+
+
+def crowd_kit(name: str) -> FromLabels:
+    """GLAD, MACE or MMSR with crowd-kit's own settings; MMSR gives no probabilities, only labels."""
+
+    def run(annotations: Annotations) -> Floats:
+        import crowdkit.aggregation  # here, because it is of the extra `test`
+
+        rival, table = getattr(crowdkit.aggregation, name)(), annotations.to_crowdkit()
+        if name in LABELS_ONLY:
+            found = pd.get_dummies(rival.fit_predict(table), dtype=float)
+        else:
+            found = rival.fit_predict_proba(table)
+        return found.reindex(index=annotations.items, columns=annotations.classes).fillna(0).to_numpy()
+
+    return run
+
+
+LABELS_ONLY = frozenset({"MMSR"})
+SLOW = frozenset({"GLAD", "MACE", "MMSR"})
+VOTE = "vote"
+RIVALS: dict[str, FromLabels] = {
+    VOTE: aggregate.soft_vote,
+    "vote, one pseudo-vote": pseudo_vote,
+    "one-coin": lambda annotations: aggregate.one_coin(annotations).probabilities,
+    "Dawid–Skene": lambda annotations: aggregate.dawid_skene(annotations).probabilities,
+    "Dawid–Skene, prior 3 / 0.5": dawid_skene_prior,
+    "Wawa": wawa,
+    "ZeroBasedSkill": zero_based_skill,
+    **{name: crowd_kit(name) for name in sorted(SLOW)},
+}

@@ -1,0 +1,122 @@
+"""Items as feature vectors with their true classes, and what real people said of them, for part B of `reality.py`."""
+
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import crowds
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn import datasets
+
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.files.whole import replacing
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+Read = Callable[[str], Image.Image]
+
+
+class Source(NamedTuple):
+    """``answers``: a table with item (a row of features), annotator, label; None: annotators are to be simulated.
+
+    Items from ``n_labelled`` on have no labels and are only ever unseen.
+    """
+
+    features: Floats
+    truth: Positions
+    answers: pd.DataFrame | None = None
+    n_labelled: int | None = None
+
+
+@cache
+def load(name: str, data: Path, keep: Path) -> Source:
+    if name in MADE:
+        return made(*MADE[name])
+    if name in SCIKIT_LEARN:
+        bunch = SCIKIT_LEARN[name]()
+        return Source(bunch.data.astype(float), bunch.target.astype(np.int64))
+    if name == "leaves":
+        table = pd.read_csv(data / "leaves" / "features.csv").set_index("item")
+        return _with_crowd(crowds.load(data, name), lambda items: table.loc[items].to_numpy())
+    return _images(name, data, keep)
+
+
+def _with_crowd(crowd: crowds.Crowd, features_of: Callable[[Sequence[object]], Floats]) -> Source:
+    said = crowd.annotations
+    answers = pd.DataFrame({"item": said.item, "annotator": said.annotator, "label": said.label})
+    return Source(features_of(said.items), crowd.true_classes(), answers)
+
+
+# ---- made, and scikit-learn's -----------------------------------------------------------------------------------
+
+SCIKIT_LEARN = {"digits": datasets.load_digits, "wine": datasets.load_wine, "cancer": datasets.load_breast_cancer}
+MADE = {"made": (20, 512, 7.0), "made50": (50, 128, 5.0)}  # classes, features, how far class means are from the centre
+MADE_ITEMS, FACTORS, FACTORS_SHARE = 80, 10, 0.2
+
+
+def made(K: int, D: int, far: float) -> Source:
+    """Gaussian classes with common factors, which say nothing: round clouds learn them from ten items a class on."""
+    random = np.random.default_rng(K)
+    truth = np.arange(K).repeat(MADE_ITEMS)
+    means = random.normal(size=(K, D)) * far / np.sqrt(D)
+    factors = random.normal(size=(len(truth), FACTORS)) @ random.normal(size=(FACTORS, D))
+    noise = random.normal(size=(len(truth), D)) + factors * np.sqrt(FACTORS_SHARE / FACTORS)
+    return Source(means[truth] + noise, truth)
+
+
+# ---- images -----------------------------------------------------------------------------------------------------
+
+
+def _images(name: str, data: Path, keep: Path) -> Source:
+    """``name``: a crowd, a colon and an encoder. Embedded once, then kept."""
+    crowd_name, encoder = name.split(":")
+    crowd = crowds.load(data, crowd_name)
+    with zipfile.ZipFile(data / crowd_name / ARCHIVES[crowd_name]) as archive:
+        paths = PATHS[crowd_name](archive, crowd)
+        features = _kept(keep / f"{crowd_name}-{encoder}.npz", lambda: _embed(archive, paths, encoder))
+    source = _with_crowd(crowd, lambda items: features)
+    if crowd_name != "labelme":
+        return source
+    others = [LABELME_CLASSES.index(path.split("/")[-2]) for path in paths[len(source.truth) :]]
+    return source._replace(truth=np.concatenate([source.truth, others]), n_labelled=len(source.truth))
+
+
+def _kept(path: Path, make: Callable[[], Floats]) -> Floats:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, features=make())
+    return np.load(path)["features"].astype(float)
+
+
+def _embed(archive: zipfile.ZipFile, paths: Sequence[str], encoder: str) -> Floats:
+    images = [Image.open(io.BytesIO(archive.read(path))) for path in paths]
+    mode = "RGB" if encoder == "lite0" else "L"
+    return load_encoder(encoder).embed([image.convert(mode) for image in images]).numpy()
+
+
+def _labelme_paths(archive: zipfile.ZipFile, crowd: crowds.Crowd) -> list[str]:
+    """Of labelled images in the order of the crowd's items, then of the validation images."""
+    listed = archive.read("LabelMe/filenames_train.txt").decode().split()
+    inside = {path.split("/")[-1]: path for path in archive.namelist() if "/train/" in path}
+    valid = sorted(path for path in archive.namelist() if "/valid/" in path and path.endswith(".jpg"))
+    return [inside[listed[item]] for item in crowd.annotations.items] + valid
+
+
+def _cifar10s_paths(archive: zipfile.ZipFile, crowd: crowds.Crowd) -> list[str]:
+    return list(crowd.annotations.items)
+
+
+def _cifar10h_paths(archive: zipfile.ZipFile, crowd: crowds.Crowd) -> list[str]:
+    return [f"{truth}/{item:05}.png" for item, truth in crowd.truth.items()]
+
+
+LABELME_CLASSES = ("highway", "insidecity", "tallbuilding", "street", "forest", "coast", "mountain", "opencountry")
+ARCHIVES = {"labelme": "LabelMe.zip", "cifar10s": "images.zip", "cifar10h": "images.zip"}
+PATHS = {"labelme": _labelme_paths, "cifar10s": _cifar10s_paths, "cifar10h": _cifar10h_paths}
