@@ -1,7 +1,7 @@
 """Is the default ever worse than a vote or plain glue, and is it surer than right? Tables of regrets.
 
     python benchmarks/reality.py A --data ../shared/data                    # labels alone: 23 real crowds, also thinned
-    python benchmarks/reality.py A --networks runs/inf/left-out             # ours: on each crowd, one that never saw it
+    python benchmarks/reality.py A --networks results/reality/networks      # ours: on each crowd, one that never saw it
     python benchmarks/reality.py B --data ../shared/data [--quick]          # features from outside
     python benchmarks/reality.py A --only ours                              # ours anew; rivals stay as they are
     python benchmarks/reality.py A --tables                                 # nothing anew, only the tables
@@ -38,7 +38,7 @@ def main() -> None:
     if options.part == "A":
         if not options.tables:
             reality_labels.measure(rows, options.data, set(options.only), options.networks)
-        found = reality_labels.tables(rows, options.networks)
+        found = reality_labels.tables(rows)
     else:
         if not options.tables:
             settings = (set(options.only), options.quick, options.processes)

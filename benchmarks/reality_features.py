@@ -15,11 +15,12 @@ import regression
 import rivals_labels
 import simulated
 import sources
+import torch
 from measures import score
 from numpy.typing import NDArray
 from rivals_features import RIVALS, Judged
 from rivals_labels import OURS
-from rows import Row, Rows, attempt, commit, markdown
+from rows import Row, Rows, attempt, commit, is_named, markdown
 from threadpoolctl import threadpool_limits
 
 from crowdshot import Annotations, CrowdClassifier
@@ -213,25 +214,26 @@ def judge(name: str, problem: Problem, features: regression.Features) -> Judged:
 
 
 def run(scenario: Scenario, seed: int, methods: list[str], data: Path, keep: Path) -> list[Row]:
-    import torch  # here, because it is one core that is to be used of this process
-
     torch.set_num_threads(1)
     problem = draw(scenario, sources.load(scenario.source, data, keep), seed)
-    rows = []
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         features = regression.prepare(problem.items, problem.unseen)
-        for name in methods:
-            judged, told = attempt(lambda name=name: judge(name, problem, features), LIMIT)
-            parts = (
-                (CONSENSUS, judged and judged.consensus, problem.truth),
-                (UNSEEN, judged and judged.unseen, problem.unseen_truth),
-            )
-            for of, probabilities, truth in parts:
-                measured = score(probabilities, truth) if probabilities is not None and len(truth) else {}
-                if measured or told["failed"]:
-                    rows.append({"scenario": scenario.name, "seed": seed, "method": name, "of": of, **measured, **told})
-    return rows
+        found = [row for name in methods for row in measured(name, problem, features)]
+    return [{"scenario": scenario.name, "seed": seed, **row} for row in found]
+
+
+def measured(name: str, problem: Problem, features: regression.Features) -> list[Row]:
+    """A row for the consensus and one for unseen items, as far as the method says anything of them."""
+    judged, told = attempt(lambda: judge(name, problem, features), LIMIT)
+    consensus, unseen = judged or Judged()
+    rows = []
+    if consensus is not None:
+        rows.append({"method": name, "of": CONSENSUS, **score(consensus, problem.truth), **told})
+    if unseen is not None and len(problem.unseen):
+        rows.append({"method": name, "of": UNSEEN, **score(unseen, problem.unseen_truth), **told})
+    nothing = {"method": name, "of": UNSEEN, **told, "failed": told["failed"] or "no unseen items"}
+    return rows or [nothing]  # so that it is not tried again
 
 
 def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, processes: int) -> None:
@@ -240,14 +242,14 @@ def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, pro
     possible = [name for name in METHODS if name != "CROWDLAB" or importlib.util.find_spec("cleanlab")]
     if len(possible) < len(METHODS):
         print("CROWDLAB is left out: cleanlab is not installed (extra bench).")
+    chosen = scenarios()[:: 3 if quick else 1]
+    drawn = [(scenario, seed) for scenario in chosen for seed in range(1 if quick else scenario.seeds)]
     jobs = []
-    for scenario in scenarios()[:: 3 if quick else 1]:
-        for seed in range(1 if quick else scenario.seeds):
-            methods = [
-                name for name in possible if (name in only if only else (scenario.name, seed, name) not in there)
-            ]
-            if methods:
-                jobs.append((scenario, seed, methods, data, keep))
+    for scenario, seed in sorted(drawn, key=lambda each: each[1]):  # all once, then all again
+        wanted = [
+            name for name in possible if (is_named(name, only) if only else (scenario.name, seed, name) not in there)
+        ]
+        jobs += [(scenario, seed, wanted, data, keep)] if wanted else []
     for i, found in enumerate(results(jobs, processes), 1):
         rows.put([{**row, "commit": version} for row in found])
         right = {row["method"]: round(row["accuracy"], 3) for row in found if row["of"] == UNSEEN and "accuracy" in row}

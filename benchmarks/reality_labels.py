@@ -9,12 +9,14 @@ import crowds
 import numpy as np
 import pandas as pd
 from measures import MEASURES, score
-from rivals_labels import LABELS_ONLY, OURS, RIVALS, SLOW, VOTE, Floats, ours
-from rows import Row, Rows, attempt, commit, markdown
+from rivals_labels import CLOSED_FORM, LABELS_ONLY, OURS, RIVALS, SLOW, VOTE, Floats, closed_form, ours
+from rows import Row, Rows, attempt, commit, is_named, markdown
 
-from crowdshot import Annotations, aggregate
+from crowdshot import Annotations
 
 KEYS = ("crowd", "per_item", "seed", "method")
+METHODS = (*RIVALS, CLOSED_FORM, OURS)
+SHIPPED = "shipped"  # in place of a network's file
 FULL = 0  # in place of labels an item
 THINNED, SEEDS = (1, 2, 3, 5), (0, 1)
 LIMIT = 60  # seconds for one method on one crowd
@@ -54,7 +56,7 @@ def measure(rows: Rows, data: Path, only: set[str], networks: Path | None) -> No
     """What is not there yet; what ``only`` names, anew and alone."""
     version = commit()
     for case, crowd in cases(data):
-        wanted = [name for name in (*RIVALS, OURS) if wants(rows, case, name, only)]
+        wanted = [name for name in METHODS if wants(rows, case, name, only)]
         truth = crowd.true_classes()
         known = truth != crowds.UNKNOWN
         found = []
@@ -71,7 +73,7 @@ def measure(rows: Rows, data: Path, only: set[str], networks: Path | None) -> No
 
 def wants(rows: Rows, case: Case, name: str, only: set[str]) -> bool:
     if only:
-        return name in only
+        return is_named(name, only)
     if (*case, name) in rows.measured(*KEYS):
         return False
     if name in SLOW and case.per_item != FULL:  # one lot is enough, and none where the full crowd was too much
@@ -81,13 +83,16 @@ def wants(rows: Rows, case: Case, name: str, only: set[str]) -> bool:
 
 
 def run(name: str, annotations: Annotations, network: Path | None) -> tuple[Floats | None, Row]:
-    return attempt(lambda: ours(annotations, network) if name == OURS else RIVALS[name](annotations), LIMIT)
+    if name == OURS:
+        found, row = attempt(lambda: ours(annotations, network), LIMIT)
+        return found, {**row, "network": str(network or SHIPPED)}
+    return attempt(lambda: closed_form(annotations) if name == CLOSED_FORM else RIVALS[name](annotations), LIMIT)
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------
 
 
-def tables(rows: Rows, networks: Path | None) -> dict[str, str]:
+def tables(rows: Rows) -> dict[str, str]:
     """Title -> Markdown."""
     done = rows.table[rows.table["failed"] == ""]
     mean = done.groupby(["crowd", "per_item", "method"], as_index=False)[list(MEASURES)].mean()
@@ -99,30 +104,31 @@ def tables(rows: Rows, networks: Path | None) -> dict[str, str]:
         "Thinned crowds, by labels an item": markdown(by_labels(thin)),
         "Full crowds": markdown(by_crowd),
         "What was to be reached": goals(full, by_crowd),
-        "How to read this": caption(networks),
+        "How to read this": caption(rows.table),
     }
 
 
 def wide(table: pd.DataFrame, measure: str) -> pd.DataFrame:
     """A row for each crowd and thinning, a column for each method, be it empty."""
     found = table.pivot_table(index=["crowd", "per_item"], columns="method", values=measure)
-    return found.reindex(columns=[*RIVALS, OURS])
+    return found.reindex(columns=list(METHODS))
 
 
 def averages(table: pd.DataFrame) -> pd.DataFrame:
     """Each method over the crowds where it runs; ahead: ours minus it, there, with the standard error over crowds."""
     right = wide(table, "accuracy")
     found = []
-    for name in (*RIVALS, OURS):
+    for name in right.columns[right.notna().any()]:
         mine = table[table["method"] == name]
-        ahead = (right[OURS] - right[name]).dropna().groupby("crowd").mean()
+        ahead = (right[OURS] - right[name]).dropna()
+        crowd_means = ahead.groupby("crowd").mean()
         below = (right[VOTE] - right[name]).dropna()
         found.append(
             {
                 "method": name,
-                "crowds": len(ahead),
+                "crowds": len(crowd_means),
                 "right": mine["accuracy"].mean(),
-                "ours ahead": "–" if name == OURS else f"{ahead.mean():+.3f} ± {ahead.sem():.3f}",
+                "ours ahead": "–" if name == OURS else f"{ahead.mean():+.3f} ± {crowd_means.sem():.3f}",
                 "below the vote": f"{(below > SLACK).sum()} of {len(below)}, worst {-below.max():+.3f}",
                 **{title: mine[measure].mean() for title, measure in TITLES.items()},
             }
@@ -145,7 +151,7 @@ def by_labels(table: pd.DataFrame) -> pd.DataFrame:
     for per_item, part in table.groupby("per_item"):
         right, loss = wide(part, "accuracy").mean(), wide(part, "log_loss").mean()
         row = {"labels an item": per_item, "crowds": part["crowd"].nunique()}
-        row |= {name: right[name] for name in (*RIVALS, OURS) if name not in SLOW}
+        row |= {name: right[name] for name in METHODS if name not in SLOW}
         found.append({**row, "log-loss, vote": loss[VOTE], "log-loss, ours": loss[OURS]})
     return pd.DataFrame(found)
 
@@ -154,7 +160,7 @@ def per_crowd(full: pd.DataFrame) -> pd.DataFrame:
     right, loss, settled, sure = (
         wide(full, measure).droplevel("per_item") for measure in ("accuracy", "log_loss", "settled", "settled_right")
     )
-    rivals = right.drop(columns=OURS)
+    rivals = right[list(RIVALS)]
     best = rivals.idxmax(axis=1)
     return pd.DataFrame(
         {
@@ -194,13 +200,13 @@ def named(which: pd.Series) -> str:
     return ", ".join(which) or "none"
 
 
-def caption(networks: Path | None) -> str:
-    if not hasattr(aggregate, "learned"):
-        learned = "There is no learned inference yet: ours is one-coin."
-    elif networks is None:
+def caption(table: pd.DataFrame) -> str:
+    networks = set(table.loc[table["method"] == OURS, "network"])
+    if SHIPPED in networks:
         learned = "**Ours is the shipped network, which learned from these very crowds.**"
     else:
-        learned = f"Ours on each crowd is a network that saw neither it nor its relatives (`{networks}`)."
+        folders = ", ".join(sorted({f"`{Path(network).parent}`" for network in networks}))
+        learned = f"Ours on each crowd is a network that learned from neither it nor its relatives ({folders})."
     return (
         f"{learned} Right: ties in expectation. Log-loss with probabilities floored at 0.001. Over: mean confidence"
         " minus right. Settled: probability 0.9 or more. A method is averaged over the crowds where it ran (in"

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
-STRENGTHS = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)  # C
+STRENGTHS = (0.0001, 0.001, 0.01, 0.1, 1.0)  # C
 FOLDS = 5
 
 

@@ -13,14 +13,17 @@ from crowdshot import Annotations, aggregate
 
 Floats = NDArray[np.float64]
 FromLabels = Callable[[Annotations], Floats]
-OURS = "ours"
+OURS, CLOSED_FORM = "ours", "ours, closed form"
 
 
 def ours(annotations: Annotations, network: Path | None = None) -> Floats:
-    """The default, with the network that ships or another one; one-coin where there is no learned inference yet."""
-    learned = getattr(aggregate, "learned", aggregate.one_coin)
-    given = {} if network is None else {"network": network}
-    return learned(annotations, **given).probabilities
+    """The default, with the network that ships or another one."""
+    return aggregate.learned(annotations, network=network).probabilities
+
+
+def closed_form(annotations: Annotations) -> Floats:
+    """What ours starts from, without anything learned."""
+    return aggregate.shrunk(annotations).probabilities
 
 
 # ---- votes ------------------------------------------------------------------------------------------------------
