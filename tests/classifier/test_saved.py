@@ -82,7 +82,8 @@ def test_files_of_0_1_0_load_and_say_what_they_said(name, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "learner"),
     [
-        ({}, "Ours"),
+        ({}, "Learned"),
+        ({"method": "ours"}, "Ours"),
         ({"method": "paper"}, "Ours"),
         ({"method": "LABELINGS"}, "Labelings"),
         ({"settings": {"scale": 2.0}}, "Labelings"),
@@ -122,7 +123,9 @@ def test_a_learner_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "model.safetensors"
     CrowdClassifier("identity").fit(X, LABELS).save(path)
     rewrite(path, learner="Votes of stars")
-    with pytest.raises(CrowdshotError, match=r"fitted by 'Votes of stars', expected one of Labelings, Ours, .*install"):
+    with pytest.raises(
+        CrowdshotError, match=r"fitted by 'Votes of stars', expected one of Labelings, Learned, Ours, .*install"
+    ):
         CrowdClassifier.load(path)
     rewrite(path, learner=7)
     with pytest.raises(CrowdshotError, match=r"model\.safetensors"):

@@ -517,7 +517,8 @@ def test_large_crowds_are_cut_and_said_to_be():
 
 def test_how_it_was_done(tmp_path: Path):
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    clf = CrowdClassifier("identity").fit(x, np.arange(20)[:, None] % 2)
+    assert describe(CrowdClassifier("identity").fit(x, np.arange(20)[:, None] % 2), None)["Settings"] == "none; seed 0"
+    clf = CrowdClassifier("identity", method="ours").fit(x, np.arange(20)[:, None] % 2)
     how = describe(clf, None)
     assert (
         how["Method"]

@@ -34,10 +34,12 @@ from crowdshot.wording import show
 class CrowdClassifier(ClassifierMixin, BaseEstimator):
     """Learn a classifier from a few items that several unreliable annotators labelled.
 
-    Items are embedded by ``encoder``. What annotators said is explained by a mixture of Gaussians in that space with a
-    confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the classifier is
-    an average over the most probable true labels of the labelled items (`crowdshot.labelings`). ``method="paper"``
-    fits the same model by MAP-EM, as the paper does (`crowdshot.mixture`); other names are methods to compare with.
+    Items are embedded by ``encoder``. Few items on an encoder of ours are explained by the paper's mixture of Gaussians
+    with a confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the
+    classifier is an average over the most probable true labels (`crowdshot.labelings`). Else labels are believed as
+    `crowdshot.aggregate.learned` does, and features as far as they foretell labels of other items
+    (``crowdshot.model.learned``). ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`); other names are methods
+    to compare with.
 
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
@@ -49,7 +51,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     >>> clf.consensus_["label"].tolist()
     ['cat', 'cat', 'dog', 'dog']
     >>> clf.learner_, clf.belief_.shape
-    ('Ours', (4, 2))
+    ('Learned', (4, 2))
 
     Parameters
     ----------
@@ -58,8 +60,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         for colour ones, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
-    method : "auto" is "labelings", or "ours" where an argument of the mixture is set, or, without any settings, where
-        more than 200 items are labelled or features come from elsewhere. "paper" is "ours" with the paper's constants.
+    method : "auto" is "labelings", or "learned" where more than 200 items are labelled or features come from elsewhere,
+        or "ours" where an argument of the mixture is set. "paper" is "ours" with the paper's constants.
         Else a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of
         labelled items and annotators is Dawid–Skene's.
     settings : the method's, as a mapping; what is left out is as `METHODS` has it.
@@ -80,7 +82,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         nobody labelled included. Columns are named as in the table of labels.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
     confusion_ : (R, K, K) array [annotator, true, observed].
-    learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Ours" where ``method`` is "auto".
+    learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Learned" where ``method`` is "auto".
     settings_ : what it was run with.
     scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """

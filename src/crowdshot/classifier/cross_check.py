@@ -17,6 +17,7 @@ from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.contract import belief_of
+from crowdshot.classifier.learned import ByLooks
 from crowdshot.classifier.learners import learn
 from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.labels.belief import Share
@@ -52,7 +53,7 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few to hide some of them"
-    if isinstance(clf.learner_again(), Mixture | Searched):
+    if isinstance(clf.learner_again(), ByLooks | Mixture | Searched):
         return ""
     if find(clf.learner_).needs is not None or embeddings.numel() > MOST_NUMBERS:
         return f"{clf.learner_} would take too long to learn {PARTS} times"

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from crowdshot.classifier import compared
-from crowdshot.classifier.contract import Fitted, Learned, Learner, refuse
+from crowdshot.classifier.contract import Fitted, Learned, Learner, check_names, refuse
+from crowdshot.classifier.learned import LEARNED, ByLooks
 from crowdshot.classifier.own import ARGUMENTS, FEW, LABELINGS, OURS, Mixture, Searched
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
@@ -80,8 +81,8 @@ class AmongAll:
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
     """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
 
-    "auto" is the search for labelings, and EM where something is set that EM alone has, or, if nothing is set, where
-    labelled items are many or features come from elsewhere; "paper" is Ours with the paper's constants.
+    "auto" is the search for labelings, "learned" where labelled items are many or features come from elsewhere, and EM
+    where something is set that EM alone has; "paper" is Ours with the paper's constants.
     """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")
@@ -93,6 +94,10 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
         return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
     if name == AUTO:
         return Searched(settings, seed, few=FEW)
+    if name == LEARNED.lower():
+        refuse(LEARNED, given)
+        check_names(LEARNED, settings, ())
+        return ByLooks(seed)
     if name == LABELINGS.lower():
         refuse(LABELINGS, given)
         return Searched(settings, seed)

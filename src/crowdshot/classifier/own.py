@@ -15,6 +15,7 @@ from torch import Tensor
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
 from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.classifier.learned import ByLooks
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL
@@ -34,9 +35,8 @@ class Searched:
     """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
 
     ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
-    Where ``few`` is a number and nothing is given, the mixture learns instead from more labelled items than that, and
-    from outside features: a search that looks at all labelings believes features that say nothing of the classes, while
-    EM stays near the vote.
+    Where ``few`` is a number and nothing is given, `learned` learns instead from more labelled items than that, and
+    from outside features: a search that looks at all labelings believes features that say nothing of the classes.
     """
 
     given: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Searched:
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
         rows = np.unique(annotations.item)
         if self.few is not None and not self.given and (len(rows) > self.few or "recipe" not in encoder.card):
-            return Mixture(OURS, {}, self.seed).learn(x, annotations, encoder)
+            return ByLooks(self.seed).learn(x, annotations, encoder)
         if len(rows) > MOST_SEARCHED:
             raise CrowdshotError(
                 f"labels has {len(rows):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"

@@ -40,6 +40,15 @@ _METHODS = [
         on_embeddings=True,
     ),
     Method(
+        "Learned",
+        "labels by an inference that learned from crowds, and looks as far as they foretell labels",
+        later("learned", "by_looks"),
+        ({},),
+        {},
+        WIDE,
+        on_embeddings=True,
+    ),
+    Method(
         "Ours",
         "a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings",
         MAP_EM,

@@ -1,0 +1,94 @@
+"""The default where features come from elsewhere, or labelled items are many: `crowdshot.model.learned`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crowdshot.classifier.contract import Fitted, Learned, untouched
+from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.saved import load_encoder
+from crowdshot.encoders.shipped import PROTOTYPICAL
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
+from crowdshot.model import learned
+from crowdshot.model.looks import Forecast
+from crowdshot.model.network_file import shipped_network
+
+LEARNED = "Learned"
+AT_ONCE = 20_000  # queries
+
+
+@dataclass(frozen=True, eq=False)
+class Believed:
+    """What is left: the belief in all items, and the forecast for others. A `contract.Fitted`."""
+
+    responsibilities: Tensor  # (N, K)
+    class_probs: Tensor  # (K,)
+    confusion: Tensor  # (R, K, K)
+    alone: Tensor  # (N, K), by labels alone; class sizes where nobody labelled an item
+    centre: Tensor
+    factor: Tensor
+    landmarks: Tensor
+    plain_slopes: Tensor
+    plain_starts: Tensor
+    plain_weights: Tensor
+    near_slopes: Tensor
+    near_starts: Tensor
+    near_weights: Tensor
+    means: Tensor
+    unit: Tensor
+    mean_weights: Tensor
+    nothing: Tensor
+    mean: Tensor
+    size: Tensor
+    foretold: Tensor
+
+    @property
+    def forecast(self) -> Forecast:
+        return Forecast(**{field.name: getattr(self, field.name).numpy() for field in fields(Forecast)})
+
+    def log_proba(self, queries: Tensor, /) -> Tensor:
+        forecast = self.forecast
+        parts = [forecast(part.double().cpu().numpy()) for part in torch.split(queries, AT_ONCE)]
+        return torch.from_numpy(np.log(np.concatenate(parts))).to(queries.device)
+
+
+@dataclass(frozen=True)
+class ByLooks:
+    """Learns as this module says; the encoder may be any."""
+
+    seed: int
+    name = LEARNED
+
+    def default_encoder(self, X: Any) -> Encoder:
+        base = default_encoder(X)
+        return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
+
+    def reader(self, encoder: Encoder) -> Encoder:
+        return encoder
+
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+        ann, given = annotations, x.double().cpu().numpy()
+        joint = learned.fit(
+            given, ann.item, ann.annotator, ann.label, ann.n_annotators, ann.n_classes, shipped_network()
+        )
+        forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
+        found = {
+            "responsibilities": joint.belief,
+            "class_probs": joint.class_probs,
+            "confusion": expected_confusion(ann, joint.belief),
+            "alone": joint.alone,
+            **forecast,
+        }
+        fit = Believed(**{name: torch.from_numpy(value) for name, value in found.items()})
+        return Learned(self.name, fit, {}, *untouched(x))
+
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
+        return Believed(**tensors)

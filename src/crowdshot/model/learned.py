@@ -1,0 +1,63 @@
+"""Labels and looks together: what is believed of items whose features come from anywhere.
+
+Labels are believed as `inference` has it; what features say of an item, told by the other items (`looks`), counts for
+a little more than half of what it claims beside them, as people err where items look alike, and as what looks like a
+class is learned from the same labels. The two take turns: a better belief teaches the features better.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdshot.model import inference
+from crowdshot.model.inference import Network
+from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+TURNS = 3
+BESIDE_LABELS = 0.6  # what features say counts for so much
+
+
+class Joint(NamedTuple):
+    belief: Floats  # (N, K), of all items: those without labels by their features
+    alone: Floats  # (N, K), by labels alone; class sizes where there are none
+    class_probs: Floats  # (K,)
+    forecast: Forecast  # for any other item
+
+
+def fit(
+    x: Floats, item: Positions, annotator: Positions, label: Positions, n_annotators: int, K: int, network: Network
+) -> Joint:
+    """x (N, D), a row for each item; item, annotator, label (L,)."""
+    N, rows = len(x), np.unique(item)
+    place = np.full(N, -1)
+    place[rows] = np.arange(len(rows))
+    problem = inference.problem_of(place[item], annotator, label, len(rows), n_annotators, K, named_only=False)
+    score = inference.infer(problem, network)[-1].reshape(-1, K)
+    alone = softmax(score)
+    teach = spread_out(x[rows], MOST)
+    others = np.setdiff1d(np.arange(len(rows)), teach)
+    looks = Looks(x[rows][teach])
+    belief, told = alone, np.zeros_like(alone)
+    for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
+        size = (belief.sum(0) + EQUAL) / (len(rows) + K * EQUAL)
+        told[teach], forecast = looks.believed(belief[teach], (score - np.log(size))[teach])
+        if len(others):
+            told[others] = np.log(forecast(x[rows][others])) - np.log(forecast.size)
+        belief = softmax(score + BESIDE_LABELS * told)
+    everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
+    everyone[rows], by_labels[rows] = belief, alone
+    if len(rows) < N:
+        everyone[place < 0] = forecast(x[place < 0])
+    return Joint(everyone, by_labels, belief.mean(0), forecast)
+
+
+def softmax(score: Floats) -> Floats:
+    out: Floats = np.exp(score - score.max(1, keepdims=True))
+    out /= out.sum(1, keepdims=True)
+    return out
