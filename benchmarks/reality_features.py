@@ -286,8 +286,10 @@ def tables(rows: Rows) -> dict[str, str]:
 
 
 def wide(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
-    """A row for each scenario, the mean over its seeds; a column for each method."""
-    found = table.pivot_table(index="scenario", columns="method", values=measure)
+    """A row for each scenario, the mean over its seeds; a column for each method, NaN where it failed with a seed."""
+    grouped = table.groupby(["scenario", "method"])
+    seeds = grouped["seed"].count().unstack()
+    found = grouped[measure].mean().unstack().where(seeds.ge(seeds[OURS], axis=0))
     return found.reindex(columns=[name for name in METHODS if name in found])
 
 
@@ -334,6 +336,7 @@ def by_group(scenes: pd.DataFrame, unseen: pd.DataFrame, consensus: pd.DataFrame
         for of, table in ((UNSEEN, unseen), (CONSENSUS, consensus)):
             right = wide(table[table["scenario"].isin(part.index)])
             alone = right.pop(OURS_ALONE).mean() if OURS_ALONE in right else None
+            right = right.dropna(subset=OURS).dropna(axis=1)  # who ran everywhere
             best = right.drop(columns=OURS).mean().idxmax()
             ahead = (right[OURS] - right[best]).dropna()
             row[f"{of}: ours"] = right[OURS].mean()
