@@ -45,12 +45,14 @@ def test_weights_of_a_regression_give_its_forecast() -> None:
 def test_distances_are_from_means_without_the_item() -> None:
     x, q = np.random.default_rng(2).normal(size=(7, 3)), soft(7, 3, 2)
     looks = Looks(x)
-    squared, means = looks._distances(q)
-    for item in range(7):
-        others = np.delete(np.arange(7), item)
-        mean = q[others].T @ looks.u[others] / (TAU + q[others].sum(0))[:, None]
-        np.testing.assert_allclose(squared[item], ((looks.u[item] - mean) ** 2).sum(1), atol=1e-10)
-    np.testing.assert_allclose(means, q.T @ looks.u / (TAU + q.sum(0))[:, None])
+    for u in looks.units:
+        assert (u * u).sum(1).mean() == pytest.approx(1)
+        squared, means = looks._distances(u, q)
+        for item in range(7):
+            others = np.delete(np.arange(7), item)
+            mean = q[others].T @ u[others] / (TAU + q[others].sum(0))[:, None]
+            np.testing.assert_allclose(squared[item], ((u[item] - mean) ** 2).sum(1), atol=1e-10)
+        np.testing.assert_allclose(means, q.T @ u / (TAU + q.sum(0))[:, None])
 
 
 def test_an_items_own_belief_does_not_reach_what_is_told_of_it() -> None:

@@ -38,7 +38,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     with a confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the
     classifier is an average over the most probable true labels (`crowdshot.labelings`). Else labels are believed as
     `crowdshot.aggregate.learned` does, and features as far as they foretell labels of other items
-    (``crowdshot.model.learned``). ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`); other names are methods
+    (`crowdshot.model.learned`). ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`); other names are methods
     to compare with.
 
     >>> import numpy as np

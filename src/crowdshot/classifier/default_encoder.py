@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from statistics import median
 from typing import Any
 
 from crowdshot.classifier.shipped import suffix, training_command
@@ -17,6 +19,10 @@ from crowdshot.files.pictures import (
     scales_of,
 )
 from crowdshot.methods.contract import Method
+
+LOOKED_AT = 16  # images, to tell drawings from photographs
+EDGE = 0.1  # of the range of an image's brightness, at either end
+DRAWN = 0.45  # share of pixels there: of characters and digits 0.55 to 1, of grey photographs mostly 0.1, few above 0.4
 
 
 def in_colour(images: Any) -> bool:
@@ -33,11 +39,26 @@ def in_colour(images: Any) -> bool:
     return bool((pixels[:, :1] != pixels[:, 1:3]).any())
 
 
+def are_drawn(images: Any) -> bool:
+    """Whether most of the first of them are lines on a ground: most pixels near the darkest or the brightest."""
+    shares = []
+    for image in islice(images.values() if isinstance(images, Mapping) else images, LOOKED_AT):
+        try:
+            pixels, _ = decode(image, scales_of([image]))
+        except (UnreadableError, TypeError, ValueError):
+            continue
+        grey = pixels.float().mean(1).flatten()
+        low, high = grey.min(), grey.max()
+        edge = (high - low) * EDGE
+        shares.append(float(((grey <= low + edge) | (grey >= high - edge)).float().mean()))
+    return not shares or median(shares) >= DRAWN
+
+
 def default_encoder(X: Any) -> str:
-    """The shipped encoder that suits X: by whether these are feature vectors, grey images or colour images."""
+    """The shipped encoder that suits X: by whether these are feature vectors, drawings or photographs."""
     if are_features(X):
         return "identity"
-    if not in_colour(X):
+    if not in_colour(X) and are_drawn(X):
         return "glyphs"
     return "photo-lite0" if is_installed() else "photo"
 

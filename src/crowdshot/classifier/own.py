@@ -15,7 +15,7 @@ from torch import Tensor
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
 from crowdshot.classifier.default_encoder import default_encoder
-from crowdshot.classifier.learned import ByLooks
+from crowdshot.classifier.learned import ByLooks, suits
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL
@@ -35,8 +35,9 @@ class Searched:
     """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
 
     ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
-    Where ``few`` is a number and nothing is given, `learned` learns instead from more labelled items than that, and
-    from outside features: a search that looks at all labelings believes features that say nothing of the classes.
+    Where ``few`` is a number and nothing is given, `learned` learns instead from more labelled items than that, from
+    outside features, and where the encoder sees nothing in such items: a search that looks at all labelings believes
+    features that say nothing of the classes.
     """
 
     given: Mapping[str, Any]
@@ -62,8 +63,10 @@ class Searched:
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
         rows = np.unique(annotations.item)
-        if self.few is not None and not self.given and (len(rows) > self.few or "recipe" not in encoder.card):
-            return ByLooks(self.seed).learn(x, annotations, encoder)
+        if self.few is not None and not self.given:
+            by_looks = ByLooks(self.seed).learn(x, annotations, encoder)
+            if len(rows) > self.few or "recipe" not in encoder.card or not suits(by_looks.fit):
+                return by_looks
         if len(rows) > MOST_SEARCHED:
             raise CrowdshotError(
                 f"labels has {len(rows):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"

@@ -13,7 +13,8 @@ for all items at once, whatever q is. A forecast becomes p(class | x) by one of 
     p_k ∝ size_k exp(β (f_k - mean_k) / unit_k),   unit_k = 1/K or mean_k
 
 of which the second takes f_k / mean_k for how much likelier the class has become, and the first is calmer where a class
-is rare. Beside these stand the paper's means (7) and classifier (8), for features in units of their spread as a whole,
+is rare. Beside these stand the paper's means (7) and classifier (8), for features in units of their spread as a whole
+and for features each in its own,
 
     m_k = Σ_n q_nk x_n / (TAU + Σ_n q_nk),   p_k ∝ size_k exp(-scale/2 |x - m_k|²)
 
@@ -41,6 +42,7 @@ SCALES = 2.0 ** np.arange(7)  # of distances from means
 USUAL_SCALE = 8.0
 UNUSUAL_SCALE = 1.0  # what a doubled scale costs
 TAU = 1.0
+UNEVEN = 0.15  # of the features, where so few have the spread of all, one unit for all is half believed
 MEANS = 0.5  # how far means are believed, before labels are foretold, against all regressions
 NOTHING = 0.02  # how far it is believed that features say nothing
 CAUTION = 0.2  # a nat of evidence counts as so many: items that look alike share their labels' mistakes
@@ -135,13 +137,14 @@ class Forecast:
     near_slopes: Floats  # (c, M, K) on nearness to landmarks
     near_starts: Floats
     near_weights: Floats
-    means: Floats  # (K, D), in units of the whole spread
-    unit: Floats  # () which is this
-    mean_weights: Floats  # (scales,)
+    means: Floats  # (2, K, D), in units of the whole spread, and each feature in its own
+    unit: Floats  # () the whole spread
+    mean_weights: Floats  # (2, scales)
     nothing: Floats  # () the weight of: features say nothing
     mean: Floats  # (K,)
     size: Floats  # (K,)
     foretold: Floats  # (2,) of labels: how probable they are by features of unmet items, and by class sizes
+    counted: Floats  # () by how many items that was told
 
     def __call__(self, x: Floats) -> Floats:
         """(Q, D) -> (Q, K)"""
@@ -153,9 +156,11 @@ class Forecast:
         for phi, slopes, starts, weights in seen:
             for slope, start, weight in zip(slopes, starts, weights, strict=True):
                 out += mixed(phi @ slope + start, self.mean, self.size, weight)
-        u = (x - self.centre) / self.unit
-        squared = (u * u).sum(1)[:, None] - 2 * u @ self.means.T + (self.means * self.means).sum(1)
-        out += np.tensordot(self.mean_weights, by_distance(squared, self.size), 1)
+        for u, means, weights in zip(
+            in_units(x - self.centre, z, self.unit), self.means, self.mean_weights, strict=True
+        ):
+            squared = (u * u).sum(1)[:, None] - 2 * u @ means.T + (means * means).sum(1)
+            out += np.tensordot(weights, by_distance(squared, self.size), 1)
         out /= out.sum(1, keepdims=True)
         return out
 
@@ -166,6 +171,12 @@ def mixed(forecast: Floats, mean: Floats, size: Floats, weight: Floats) -> Float
     for link in np.flatnonzero(weight.any(1)):
         out += np.tensordot(weight[link], linked(forecast, mean, size, int(link)), 1)
     return out
+
+
+def in_units(centred: Floats, z: Floats, unit: Floats | float) -> tuple[Floats, Floats]:
+    """Features for means: of squared norm 1 on average, in the unit of all together, and each in its own."""
+    changing = np.count_nonzero(z.any(0)) or 1
+    return centred / unit, z / np.sqrt(changing)
 
 
 def by_distance(squared: Floats, size: Floats) -> Floats:
@@ -189,7 +200,12 @@ class Looks:
         self.root = V[:, kept] / np.sqrt(size[kept])  # nearness to landmarks -> a space in which it is a product
         centred = x - self.standard.centre
         self.unit = np.sqrt((centred * centred).sum(1).mean()) or 1.0
-        self.u = centred / self.unit
+        self.units = in_units(centred, z, self.unit)
+        # features in units of their own (a price, an age) differ so much in spread that one or two would decide alone
+        variance = (centred * centred).mean(0)
+        shared = variance.sum() ** 2 / max((variance**2).sum() * np.count_nonzero(z.any(0)), 1e-300)
+        one_unit = shared**2 / (shared**2 + UNEVEN**2)
+        self.unit_priors = np.array([one_unit, 1 - one_unit])
         self.regressions = [Regression(z), Regression(near(z, self.landmarks) @ self.root)]
 
     def believed(self, q: Floats, evidence: Floats) -> tuple[Floats, Forecast]:
@@ -220,23 +236,25 @@ class Looks:
             for link in (0, 1):
                 told = np.log((linked(forecast, mean, size, link) * likely).sum(-1)) - by_size  # (sharpness, n)
                 worth[place, link] = CAUTION * (told @ counts)
-        squared, means = self._distances(q)
-        told = np.log((by_distance(squared, size) * likely).sum(-1)) - by_size
-        mean_worth = CAUTION * (told @ counts)
+        distances, means = zip(*(self._distances(u, q) for u in self.units), strict=True)
+        told = [np.log((by_distance(squared, size) * likely).sum(-1)) - by_size for squared in distances]
+        mean_worth = CAUTION * (np.stack(told) @ counts)  # (2, scales)
         usual = np.array([abs(np.log10(RIDGES[ridge] / USUAL_RIDGE)) * UNUSUAL_RIDGE for _, ridge in ways])
         sharp = UNUSUAL_SHARPNESS * np.abs(np.log2(SHARPNESS / USUAL_SHARPNESS))
         expected = np.exp(-(usual[:, None, None] + np.broadcast_to(sharp, (2, len(SHARPNESS)))))
         at_means = np.exp(-UNUSUAL_SCALE * np.abs(np.log2(SCALES / USUAL_SCALE)))
         top = max(worth.max(), mean_worth.max(), 0.0)
         weights = (1 - MEANS - NOTHING) * expected / expected.sum() * np.exp(worth - top)
-        mean_weights = MEANS * at_means / at_means.sum() * np.exp(mean_worth - top)
+        mean_weights = MEANS * self.unit_priors[:, None] * at_means / at_means.sum() * np.exp(mean_worth - top)
         nothing = NOTHING * np.exp(-top)
         total = weights.sum() + mean_weights.sum() + nothing
         weights[weights < FORGOTTEN * total] = 0
         total = weights.sum() + mean_weights.sum() + nothing
         weights, mean_weights, nothing = weights / total, mean_weights / total, nothing / total
 
-        p = nothing * size + np.tensordot(mean_weights, by_distance(squared, size), 1)
+        p = np.tile(nothing * size, (n, 1))
+        for squared, weight in zip(distances, mean_weights, strict=True):
+            p += np.tensordot(weight, by_distance(squared, size), 1)
         parts: list[list[tuple[Floats, Floats, Floats]]] = [[], []]
         for (view, ridge), weight in zip(ways, weights, strict=True):
             if not weight.any():
@@ -252,21 +270,23 @@ class Looks:
             self.landmarks if parts[1] else self.landmarks[:0],
             *self._stacked(parts[0], len(self.standard.centre), K),
             *self._stacked(parts[1], len(self.landmarks), K),
-            means,
+            np.stack(means),
             np.array(self.unit),
             mean_weights,
             np.array(nothing),
             mean,
             size,
             np.array([(p * label).sum() / n, (size * label).sum() / n]),
+            np.array(counts.sum()),
         )
         return (np.log(p) - np.log(size)) * counts[:, None], found
 
-    def _distances(self, q: Floats) -> tuple[Floats, Floats]:
+    @staticmethod
+    def _distances(u: Floats, q: Floats) -> tuple[Floats, Floats]:
         """(n, K) squared distances of each item from means that it is not part of; and (K, D) the means with all."""
-        own = (self.u * self.u).sum(1)[:, None]
-        sums, sizes = q.T @ self.u, q.sum(0)
-        inner = self.u @ sums.T
+        own = (u * u).sum(1)[:, None]
+        sums, sizes = q.T @ u, q.sum(0)
+        inner = u @ sums.T
         weight = TAU + sizes - q
         squared = (sums * sums).sum(1) - 2 * q * inner + q * q * own
         distance: Floats = own - 2 * (inner - q * own) / weight + squared / weight**2
