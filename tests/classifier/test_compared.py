@@ -43,10 +43,10 @@ def corners():
 
 @pytest.fixture(scope="module")
 def pictures():
-    """Eight pictures, dark and bright, and a small network that reads them."""
+    """Eight pictures of two greys each, as drawings have, dark and bright; and a small network that reads them."""
     torch.manual_seed(0)
     random = np.random.default_rng(0)
-    images = random.integers(0, 60, (8, 20, 20)) + 150 * (np.arange(8) % 2)[:, None, None]
+    images = 60 * random.integers(0, 2, (8, 20, 20)) + 150 * (np.arange(8) % 2)[:, None, None]
     encoder = build_encoder("conv4", {"width": 4}, ImageInput((28, 28)), {"recipe": {"step_size": 0.5}})
     return images.astype(np.uint8), np.arange(8)[:, None].repeat(3, 1) % 2, encoder
 
