@@ -14,7 +14,7 @@ from crowdshot import CrowdClassifier, mixture
 from crowdshot.classifier import compared
 from crowdshot.classifier import default_encoder as choosing
 from crowdshot.classifier.default_encoder import default_encoder
-from crowdshot.classifier.shipped import shipped_names
+from crowdshot.classifier.needed_encoder import shipped_names
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput, read_images
 from crowdshot.encoders.saved import build_encoder

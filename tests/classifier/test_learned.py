@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
 
@@ -97,3 +99,20 @@ def test_a_rare_class_is_kept(rare: int) -> None:
     clf = CrowdClassifier("identity").fit(x, crowd(truth, right=0.9, R=3))
     assert (clf.belief_.argmax(1) == truth)[60:].mean() > 0.6
     assert clf.predict([[4.0, 4.0], [0.0, 0.0]]).tolist() == [1, 0]
+
+
+@given(seed=st.integers(0, 10_000), K=st.integers(2, 4), a=st.integers(1, 3))
+def test_neither_names_nor_order_steer_the_search(seed: int, K: int, a: int) -> None:
+    random = np.random.default_rng(seed)
+    truth = np.tile(np.arange(K), a)
+    x = np.eye(K)[truth] * 2 + random.normal(size=(len(truth), K))
+    said = crowd(truth, seed, right=0.6, R=3)
+    if len(np.unique(said)) < K:
+        return
+    here = CrowdClassifier("identity", method="labelings").fit(x, said)
+    items, people, classes = random.permutation(len(truth)), random.permutation(3), random.permutation(K)
+    there = CrowdClassifier("identity", method="labelings").fit(x[items], classes[said[items][:, people]])
+    np.testing.assert_allclose(there.belief_[:, classes], here.belief_[items], atol=1e-4)
+    np.testing.assert_allclose(there.confusion_[:, classes][:, :, classes], here.confusion_[people], atol=1e-4)
+    queries = random.normal(size=(5, K))
+    np.testing.assert_allclose(there.predict_proba(queries)[:, classes], here.predict_proba(queries), atol=1e-4)

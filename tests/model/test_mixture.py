@@ -146,7 +146,7 @@ def test_the_map_objective_never_falls(covariance, seed, missing, scale, tau, sp
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_estimated_covariance_is_the_maximum(covariance):
     """Nudging the covariance away from the M-step's answer lowers the complete-data objective it maximises."""
-    from crowdshot.model import covariance as spread
+    from crowdshot.model import spread
 
     u, y, _ = random_episode(5, N=12, D=3, missing=0.0)
     tau, K = 0.8, 4
@@ -173,7 +173,7 @@ def test_estimated_covariance_is_the_maximum(covariance):
 
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_covariance_prior_is_normalised_and_peaks_at_the_identity(covariance):
-    from crowdshot.model import covariance as spread
+    from crowdshot.model import spread
 
     if covariance == "isotropic":
         p = torch.linspace(1e-4, 60, 400_001, dtype=torch.float64)

@@ -18,7 +18,7 @@ import torch
 from crowdshot.encoders import network_input
 from crowdshot.encoders.saved import build_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
+from crowdshot.methods import METHODS, scoring
 from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.embedding import embed
 from crowdshot.paper.plan import experiments
@@ -61,18 +61,18 @@ def test_calibration_error_by_hand():
     """Bin 9 holds 0.95 twice, right once: |1 - 1.9| = 0.9. Bins 5 and 6: 1 - 0.55 and 1 - 0.65. (0.9 + 0.8) / 4."""
     probabilities = torch.tensor([[[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.35, 0.65]]])
     truth = torch.tensor([[0, 0, 0, 1]])
-    torch.testing.assert_close(work.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
-    two = work.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
+    torch.testing.assert_close(scoring.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
+    two = scoring.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
     torch.testing.assert_close(two, torch.tensor([1.7, 0.9 + 0.55 + 0.65]) / 4, msg="each episode apart")
 
 
 def test_calibration_error_at_its_ends():
     sure = torch.eye(3)[None]
     truth = torch.arange(3)[None]
-    assert work.calibration_error(sure, truth).item() == 0
-    assert work.calibration_error(sure, (truth + 1) % 3).item() == 1
+    assert scoring.calibration_error(sure, truth).item() == 0
+    assert scoring.calibration_error(sure, (truth + 1) % 3).item() == 1
     guesses = torch.full((1, 4, 4), 0.25)
-    assert work.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
+    assert scoring.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
 
 
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])

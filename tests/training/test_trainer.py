@@ -9,14 +9,14 @@ from crowdshot.episodes.pools import ClassPool
 from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
 from crowdshot.training.loop import train
-from crowdshot.training.processes import World
+from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import Recipe
 from crowdshot.training.trainer import Trainer
 from pools import QUICK, conv, feature_pool, image_pool, make_job, mlp
 
 
 def trainer_of(*jobs, pool=None):
-    return Trainer(jobs, image_pool() if pool is None else pool, "float32", World())
+    return Trainer(jobs, image_pool() if pool is None else pool, "float32", Processes())
 
 
 def weights(trainer, i=0, without=""):
@@ -283,9 +283,9 @@ def test_every_episode_is_normalised_by_itself_and_running_statistics_move_by_th
 
 
 def test_episodes_must_divide_among_processes():
-    assert list(World(1, 2).share(6)) == [1, 3, 5]
+    assert list(Processes(1, 2).share(6)) == [1, 3, 5]
     with pytest.raises(CrowdshotError, match="episodes is 3 an iteration, expected a multiple of the 2 processes"):
-        World(0, 2).share(3)
+        Processes(0, 2).share(3)
 
 
 # --- validation ------------------------------------------------------------------------------------------------------
@@ -375,4 +375,4 @@ def test_fewer_classes_for_validation_than_an_episode_of_training_has():
 
 def test_precision_is_one_of_two():
     with pytest.raises(CrowdshotError, match="precision is 'float16'"):
-        Trainer([make_job(conv())], image_pool(), "float16", World())
+        Trainer([make_job(conv())], image_pool(), "float16", Processes())

@@ -7,7 +7,7 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
-from crowdshot.classifier.shipped import suffix, training_command
+from crowdshot.classifier.needed_encoder import suffix, training_command
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import build_encoder, load_encoder

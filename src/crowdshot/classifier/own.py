@@ -72,19 +72,36 @@ class Searched:
                 f"labels has {len(rows):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"
                 " method='ours' takes any number."
             )
-        labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
-        place = torch.from_numpy(rows).to(x.device)
         settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
         settings |= {**encoder.card.get("labelings", {}), **self.given}
+        said = annotations.select_items(annotations.items[rows]).to_tensor()
+        items, classes = own_order(x[torch.from_numpy(rows).to(x.device)], said, annotations.n_classes)
+        renamed = torch.cat([classes.argsort(), torch.tensor([-1])])  # the last one is for -1, a missing label
+        labels = renamed[said[items]].to(x.device)
+        place = torch.from_numpy(rows)[items].to(x.device)
         fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
-        believed = labelings.item_beliefs(fit, labels)
+        back = classes.argsort().to(x.device)
+        believed = labelings.item_beliefs(fit, labels)[items.argsort().to(x.device)][:, back]
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
-        everywhere[:, place] = fit.labelings.to(everywhere)
-        learned = replace(fit, embeddings=x, labelings=everywhere, believed=believed)
+        everywhere[:, place] = classes.to(x.device)[fit.labelings.long()].to(everywhere)
+        confusion = fit.confusion[..., back, :][..., back]
+        learned = replace(fit, embeddings=x, labelings=everywhere, confusion=confusion, believed=believed)
         return Learned(self.name, learned, settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         return labelings.Posterior(**tensors)
+
+
+def own_order(x: Tensor, labels: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """Orders of items (n,) and of classes (K,) that come from x (n, D) and labels (n, R) alone.
+
+    A search breaks ties by what comes first; so that neither names nor the order of rows decide, items come as they lie
+    along one direction, and classes as their items do.
+    """
+    along = (x.double() @ torch.sin(torch.arange(x.shape[1], device=x.device, dtype=torch.float64) + 1)).cpu()
+    votes = (labels[..., None] == torch.arange(K)).sum(1).double()  # (n, K)
+    middle = (votes * (along - along.mean())[:, None]).sum(0) / votes.sum(0).clamp_min(1)
+    return along.argsort(stable=True), middle.argsort(stable=True)
 
 
 def shipped_for(X: Any) -> Encoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crowdshot.classifier.shipped import shipped_names, training_command
+from crowdshot.classifier.needed_encoder import shipped_names, training_command
 from crowdshot.encoders.shipped import PROTOTYPICAL, describe_input, shipped_encoders, weights_file
 from crowdshot.files.cards import read_card
 from crowdshot.methods import METHODS, find

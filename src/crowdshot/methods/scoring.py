@@ -37,6 +37,7 @@ def embedded(pool: ClassPool, encoder: Encoder) -> ClassPool:
     return replace(pool, examples=torch.cat(parts).reshape(*pool.examples.shape[:2], -1))
 
 
+BINS = 10  # of the calibration error
 METHOD_OF = {"lnl": "LNL", "maml": "MaMV"}  # by which an encoder of that objective is tested; others by the mixture
 
 
@@ -128,6 +129,15 @@ def score_table(
             table[cell_name(shots, annotators)] = round(float(torch.stack(scores).mean()), 4)
     table["average"] = round(sum(table.values()) / len(table), 4)
     return table
+
+
+def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
+    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
+    confidence, label = probabilities.max(-1)
+    bins = (confidence * BINS).long().clamp(0, BINS - 1)
+    gap = (label == truth).to(confidence.dtype) - confidence
+    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
+    return total.abs().sum(-1) / gap.shape[-1]
 
 
 def cell_name(shots: int, annotators: int) -> str:

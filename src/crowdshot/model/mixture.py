@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import covariance as spread
+from crowdshot.model import spread
 from crowdshot.model.priors import ConfusionPrior, Number, as_confusion_prior, as_number
 
 LOG_2PI = math.log(2 * math.pi)
@@ -62,7 +62,7 @@ class Fit:
     confusion: Tensor
     responsibilities: Tensor
     log_posterior: Tensor  #: (..., steps), the MAP objective (2) after each step
-    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.covariance`
+    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.spread`
     covariance_kind: str
     scale: Tensor
     origin: Tensor  #: (..., 1, D); distances are taken around it for precision's sake

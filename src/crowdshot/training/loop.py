@@ -16,7 +16,7 @@ from crowdshot.episodes.pools import ClassPool
 from crowdshot.training import checkpoints
 from crowdshot.training.job import Job
 from crowdshot.training.maml_trainer import MAMLTrainer
-from crowdshot.training.processes import World
+from crowdshot.training.processes import Processes
 from crowdshot.training.trainer import Progress, Trainer
 
 __all__ = ["Job", "Progress", "Trainer", "train"]
@@ -35,7 +35,7 @@ def train(
     report: Callable[[Progress], None] = lambda progress: None,
     tick: Callable[[int, int], None] = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
-    world: World | None = None,
+    world: Processes | None = None,
 ) -> list[Encoder] | None:
     """Train every job on the pool's device; returns the encoders at their best validation, their cards filled in.
 
@@ -46,7 +46,7 @@ def train(
     says so, the step is finished, a checkpoint written and None returned.
     """
     kind = MAMLTrainer if jobs[0].recipe.objective == "maml" else Trainer
-    trainer = kind(jobs, pool, precision, world or World())
+    trainer = kind(jobs, pool, precision, world or Processes())
     recipe = trainer.recipe
     if checkpoint is not None and checkpoint.exists():
         checkpoints.load(checkpoint, trainer)

@@ -22,7 +22,7 @@ from crowdshot.errors import CrowdshotError
 
 
 @dataclass(frozen=True)
-class World:
+class Processes:
     """This process among ``size``."""
 
     rank: int = 0
@@ -59,17 +59,17 @@ class World:
         return bool(raised)
 
 
-def join_world() -> World:
+def join_world() -> Processes:
     """The process group that torchrun describes in the environment, or this process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return World()
+        return Processes()
     if not dist.is_initialized():
         on_gpu = torch.cuda.is_available()
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")
-    return World(dist.get_rank(), dist.get_world_size())
+    return Processes(dist.get_rank(), dist.get_world_size())
 
 
 def _ignore(*_: Any) -> None:

@@ -23,7 +23,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.model import mixture, priors, prototypes
 from crowdshot.training import validation
 from crowdshot.training.job import Job
-from crowdshot.training.processes import World
+from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import check_stackable
 
 WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
 class Trainer:
     """The state of a run, and the step that moves it on. G models; B episodes for each in a step."""
 
-    def __init__(self, jobs: Sequence[Job], pool: ClassPool, precision: str, world: World) -> None:
+    def __init__(self, jobs: Sequence[Job], pool: ClassPool, precision: str, world: Processes) -> None:
         recipes = [job.recipe for job in jobs]
         check_stackable(recipes)
         if precision not in ("float32", "bfloat16"):

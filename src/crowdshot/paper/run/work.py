@@ -21,7 +21,7 @@ from crowdshot.episodes.crowd_labels import Batch
 from crowdshot.episodes.datasets import load_dataset
 from crowdshot.episodes.datasets.loader import Dataset
 from crowdshot.methods.contract import Candidate, CrowdEpisodes
-from crowdshot.methods.scoring import embedded
+from crowdshot.methods.scoring import calibration_error, embedded
 from crowdshot.paper.plan.cells import (
     REAL,
     SOURCE_CROWD,
@@ -38,7 +38,6 @@ from crowdshot.paper.run.store import Piece, Store
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.progress import progress
 
-BINS = 10  # of the calibration error
 MOST_WAYS = max(target.ways for target in TARGETS.values())
 Wants = list[tuple[Candidate, encoders.Wanted | None]]
 """Candidates of a method, and the encoder that each needs."""
@@ -137,15 +136,6 @@ def _rows(
             "ece": error,
         }
     )
-
-
-def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
-    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
-    confidence, label = probabilities.max(-1)
-    bins = (confidence * BINS).long().clamp(0, BINS - 1)
-    gap = (label == truth).to(confidence.dtype) - confidence
-    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
-    return total.abs().sum(-1) / gap.shape[-1]
 
 
 # ---- what pieces share ----------------------------------------------------------------------------------------------
