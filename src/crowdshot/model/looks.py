@@ -45,7 +45,7 @@ TAU = 1.0
 UNEVEN = 0.15  # of the features, where so few have the spread of all, one unit for all is half believed
 MEANS = 0.5  # how far means are believed, before labels are foretold, against all regressions
 NOTHING = 0.02  # how far it is believed that features say nothing
-CAUTION = 0.2  # a nat of evidence counts as so many: items that look alike share their labels' mistakes
+CAUTION = 0.3  # evidence of n items counts as that of n^(1 - this): items that look alike share their labels' mistakes
 EQUAL = 3.0  # items that each class has more, before any was seen
 ALONE = 2.0  # others of its class at which an item's forecast has half its weight
 RARE = 0.3  # of an equal share: less frequent classes count as this frequent in the second link
@@ -222,6 +222,7 @@ class Looks:
         mean, size = q.mean(0).clip(SMALL), (q.sum(0) + EQUAL) / (n + K * EQUAL)
         others = (q * (q.sum(0) - q)).sum(1)
         counts = others / (others + ALONE)
+        caution = max(counts.sum(), 1.0) ** -CAUTION
         likely = np.exp(evidence - evidence.max(1, keepdims=True))
         by_size = np.log(likely @ size)
         ways = list(product(range(len(self.regressions)), range(len(RIDGES))))
@@ -235,10 +236,10 @@ class Looks:
             forecast = forecasts(way)
             for link in (0, 1):
                 told = np.log((linked(forecast, mean, size, link) * likely).sum(-1)) - by_size  # (sharpness, n)
-                worth[place, link] = CAUTION * (told @ counts)
+                worth[place, link] = caution * (told @ counts)
         distances, means = zip(*(self._distances(u, q) for u in self.units), strict=True)
         told = [np.log((by_distance(squared, size) * likely).sum(-1)) - by_size for squared in distances]
-        mean_worth = CAUTION * (np.stack(told) @ counts)  # (2, scales)
+        mean_worth = caution * (np.stack(told) @ counts)  # (2, scales)
         usual = np.array([abs(np.log10(RIDGES[ridge] / USUAL_RIDGE)) * UNUSUAL_RIDGE for _, ridge in ways])
         sharp = UNUSUAL_SHARPNESS * np.abs(np.log2(SHARPNESS / USUAL_SHARPNESS))
         expected = np.exp(-(usual[:, None, None] + np.broadcast_to(sharp, (2, len(SHARPNESS)))))
