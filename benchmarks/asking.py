@@ -2,10 +2,13 @@
 
     python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/next.md too
     python benchmarks/asking.py --figures [--out results/asking]              # only draws, from what was measured
+    python benchmarks/asking.py DATA --crowds [--repeats 20] [--only WAY …]   # real crowds by labels alone
+    python benchmarks/asking.py --crowds --tables                             # only their tables
 
-DATA holds omniglot/images_evaluation.zip and labelme/LabelMe.zip. Each problem starts with a few labels; the others are
-held back and can be bought, some at a time, and after each purchase all is learned again from what there is (by EM,
-method Ours, with the encoders omniglot and photo-lite0).
+Real crowds by labels alone are in `asking_crowds.py`. For the others DATA holds omniglot/images_evaluation.zip and
+labelme/LabelMe.zip. Each problem starts with a few labels; the others are held back and can be bought, some at a time,
+and after each purchase all is learned again from what there is (by EM, method Ours, with the encoders omniglot and
+photo-lite0).
 
     Omniglot   10 characters that no encoder was trained on, 5 drawings of each, 7 simulated annotators
     LabelMe    1,000 photographs with the 2,547 labels that 59 people really gave; a label that nobody gave
@@ -30,11 +33,14 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+import asking_crowds
 import numpy as np
 import pandas as pd
 import torch
 from labelme import read
 from PIL import Image
+from reality import show
+from rows import Rows
 
 from crowdshot import simulate
 from crowdshot.classifier.classifier import CrowdClassifier
@@ -266,11 +272,21 @@ def figure(courses: pd.DataFrame, data: str, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--repeats", type=int, default=40, help="of Omniglot; a quarter as many of LabelMe")
+    parser.add_argument("--repeats", type=int, default=40, help="of Omniglot; a quarter as many of LabelMe, ActiveLab")
     parser.add_argument("--out", type=Path, default=Path("results/asking"))
     parser.add_argument("--keep", type=Path, default=Path("runs/asking"), help="where embeddings are kept")
     parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--crowds", action="store_true", help="real crowds by labels alone")
+    parser.add_argument("--networks", type=Path, default=Path("results/reality/networks"), help="with --crowds")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WAY", help="with --crowds: measured anew, alone")
+    parser.add_argument("--tables", action="store_true", help="with --crowds: of the rows there are; measure nothing")
     options = parser.parse_args()
+    if options.crowds:
+        rows = Rows(options.out / "crowds" / "rows.parquet", asking_crowds.KEYS)
+        if not options.tables:
+            asking_crowds.measure(rows, options.data, options.networks, options.repeats, set(options.only))
+        show(asking_crowds.tables(rows), asking_crowds.FIRST, rows.path.parent / "tables.md", rows)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.figures:
         prepared = prepare(options.data, options.keep)
