@@ -227,7 +227,7 @@ def tables(rows: Rows) -> dict[str, str]:
         "How to read this": f"""In hundredths of accuracy, the mean over all purchases, with the paired standard error
 over {repeats.min()} to {repeats.max()} repeats (ActiveLab: a quarter); random: its accuracy. \\*: below the best way by
 more than the paired standard error. Forecast and what happened are summed over purchases and repeats. within: of the
-annotators' intervals, how many hold the accuracy of all their labels ({ENOUGH} or more), at first and in all states.""",
+annotators' intervals, how many hold the accuracy of all their labels ({ENOUGH} or more), at first and over all.""",
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 from crowdshot.commands import next
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import asking
+from crowdshot.labels import annotators, asking
 from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT
 from crowdshot.labels.formats import read_labels
 from said import Said
@@ -107,6 +107,8 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert report["n_questions"] == report["cost"] == 4
     assert report["doubt"] == pytest.approx(sum(1 - np.square(belief).sum(1)))
     assert report["gain"] == pytest.approx(table["gain"].sum())
+    assert report["errors_mended"] == asking.mended(belief, annotators.expected_confusion(ann, belief), found)
+    assert 0 <= report["errors_mended"] <= sum(1 - belief.max(1))
 
 
 def test_to_a_file_in_words_and_as_json(labels: Path, tmp_path: Path, call) -> None:

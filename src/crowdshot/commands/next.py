@@ -16,7 +16,7 @@ from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
-from crowdshot.labels import asking, known_truth
+from crowdshot.labels import annotators, asking, known_truth
 from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import doubt
@@ -73,6 +73,7 @@ def ask(
         if most is None and math.isfinite(budget):
             most = asking.fair_share(budget / price.min(), ann.n_annotators)
         questions = asking.choose(belief.probabilities, confusion, (ann.item, ann.annotator), budget, price, most)
+        plain = annotators.expected_confusion(ann, belief.probabilities)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:
         with progress("writing"):
@@ -92,6 +93,7 @@ def ask(
         "budget": budget,
         "doubt": float(doubt(belief.probabilities).sum()),
         "gain": float(sum(question.gain for question in questions)),
+        "errors_mended": asking.mended(belief.probabilities, plain, questions),
         "unasked": ann.n_items * ann.n_annotators - ann.n_labels,
         "left_out": {**belief.left_out, "costs of people who gave no label": others},
         "files": [] if out is None else [str(out)],
