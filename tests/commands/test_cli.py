@@ -86,6 +86,9 @@ def test_adapt_with_features(made: Path, tmp_path: Path, call) -> None:
     assert everything(tmp_path) == ["out", *(f"out/{name}" for name in FILES)]
     assert said.out.startswith("40 items, 5 annotators, 200 labels, 4 classes: one, three, two, zero\n")
     assert "8 items that nobody labelled got a label from the classifier" in said.out
+    helped = "The features helped: labels of items whose labels were hidden are foretold from them with probability 0."
+    assert helped in said.out
+    assert helped in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert said.out.index("ann4") < said.out.index("ann0")  # the guesser comes first
     assert str(tmp_path / "out" / "model.safetensors") in said.out
     consensus = pd.read_csv(tmp_path / "out" / "consensus.csv")
@@ -120,6 +123,13 @@ def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     report = json.loads(said.out)
     assert (report["items"], report["annotators"], report["labels"], report["predicted"]) == (40, 5, 200, 8)
     assert report["classes"] == sorted(DIGITS)
+    looks = report["looks"]
+    assert looks["of"] == "images"
+    assert 0 < looks["by_class_sizes"] < looks["foretold"] < 1
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("image")
+    assert looks["differ"] == len(looks["differ_items"])
+    assert looks["unsaid_items"] == consensus.index[consensus["agreement"] == 0].tolist()
+    assert set(looks["unsaid_items"]) <= set(looks["differ_items"]) <= set(consensus.index)
     assert [row["worker"] for row in report["annotator_table"]] == [f"ann{i}" for i in range(5)]
     assert sorted(Path(file).name for file in report["files"]) == FILES
     assert pd.read_csv(tmp_path / "out" / "consensus.csv")["n_labels"].tolist().count(0) == 8

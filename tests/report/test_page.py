@@ -83,6 +83,31 @@ def test_who_needs_a_person_and_in_which_order():
     assert n_of_kind == {"open": 2, "overruled": 1, "unlabelled": 1}
 
 
+def test_an_item_whose_consensus_nobody_said_says_so():
+    belief = [[0.2, 0.2, 0.6], [0.01, 0.01, 0.98], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]
+    basis = basis_of(belief, [[0, 1], [0, 0], [0, 1], [-1, -1]])
+    assert basis.unsaid.tolist() == [True, True, False, False]  # of the last one nobody said anything
+    wanted, _ = need_a_person(basis)
+    assert {item.name: item.unsaid for item in in_detail(basis, wanted, None, {})} == {
+        **{"0": True, "1": True},
+        **{"2": False, "3": False},
+    }
+    looks = ["The features helped: much.", "2 of 3 labelled items have a label that nobody gave: 0, 1."]
+    _, page, _ = report_on(basis, looks=looks)
+    assert page.text.count("Nobody said this: no label of it is 2.") == 2
+    assert (
+        page.text.index("Items that need a person") > page.text.index(" ".join(looks)) > page.text.index("The answer")
+    )
+
+
+def test_where_not_all_can_be_shown_those_that_nobody_said_are():
+    sure = np.linspace(0.5, 0.89, 80)
+    said = np.zeros((80, 1), dtype=int)
+    said[79] = 1
+    wanted, _ = need_a_person(basis_of(np.column_stack([sure, 1 - sure]), said))
+    assert list(wanted) == [*range(59), 79]
+
+
 def test_an_item_in_detail_says_who_said_what():
     said = np.array([[0] * 7 + [1, -1], [2] + [-1] * 8])
     basis = basis_of([[0.6, 0.397, 0.003], [0.2, 0.2, 0.6]], said, annotators=[*"abcdefg", "Zoë", "idle"])

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learners import AUTO
+from crowdshot.classifier.worth import Worth, worth_of
 from crowdshot.commands.counts import Report, counts
 from crowdshot.commands.fit_from_files import fit, method_of
 from crowdshot.commands.given import ItemFiles, LabelFiles, Output
@@ -36,6 +40,8 @@ def adapt(
     options: Report = {"images": given.images, "features": given.features, "out": output.out, "encoder": given.encoder}
     options |= {"columns": labels.columns, "format": labels.format, "method": method, "settings": settings}
     options |= {"skip-bad": given.skip_bad, "overwrite": True}
+    looks = _looks(clf, worth_of(clf, fitted.embeddings), "images" if given.images else "features")
+    n_labelled = len(np.unique(clf.annotations_.item))
     run = Run(
         sources=[str(path) for path in labels.paths],
         items_from=items.source,
@@ -44,6 +50,7 @@ def adapt(
         command=command("adapt", labels.paths, options),
         left_out=summary.left_out(fitted.left_out),
         gold=read.gold,
+        looks=summary.what_looks_were_worth(looks, n_labelled),
     )
     with progress("writing the results and a report"):
         report = partial(write_report, clf=clf, embeddings=fitted.embeddings, run=run)
@@ -55,14 +62,30 @@ def adapt(
     return {
         **method_of(clf),
         **counts(clf.annotations_),
-        "items": int(labelled.sum()),
+        "items": n_labelled,
         "settled": int((settled & labelled).sum()),
         "settled_at": SETTLED,
         "predicted": int((~labelled).sum()),
         "predicted_settled": int((settled & ~labelled).sum()),
+        "looks": looks,
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
         **known_truth.compare(read.gold, consensus, clf.annotations_.columns),
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
+    }
+
+
+def _looks(clf: CrowdClassifier, worth: Worth, what: str) -> Report:
+    """As plain JSON, items by name."""
+    names = clf.annotations_.items
+    return {
+        "of": what,
+        "foretold": worth.foretold,
+        "by_class_sizes": worth.by_class_sizes,
+        "helped": worth.helped,
+        "differ": len(worth.differ),
+        "differ_items": [str(name) for name in names[worth.differ]],
+        "unsaid": len(worth.unsaid),
+        "unsaid_items": [str(name) for name in names[worth.unsaid]],
     }

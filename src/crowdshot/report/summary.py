@@ -9,8 +9,9 @@ from crowdshot.wording import counted
 
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
+MOST_ITEMS = 5
 LONGEST = 30  # characters of a name in a table
-OWN = ("Labelings", "Ours")  # methods that need no word, because one of them is the default
+OWN = ("Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
 WHAT = {
     "consensus.csv": "each item's label with its confidence",
@@ -31,6 +32,8 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(f"{report['method']}: {report['method_summary']}")
     if "settled" in report:
         parts.append(_settled(report))
+    if "looks" in report:
+        parts += what_looks_were_worth(report["looks"], report["items"])
     if "n_questions" in report:
         parts.append(_questions(report))
     if report.get("gold"):
@@ -69,6 +72,38 @@ def _settled(report: dict[str, Any]) -> str:
             f" {report['predicted_settled']:,} of them with probability {sure} or more"
         )
     return "\n".join(lines)
+
+
+def what_looks_were_worth(looks: Mapping[str, Any], n_labelled: int) -> list[str]:
+    """A sentence of what images or features were worth, and one of where labels alone would have it otherwise."""
+    what, found = looks["of"], []
+    if looks["foretold"] is not None:
+        numbers = (
+            f"labels of items whose labels were hidden are foretold from them with probability {looks['foretold']:.2f}"
+            f" on average, by class sizes alone with {looks['by_class_sizes']:.2f}"
+        )
+        nearly = "nearly " if looks["differ"] else ""
+        if looks["helped"]:
+            found.append(f"The {what} helped: {numbers}.")
+        elif looks["helped"] is None:
+            found.append(f"Whether the {what} helped cannot be told from these few items: {numbers}.")
+        else:
+            found.append(f"The {what} did not help here, so the labels decide {nearly}alone.")
+    if looks["differ"]:
+        names = _some(looks["differ_items"], MOST_ITEMS)
+        found.append(
+            f"{_of_labelled(looks['differ'], n_labelled)} a consensus that labels alone would not give: {names}."
+        )
+    else:
+        found.append("The consensus of every labelled item is what labels alone would give.")
+    if looks["unsaid"]:
+        names = _some(looks["unsaid_items"], MOST_ITEMS)
+        found.append(f"{_of_labelled(looks['unsaid'], n_labelled)} a label that nobody gave: {names}.")
+    return found
+
+
+def _of_labelled(number: int, n_labelled: int) -> str:
+    return f"{number:,} of {counted(n_labelled, 'labelled items')} {'has' if number == 1 else 'have'}"
 
 
 def _questions(report: dict[str, Any]) -> str:

@@ -57,6 +57,11 @@ class Basis:
         return np.asarray(self.confidence >= SETTLED)
 
     @cached_property
+    def unsaid(self) -> NDArray[np.bool_]:
+        """(N,): labelled, but nobody said what is believed most."""
+        return np.asarray(self.labelled & (self.votes_for(self.label) == 0))
+
+    @cached_property
     def names(self) -> list[str]:
         return [clean(name) for name in self.annotations.items]
 

@@ -27,7 +27,8 @@ class Run:
     """What the results do not know of themselves.
 
     ``sources``: the files of labels. ``paths``: the items' images in the items' order, none for features. ``how``:
-    terms and what they are. ``gold``: the answers that a file of labels says are true.
+    terms and what they are. ``gold``: the answers that a file of labels says are true. ``looks``: what images or
+    features were worth, in sentences.
     """
 
     sources: Sequence[str]
@@ -37,6 +38,7 @@ class Run:
     command: str
     left_out: Sequence[str] = ()
     gold: Mapping[str, str] = field(default_factory=dict)
+    looks: Sequence[str] = ()
 
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:

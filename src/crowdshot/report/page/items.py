@@ -2,7 +2,8 @@
 
 How much an answer would help is the item's `doubt`, which is what a sure answer takes away (`crowdshot next` goes
 further and weighs who would answer). Three kinds are shown: labelled items that are not settled, unlabelled ones of
-which the classifier is not sure, and items that are settled, but not on what most said of them.
+which the classifier is not sure, and items that are settled, but not on what most said of them. Labelled items whose
+consensus nobody said are among the first two or the last, are shown before others where not all can be, and say so.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Vote(NamedTuple):
 
 
 class Item(NamedTuple):
-    """``alone``: what the classifier says without the item's labels."""
+    """``alone``: what the classifier says without the item's labels. ``unsaid``: the consensus is none of them."""
 
     name: str
     kind: str
@@ -43,6 +44,7 @@ class Item(NamedTuple):
     guesses: list[Guess]
     votes: list[Vote]
     alone: Guess | None
+    unsaid: bool
     picture: str
 
 
@@ -54,11 +56,12 @@ def need_a_person(basis: Basis) -> tuple[dict[int, str], dict[str, int]]:
         "overruled": basis.labelled & basis.settled & overruled,
         "unlabelled": ~basis.labelled & ~basis.settled,
     }
-    doubts = doubt(basis.belief)
+    doubts, unsaid = doubt(basis.belief), basis.unsaid
     chosen: dict[int, str] = {}
     for kind, mask in kinds.items():
         rows = np.flatnonzero(mask)
-        chosen |= {int(i): kind for i in rows[np.argsort(-doubts[rows], kind="stable")][:MOST]}
+        kept = rows[np.lexsort((-doubts[rows], ~unsaid[rows]))][:MOST]
+        chosen |= {int(i): kind for i in kept[np.lexsort((kept, -doubts[kept]))]}
     return chosen, {kind: int(mask.sum()) for kind, mask in kinds.items()}
 
 
@@ -80,6 +83,7 @@ def in_detail(basis: Basis, wanted: Mapping[int, str], check: Check | None, pict
                 for label, names in sorted(said[i].items(), key=lambda pair: -len(pair[1]))
             ],
             alone=_guesses(alone[i])[0] if i in alone else None,
+            unsaid=bool(basis.unsaid[i]),
             picture=pictures.get(i, ""),
         )
         for i, kind in wanted.items()

@@ -1,0 +1,70 @@
+"""What features were worth, on problems that can be checked by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from crowdshot import Annotations, CrowdClassifier
+from crowdshot.classifier.worth import worth_of
+
+NOISE = np.random.default_rng(0).normal(size=(40, 3))
+TRUTH = np.arange(40) % 2
+
+
+def fitted(x, said, **how):
+    clf = CrowdClassifier("identity", **how)
+    embeddings = clf.embed(np.asarray(x, dtype=np.float32))
+    return clf.fit_embeddings(embeddings, said), embeddings
+
+
+@pytest.mark.parametrize("method", ["auto", "labelings"])
+def test_features_that_tell_the_classes_apart_foretell_labels(method):
+    x = 20.0 * TRUTH[:, None] + NOISE
+    found = worth_of(*fitted(x, np.column_stack([TRUTH] * 3), method=method))
+    assert found.helped is True
+    assert found.foretold > 0.8
+    assert found.by_class_sizes == pytest.approx(0.5, abs=0.01)
+    assert (len(found.differ), len(found.unsaid)) == (0, 0)
+
+
+def test_features_that_say_nothing_did_not_help():
+    x = NOISE
+    found = worth_of(*fitted(x, np.column_stack([TRUTH] * 3)))
+    assert found.helped is False
+    assert found.foretold == pytest.approx(found.by_class_sizes, abs=0.1)
+    assert worth_of(*fitted(x, np.column_stack([TRUTH] * 3), method="labelings")).helped is None
+
+
+def test_an_item_a_class_tells_nothing_of_what_features_are_worth():
+    found = worth_of(*fitted(np.eye(3), [[0, 0], [1, 1], [2, 2]]))
+    assert found.helped is None
+    assert found.foretold is not None
+
+
+def test_classes_that_nobody_named_do_not_count():
+    x = 20.0 * TRUTH[:, None] + NOISE
+    clf, embeddings = fitted(x, np.column_stack([TRUTH] * 3))
+    clf.fit_embeddings(embeddings, np.column_stack([TRUTH] * 3), classes=range(5))
+    assert worth_of(clf, embeddings).by_class_sizes == pytest.approx(0.5, abs=0.01)
+
+
+def test_where_the_consensus_is_not_what_labels_alone_give():
+    said = np.array([[0, 0], [1, 1], [0, 0], [0, 1], [-1, -1]])
+    belief = torch.tensor(
+        [
+            [0.9, 0.1, 0.0],  # as labels alone have it
+            [0.6, 0.4, 0.0],  # both said the other
+            [0.1, 0.2, 0.7],  # nobody said this
+            [0.4, 0.6, 0.0],  # labels alone are a tie
+            [0.0, 0.0, 1.0],  # nobody said anything
+        ]
+    )
+    clf = CrowdClassifier("identity")
+    clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
+    clf.learner_, clf.fit_ = "LRDS", SimpleNamespace(responsibilities=belief)
+    found = worth_of(clf, torch.zeros(5, 2))
+    assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
+    assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0
+    assert found.differ.tolist() == [1, 2]

@@ -1,0 +1,30 @@
+"""What a job found, in words."""
+
+from crowdshot.report.summary import what_looks_were_worth
+
+NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
+NONE |= {"unsaid": 0, "unsaid_items": []}
+SAME = "The consensus of every labelled item is what labels alone would give."
+
+
+def test_what_images_were_worth():
+    numbers = (
+        "labels of items whose labels were hidden are foretold from them with probability 0.61 on average,"
+        " by class sizes alone with 0.13."
+    )
+    assert what_looks_were_worth(NONE, 30) == [f"The images helped: {numbers}", SAME]
+    few = f"Whether the images helped cannot be told from these few items: {numbers}"
+    assert what_looks_were_worth(NONE | {"helped": None}, 30) == [few, SAME]
+    not_so = what_looks_were_worth(NONE | {"helped": False, "of": "features"}, 30)
+    assert not_so == ["The features did not help here, so the labels decide alone.", SAME]
+    other_method = what_looks_were_worth(NONE | {"helped": None, "foretold": None, "by_class_sizes": None}, 30)
+    assert other_method == [SAME]
+
+
+def test_where_labels_alone_would_have_it_otherwise():
+    differ = NONE | {"helped": False, "differ": 7, "differ_items": [*"abcdefg"], "unsaid": 1, "unsaid_items": ["c"]}
+    assert what_looks_were_worth(differ, 1000) == [
+        "The images did not help here, so the labels decide nearly alone.",
+        "7 of 1,000 labelled items have a consensus that labels alone would not give: a, b, c, d, e and 2 more.",
+        "1 of 1,000 labelled items has a label that nobody gave: c.",
+    ]
