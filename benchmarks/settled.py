@@ -64,7 +64,7 @@ def main():
         for n in (200, 300, len(truth)):
             labels = Annotations.from_frame(table[table["item"] < n], items=range(n))
             row(f"{name}, images too", clf.fit_embeddings(embeddings[:n], labels, items=range(n)).consensus_, truth[:n])
-            row(f"{name}, labels alone", aggregate.one_coin(labels).to_frame(labels), truth[:n])
+            row(f"{name}, labels alone", aggregate.learned(labels).to_frame(labels), truth[:n])
 
 
 if __name__ == "__main__":
