@@ -16,9 +16,9 @@ from crowdshot.labels import aggregate
 from crowdshot.labels.positions import Positions
 
 # Of what class sizes leave open of labels, what noise for features foretells in one crowd of twenty, times the root of
-# how many items tell (2 classes, 20 items: 0.69; 3 classes or more: 0.5 at most). Features two standard deviations apart
-# have 0.9 or more with 2 or 3 classes; with 10 classes 0.3 from 20 items and 0.9 from 40, by the median, so some of that
-# help is not seen.
+# how many items tell (2 classes, 20 items: 0.69; 3 classes or more: 0.5 at most). Features two standard deviations
+# apart have 0.9 or more with 2 or 3 classes; with 10 classes 0.3 from 20 items and 0.9 from 40, by the median, so some
+# of that help is not seen.
 BY_LUCK = 0.7
 LEAST = 0.01
 TIE = 1e-6  # of probabilities
