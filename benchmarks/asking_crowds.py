@@ -225,7 +225,7 @@ def tables(rows: Rows) -> dict[str, str]:
         ),
         "Forecasts and annotators": markdown(forecasts(table)),
         "How to read this": f"""In hundredths of accuracy, the mean over all purchases, with the paired standard error
-over {repeats.min()} to {repeats.max()} repeats (ActiveLab: a quarter); random: its accuracy. \\*: below the best way by
+over {repeats.min()} or more repeats (ActiveLab: a quarter); random: its accuracy. \\*: below the best way by
 more than the paired standard error. Forecast and what happened are summed over purchases and repeats. within: of the
 annotators' intervals, how many hold the accuracy of all their labels ({ENOUGH} or more), at first and over all.""",
     }

@@ -44,7 +44,6 @@ Gains = Callable[[Floats, Floats], Floats]
 BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
 MOST_CASES = 512
 WORTH = 1e-6  # a question that gains less is not asked
-NEAR = 0.9  # of the best gain: who is so near to it is as good to ask
 MENDED = 2 / 3  # of the errors that independent answers would mend: people share mistakes
 SAME = 1e-9  # gains that differ by less, relatively, are a tie
 AT_ONCE = 2_000_000  # numbers computed together
@@ -116,8 +115,7 @@ def choose(
 
     ``belief`` (N, K), ``confusion`` (R, K, K). ``closed``: items and annotators, (L,) each, of the pairs that must not
     be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for
-    one annotator. Of annotators whose answers are worth about the same (`NEAR`), the one with the fewest questions gets
-    it: who is best is not known so well, and different people make different mistakes.
+    one annotator. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
 
     Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
     annotators who have had enough or cost too much by now, which is noticed when their turn comes.
@@ -152,8 +150,8 @@ def choose(
         if best < -place * (1 - SAME):  # an annotator has gone since: back into the queue
             heapq.heappush(queue, (-best, item))
             continue
-        near = np.flatnonzero(value >= best * NEAR)
-        annotator = int(near[np.lexsort((-value[near].round(12), asked[near]))[0]])
+        ties = np.flatnonzero(value >= best * (1 - SAME))
+        annotator = int(ties[np.argmin(asked[ties])])
         chosen.append(Question(item, annotator, float(gain[annotator])))
         left -= price[annotator]
         asked[annotator] += 1
@@ -166,7 +164,7 @@ def choose(
 def mended(belief: Floats, confusion: Floats, questions: Sequence[Question]) -> float:
     """How many more items are expected to be right, by their likeliest class, after these answers.
 
-    ``confusion`` is what is thought of annotators without the benefit of the doubt (`annotators.expected_confusion`).
+    ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
     Answers are not as independent as Bayes' rule takes them to be: what one gets wrong, others do too. So `MENDED` of
     it is expected, as was found on two real crowds and holds on three others (benchmarks/asking_crowds.py).
     """
