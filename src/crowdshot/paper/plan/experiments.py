@@ -32,7 +32,7 @@ class _Systems(dict[str, Method]):
 SYSTEMS = _Systems({**BUILT_IN, **VARIANTS, **CEILINGS})
 ELSEWHERE = ("Labelings", "Learned", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in BUILT_IN if name not in ELSEWHERE and not name.endswith("w/ PA"))
-BEYOND = ("Labelings", *VARIANTS, *CEILINGS)
+BEYOND = ("Labelings", "Learned", *VARIANTS, *CEILINGS)
 ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
 WITH_ANNOTATION = tuple(name for name in BUILT_IN if name.endswith("w/ PA"))
 
