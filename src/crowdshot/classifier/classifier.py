@@ -56,12 +56,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
-        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for grey images, "photo-lite0"
-        for colour ones, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
+        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for drawings, "photo-lite0"
+        for photographs, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
-    method : "auto" is "labelings", or "learned" where more than 200 items are labelled or features come from elsewhere,
-        or "ours" where an argument of the mixture is set. "paper" is "ours" with the paper's constants.
+    method : "auto" is "labelings", or "learned" where more than 200 items are labelled, features come from elsewhere or
+        the encoder sees nothing in the items, or "ours" where an argument of the mixture is set. "paper" is "ours" with
+        the paper's constants.
         Else a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of
         labelled items and annotators is Dawid–Skene's.
     settings : the method's, as a mapping; what is left out is as `METHODS` has it.

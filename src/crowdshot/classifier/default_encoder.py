@@ -11,7 +11,7 @@ from crowdshot.classifier.needed_encoder import suffix, training_command
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import build_encoder, load_encoder
-from crowdshot.encoders.shipped import shipped_encoders
+from crowdshot.encoders.shipped import PROTOTYPICAL, shipped_encoders
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.pictures import (
     UnreadableError,
@@ -61,6 +61,12 @@ def default_encoder(X: Any) -> str:
     if not in_colour(X) and are_drawn(X):
         return "glyphs"
     return "photo-lite0" if is_installed() else "photo"
+
+
+def clean_encoder(X: Any) -> Encoder:
+    """Of the one that suits X its twin that was meta-trained on clean labels; feature vectors stay as they are."""
+    base = default_encoder(X)
+    return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
 
 
 def are_features(X: Any) -> bool:

@@ -81,8 +81,9 @@ class AmongAll:
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
     """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
 
-    "auto" is the search for labelings, "learned" where labelled items are many or features come from elsewhere, and EM
-    where something is set that EM alone has; "paper" is Ours with the paper's constants.
+    "auto" is the search for labelings, "learned" where labelled items are many, features come from elsewhere or the
+    encoder sees nothing in the items, and EM where something is set that EM alone has; "paper" is Ours with the
+    paper's constants.
     """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
-from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.classifier.default_encoder import clean_encoder, default_encoder
 from crowdshot.classifier.learned import ByLooks, suits
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.saved import load_encoder
-from crowdshot.encoders.shipped import PROTOTYPICAL
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model import labelings, mixture, priors
@@ -55,8 +54,7 @@ class Searched:
             raise CrowdshotError(f"settings has {width!r} as width of {self.name}, expected a whole number.")
 
     def default_encoder(self, X: Any) -> Encoder:
-        base = default_encoder(X)
-        return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
+        return clean_encoder(X)
 
     def reader(self, encoder: Encoder) -> Encoder:
         return encoder

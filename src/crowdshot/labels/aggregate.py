@@ -1,10 +1,11 @@
-"""Consensus from labels alone, at any size: votes, Dawid–Skene and the one-coin model.
+"""Consensus from labels alone: the learned inference, which is the default, votes, Dawid–Skene and the one-coin model.
 
-The story both models tell: item n has a true class t, drawn from ``class_probs``; annotator r, shown an item of
-class t, says l with probability ``confusion[r, t, l]``. One EM step is an M-step (class probabilities and
-confusion matrices from the belief λ, (N, K)) and then an E-step (λ from these); the first M-step takes
-the soft vote for λ. Labels stay sparse: with the (N, R·K) matrix that holds a 1 where annotator r gave item n
-the label l, the M-step's counts are (its transpose) @ λ and the E-step's scores are (it) @ log confusion.
+`learned` and `shrunk` are `crowdshot.model.inference`. The story that the two others tell: item n has a true class t,
+drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One EM
+step is an M-step (class probabilities and confusion matrices from the belief λ, (N, K)) and then an E-step (λ from
+these); the first M-step takes the soft vote for λ. Labels stay sparse: with the (N, R·K) matrix that holds a 1 where
+annotator r gave item n the label l, the M-step's counts are (its transpose) @ λ and the E-step's scores are (it) @ log
+confusion.
 
 A. P. Dawid and A. M. Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm.
 Applied Statistics 28(1), 1979. With Dirichlet priors: Kumagai et al., ICML 2025, equations for λ, π and α.
@@ -276,7 +277,7 @@ def _check(steps: int, **numbers: float) -> None:
 
 def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     if gold is not None:
-        raise CrowdshotError("method is a vote, expected method='dawid-skene' or method='one-coin' with gold=.")
+        raise CrowdshotError("method is a vote, expected another method with gold=.")
     return majority_vote(ann)
 
 

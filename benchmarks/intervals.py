@@ -1,0 +1,64 @@
+"""Whether the 90 % intervals of annotators' accuracy hold the truth, on real crowds.
+
+    python benchmarks/intervals.py --data ../shared/data
+
+Each crowd is believed by a network that never saw it (results/reality/networks), in full and thinned to 1, 2, 3 and 5
+labels an item. True is an annotator's accuracy over all labels of theirs whose truth is known, 20 of them or more;
+crowds with such annotators for fewer than three are left out, and so are hitspam_cf, adult and fact_eval, whose truth is
+known for few items. The width of intervals (`labels.annotators.SHARED`) was chosen on these crowds. Prints a Markdown
+table of means over crowds, and the crowds that are covered least and most in full.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import crowds
+import numpy as np
+import pandas as pd
+
+from crowdshot import aggregate
+from crowdshot.labels.annotators import judge
+from crowdshot.labels.positions import positions
+
+NETWORKS = Path(__file__).parents[1] / "results" / "reality" / "networks"
+FEW_TRUTHS = ("hitspam_cf", "adult", "fact_eval")
+ENOUGH = 20
+
+
+def rows(data: Path) -> pd.DataFrame:
+    folds = json.loads((NETWORKS / "folds.json").read_text())
+    found = []
+    for name in sorted(set(folds) - set(FEW_TRUTHS)):
+        crowd = crowds.load(data, name)
+        ann = crowd.annotations
+        truth = positions(ann.classes, crowd.truth.reindex(ann.items).to_numpy())[ann.item]
+        known = truth >= 0
+        n = np.bincount(ann.annotator[known], minlength=ann.n_annotators)
+        true = np.bincount(ann.annotator[known], (truth == ann.label)[known], ann.n_annotators) / n.clip(1)
+        for most in (None, 5, 3, 2, 1):
+            some = ann if most is None else crowds.thinned(ann, most, 0)
+            people = judge(some, aggregate.learned(some, network=NETWORKS / folds[name]).probabilities)
+            use = (n >= ENOUGH) & (people["n_labels"].to_numpy() > 0)
+            if use.sum() < 3:
+                continue
+            inside = (people["low"] <= true) & (true <= people["high"])
+            width, error = people["high"] - people["low"], people["accuracy"] - true
+            case = {"crowd": name, "labels an item": most or "all", "held": inside[use].mean()}
+            found.append(case | {"width": width[use].mean(), "too high by": error[use].mean()})
+    return pd.DataFrame(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    table = rows(parser.parse_args().data)
+    means = table.groupby("labels an item", sort=False)[["held", "width", "too high by"]].mean()
+    means.insert(0, "crowds", table.groupby("labels an item", sort=False).size())
+    print(means.round(3).to_markdown() if hasattr(means, "to_markdown") else means)
+    full = table[table["labels an item"] == "all"].set_index("crowd")["held"].sort_values().round(2)
+    print(pd.concat([full.head(4), full.tail(2)]).to_string())
+
+
+if __name__ == "__main__":
+    main()
