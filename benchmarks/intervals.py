@@ -4,8 +4,8 @@
 
 Each crowd is believed by a network that never saw it (results/reality/networks), in full and thinned to 1, 2, 3 and 5
 labels an item. True is an annotator's accuracy over all labels of theirs whose truth is known, 20 of them or more;
-crowds with such annotators for fewer than three are left out, and so are hitspam_cf, adult and fact_eval, whose truth is
-known for few items. The width of intervals (`labels.annotators.SHARED`) was chosen on these crowds. Prints a Markdown
+crowds with fewer than three such annotators are left out, and so are hitspam_cf, adult and fact_eval, whose truth is
+known for few items. The width of intervals (`labels.annotators.SHARED`) was chosen on these crowds. Prints a
 table of means over crowds, and the crowds that are covered least and most in full.
 """
 
@@ -32,18 +32,19 @@ def rows(data: Path) -> pd.DataFrame:
     for name in sorted(set(folds) - set(FEW_TRUTHS)):
         crowd = crowds.load(data, name)
         ann = crowd.annotations
-        truth = positions(ann.classes, crowd.truth.reindex(ann.items).to_numpy())[ann.item]
-        known = truth >= 0
+        truth = crowd.true_classes()[ann.item]
+        known = truth != crowds.UNKNOWN
         n = np.bincount(ann.annotator[known], minlength=ann.n_annotators)
         true = np.bincount(ann.annotator[known], (truth == ann.label)[known], ann.n_annotators) / n.clip(1)
         for most in (None, 5, 3, 2, 1):
             some = ann if most is None else crowds.thinned(ann, most, 0)
             people = judge(some, aggregate.learned(some, network=NETWORKS / folds[name]).probabilities)
-            use = (n >= ENOUGH) & (people["n_labels"].to_numpy() > 0)
+            who = positions(ann.annotators, people[some.columns.annotator])
+            use = (n[who] >= ENOUGH) & (people["n_labels"].to_numpy() > 0)
             if use.sum() < 3:
                 continue
-            inside = (people["low"] <= true) & (true <= people["high"])
-            width, error = people["high"] - people["low"], people["accuracy"] - true
+            inside = (people["low"] <= true[who]) & (true[who] <= people["high"])
+            width, error = people["high"] - people["low"], people["accuracy"] - true[who]
             case = {"crowd": name, "labels an item": most or "all", "held": inside[use].mean()}
             found.append(case | {"width": width[use].mean(), "too high by": error[use].mean()})
     return pd.DataFrame(found)
@@ -55,7 +56,7 @@ def main() -> None:
     table = rows(parser.parse_args().data)
     means = table.groupby("labels an item", sort=False)[["held", "width", "too high by"]].mean()
     means.insert(0, "crowds", table.groupby("labels an item", sort=False).size())
-    print(means.round(3).to_markdown() if hasattr(means, "to_markdown") else means)
+    print(means.round(3).to_string())
     full = table[table["labels an item"] == "all"].set_index("crowd")["held"].sort_values().round(2)
     print(pd.concat([full.head(4), full.tail(2)]).to_string())
 

@@ -1,8 +1,8 @@
 """Consensus from labels alone: the learned inference, which is the default, votes, Dawid–Skene and the one-coin model.
 
 `learned` and `shrunk` are `crowdshot.model.inference`. The story that the two others tell: item n has a true class t,
-drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One EM
-step is an M-step (class probabilities and confusion matrices from the belief λ, (N, K)) and then an E-step (λ from
+drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One
+EM step is an M-step (class probabilities and confusion matrices from the belief λ, (N, K)) and then an E-step (λ from
 these); the first M-step takes the soft vote for λ. Labels stay sparse: with the (N, R·K) matrix that holds a 1 where
 annotator r gave item n the label l, the M-step's counts are (its transpose) @ λ and the E-step's scores are (it) @ log
 confusion.

@@ -9,7 +9,7 @@ so that of someone of whom little is known, little else is said than how good th
 the default's belief takes each label for what its annotator is worth without it. The variance is that of a Beta with so
 many labels, plus that of the beliefs, of which `SHARED` does not average out, as people share mistakes; ``low`` to
 ``high`` is the middle 90 % of the Beta with that mean and variance. `SHARED` was set so that on
-nineteen real crowds, in full and with 1, 2, 3 and 5 labels an item, it holds the true accuracy of 90 % of the annotators
+real crowds, in full and with 1, 2, 3 and 5 labels an item, it holds the true accuracy of 90 % of the annotators
 (benchmarks/intervals.py).
 """
 
