@@ -2,11 +2,10 @@
 
     python benchmarks/texts.py --data ../shared/data
 
-The constants of `crowdshot.model.looks` and `learned` were set on LabelMe, CIFAR-10S, leaves and scikit-learn's own sets
-with simulated crowds, which benchmarks/reality.py shows too. Sentence polarity (two classes, 4,999 texts with labels,
-5,432 with truth alone) was not among them, but its labels taught the shipped network: labels are believed by the shipped
-one here. 100 components, fitted on all texts; three draws a size. Prints what is right of the test texts and of the
-labelled ones.
+The constants of `crowdshot.model.looks` and `learned` were set on LabelMe, CIFAR-10S, leaves and scikit-learn's own
+sets with simulated crowds, which benchmarks/reality.py shows too. Sentence polarity (two classes, 4,999 texts with
+labels, 5,432 with truth alone) was not among them; but its labels taught the shipped network, which is the one used here.
+100 components, fitted on all texts; three draws a size. Prints what is right of new texts and of labelled ones.
 """
 
 import argparse
