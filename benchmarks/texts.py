@@ -4,7 +4,7 @@
 
 The constants of `crowdshot.model.looks` and `learned` were set on LabelMe, CIFAR-10S, leaves and scikit-learn's own
 sets with simulated crowds, which benchmarks/reality.py shows too. Sentence polarity (two classes, 4,999 texts with
-labels, 5,432 with truth alone) was not among them; but its labels taught the shipped network, which is the one used here.
+labels, 5,432 with truth alone) was not among them; but its labels taught the shipped network, which is used here.
 100 components, fitted on all texts; three draws a size. Prints what is right of new texts and of labelled ones.
 """
 
