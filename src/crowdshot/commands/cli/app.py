@@ -6,32 +6,14 @@ to stderr. What is heavy is imported inside the commands, so that --help answers
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crowdshot.commands.cli import paper, train, train_inference
+from crowdshot.commands.cli import adapt, aggregate, next, paper, predict, train, train_inference
 from crowdshot.commands.cli.console import show, told
-from crowdshot.commands.cli.options import (
-    AsJson,
-    ColumnNames,
-    EncoderName,
-    Features,
-    File,
-    Folder,
-    FormatName,
-    Images,
-    Labels,
-    Overwrite,
-    Seed,
-    SkipBad,
-    as_columns,
-    as_costs,
-    as_settings,
-    as_shares,
-)
+from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_shares
 from crowdshot.version import __version__
 
 # "\b" keeps the lines that follow as they are
@@ -80,174 +62,10 @@ def _top(
     pass
 
 
-@app.command(
-    epilog="""\b
-Examples:
-  crowdshot adapt labels.csv --images photos --out results
-  crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
-  crowdshot adapt ann.xml bob.xml --format cvat --images photos --out results
-  crowdshot adapt labels.csv --features embeddings.npz --out results --json
-  crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
-"""
-)
-@told
-def adapt(
-    labels: Labels,
-    out: Folder,
-    images: Images = None,
-    features: Features = None,
-    encoder: EncoderName = None,
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
-    ] = "auto",
-    settings: Annotated[
-        str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
-    ] = None,
-    columns: ColumnNames = None,
-    format_name: FormatName = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
-    """From items and a crowd's labels to consensus, annotators and a classifier.
-
-    Writes report.html, a page to read in a browser, and consensus.csv, annotators.csv, confusion.csv and
-    model.safetensors (and predictions.json where the labels are Label Studio's), all of them or none. Items without a
-    label are fine: they get one from the classifier.
-    """
-    from crowdshot.commands import adapt
-    from crowdshot.commands.given import ItemFiles, LabelFiles, Output
-
-    files = LabelFiles(labels, as_columns(columns), format_name)
-    items = ItemFiles(images, features, encoder, skip_bad)
-    show(adapt.adapt(files, items, Output(out, overwrite), method, as_settings(settings)), as_json)
-
-
-@app.command(
-    epilog="""\b
-Examples:
-  crowdshot predict results/model.safetensors --images new-photos
-  crowdshot predict results/model.safetensors --features new.csv --out predictions.csv
-"""
-)
-@told
-def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
-    images: Images = None,
-    features: Features = None,
-    out: File = None,
-    skip_bad: SkipBad = False,
-    as_json: AsJson = False,
-) -> None:
-    """Label new items with a classifier: label, confidence, and each class's probability."""
-    from crowdshot.commands import predict
-    from crowdshot.commands.given import ItemFiles
-
-    report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad), out)
-    show(report, as_json, table if out is None else None, "predictions")
-
-
-class Aggregator(StrEnum):
-    LEARNED = "learned"
-    SHRUNK = "shrunk"
-    ONE_COIN = "one-coin"
-    DAWID_SKENE = "dawid-skene"
-    MAJORITY = "majority"
-    SOFT = "soft"
-
-
-@app.command(
-    epilog="""\b
-Examples:
-  crowdshot aggregate labels.csv
-  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
-"""
-)
-@told
-def aggregate(
-    labels: Labels,
-    method: Annotated[
-        Aggregator,
-        typer.Option(
-            help="learned: weighed as other crowds have taught; shrunk: the same with fixed weights; one-coin: an"
-            " accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
-            " labels; majority; soft: majority with each class's share."
-        ),
-    ] = Aggregator.LEARNED,
-    steps: Annotated[int, typer.Option(min=1, help="EM steps at most; learned and shrunk have three.")] = 100,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
-    ] = None,
-    out: File = None,
-    annotators: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
-    ] = None,
-    columns: ColumnNames = None,
-    format_name: FormatName = None,
-    as_json: AsJson = False,
-) -> None:
-    """Consensus from labels alone, without looking at the items, and who is how often right."""
-    from crowdshot.commands import aggregate
-    from crowdshot.commands.given import LabelFiles
-
-    files = LabelFiles(labels, as_columns(columns), format_name)
-    report, table = aggregate.aggregate(files, method.value, steps, gold, out, annotators)
-    show(report, as_json, table if out is None else None, "consensus")
-
-
-@app.command(
-    "next",
-    epilog="""\b
-Examples:
-  crowdshot next labels.csv --budget 50
-  crowdshot next labels.csv --images photos --budget 50 --most 10 --out questions.csv
-  crowdshot next labels.csv --budget 100 --cost expert=5,student=1 --out questions.csv
-  crowdshot next export.json --images photos --out questions.json
-""",
-)
-@told
-def ask_next(
-    labels: Labels,
-    budget: Annotated[float, typer.Option(metavar="N", help="What may be spent: labels, or what they cost.")] = 20,
-    images: Images = None,
-    features: Features = None,
-    encoder: EncoderName = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=COST,…|FILE",
-            help="What a label of each annotator costs, or a table with annotator and cost; who is not named costs 1.",
-        ),
-    ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Questions for one annotator at most; else a tenth, or an equal share if that is more."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The list to write: CSV or, where the name ends in .json, tasks for Label Studio."
-        ),
-    ] = None,
-    columns: ColumnNames = None,
-    format_name: FormatName = None,
-    skip_bad: SkipBad = False,
-    as_json: AsJson = False,
-) -> None:
-    """Which items to ask about again, and whom: the list of questions that should help most.
-
-    A question's gain is how much doubt about the item the annotator's answer should take away. With images or features
-    the classifier's doubt counts, and items that nobody labelled may be asked; else labels alone.
-    """
-    from crowdshot.commands import next
-    from crowdshot.commands.given import ItemFiles, LabelFiles
-
-    files = LabelFiles(labels, as_columns(columns), format_name)
-    items = ItemFiles(images, features, encoder, skip_bad)
-    report, table = next.ask(files, budget, items, as_costs(cost), most, out)
-    show(report, as_json, table if out is None else None, "questions")
+app.command("adapt", epilog=adapt.EXAMPLES)(told(adapt.adapt))
+app.command("predict", epilog=predict.EXAMPLES)(told(predict.predict))
+app.command("aggregate", epilog=aggregate.EXAMPLES)(told(aggregate.aggregate))
+app.command("next", epilog=next.EXAMPLES)(told(next.ask_next))
 
 
 @app.command(

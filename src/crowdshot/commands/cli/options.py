@@ -33,23 +33,6 @@ Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder t
 File = Annotated[
     Path | None, typer.Option("--out", metavar="FILE.csv", help="The file to write; else the table goes to stdout.")
 ]
-ColumnNames = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="item=…,annotator=…,label=…",
-        help="Which columns of LABELS are which, where their names do not tell.",
-    ),
-]
-FormatName = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",  # the names of formats.FORMATS, which would have to be loaded for --help
-        help="What LABELS are, where their content does not tell: cvat, label-studio, argilla, prodigy, toloka, mturk,"
-        " wide (a column for each annotator), long (a row for each label).",
-    ),
-]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out unreadable images and labelled items that have no image.")
 ]

@@ -1,17 +1,15 @@
 """``crowdshot train`` on the command line: its many options, turned into a recipe; `app` adds it."""
 
-import functools
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdshot.commands.cli.flat import flat
 from crowdshot.commands.cli.options import as_shares
 from crowdshot.errors import CrowdshotError
 
@@ -61,30 +59,6 @@ class Backbone(StrEnum):
 class Architecture(StrEnum):
     CONV4 = "conv4"
     MLP = "mlp"
-
-
-def flat(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the fields of its dataclasses as arguments, which is how typer wants them."""
-    groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
-    arguments: list[Parameter] = []
-    for name, argument in signature(command).parameters.items():
-        if name not in groups:
-            arguments.append(argument.replace(kind=Parameter.KEYWORD_ONLY))
-            continue
-        for field in fields(groups[name]):
-            default = Parameter.empty if field.default is MISSING else field.default
-            arguments.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type))
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        values = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
-        }
-        command(**values, **given)
-
-    vars(run)["__signature__"] = Signature(arguments)
-    run.__annotations__ = {argument.name: argument.annotation for argument in arguments}
-    return run
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""``crowdshot adapt`` on the command line; `app` adds it."""
+
+from typing import Annotated
+
+import typer
+
+from crowdshot.commands.cli.console import show
+from crowdshot.commands.cli.flat import flat
+from crowdshot.commands.cli.options import (
+    AsJson,
+    EncoderName,
+    Features,
+    Folder,
+    Images,
+    Labels,
+    Overwrite,
+    SkipBad,
+    as_settings,
+)
+from crowdshot.commands.cli.reading import Reading
+
+# "\b" keeps the lines that follow as they are
+EXAMPLES = """\b
+Examples:
+  crowdshot adapt labels.csv --images photos --out results
+  crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
+  crowdshot adapt ann.xml bob.xml --format cvat --images photos --out results
+  crowdshot adapt labels.csv --features embeddings.npz --out results --json
+  crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
+"""
+
+
+@flat
+def adapt(
+    labels: Labels,
+    out: Folder,
+    images: Images = None,
+    features: Features = None,
+    encoder: EncoderName = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
+    ] = "auto",
+    settings: Annotated[
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
+    ] = None,
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+) -> None:
+    """From items and a crowd's labels to consensus, annotators and a classifier.
+
+    Writes report.html, a page to read in a browser, and consensus.csv, annotators.csv, confusion.csv and
+    model.safetensors (and predictions.json where the labels are Label Studio's), all of them or none. Items without a
+    label are fine: they get one from the classifier.
+    """
+    from crowdshot.commands import adapt
+    from crowdshot.commands.given import ItemFiles, Output
+
+    items = ItemFiles(images, features, encoder, skip_bad)
+    show(adapt.adapt(reading.of(labels), items, Output(out, overwrite), method, as_settings(settings)), as_json)

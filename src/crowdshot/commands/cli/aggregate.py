@@ -1,0 +1,58 @@
+"""``crowdshot aggregate`` on the command line; `app` adds it."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdshot.commands.cli.console import show
+from crowdshot.commands.cli.flat import flat
+from crowdshot.commands.cli.options import AsJson, File, Labels
+from crowdshot.commands.cli.reading import Reading
+
+# "\b" keeps the lines that follow as they are
+EXAMPLES = """\b
+Examples:
+  crowdshot aggregate labels.csv
+  crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
+"""
+
+
+class Aggregator(StrEnum):
+    LEARNED = "learned"
+    SHRUNK = "shrunk"
+    ONE_COIN = "one-coin"
+    DAWID_SKENE = "dawid-skene"
+    MAJORITY = "majority"
+    SOFT = "soft"
+
+
+@flat
+def aggregate(
+    labels: Labels,
+    method: Annotated[
+        Aggregator,
+        typer.Option(
+            help="learned: weighed as other crowds have taught; shrunk: the same with fixed weights; one-coin: an"
+            " accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
+            " labels; majority; soft: majority with each class's share."
+        ),
+    ] = Aggregator.LEARNED,
+    steps: Annotated[int, typer.Option(min=1, help="EM steps at most; learned and shrunk have three.")] = 100,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
+    ] = None,
+    out: File = None,
+    annotators: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
+    ] = None,
+    as_json: AsJson = False,
+    *,
+    reading: Reading,
+) -> None:
+    """Consensus from labels alone, without looking at the items, and who is how often right."""
+    from crowdshot.commands import aggregate
+
+    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, gold, out, annotators)
+    show(report, as_json, table if out is None else None, "consensus")

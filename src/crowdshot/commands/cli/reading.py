@@ -1,0 +1,41 @@
+"""How files of labels are read: the same options of every command that takes LABELS."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crowdshot.commands.cli.options import as_columns
+
+if TYPE_CHECKING:
+    from crowdshot.commands.given import LabelFiles
+
+
+@dataclass(frozen=True)
+class Reading:
+    """As `crowdshot.commands.given.LabelFiles`, as typed."""
+
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="item=…,annotator=…,label=…",
+            help="Which columns of LABELS are which, where their names do not tell.",
+        ),
+    ] = None
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",  # the names of formats.FORMATS, which would have to be loaded for --help
+            help="What LABELS are, where their content does not tell: cvat, label-studio, argilla, prodigy, toloka,"
+            " mturk, wide (a column for each annotator), long (a row for each label).",
+        ),
+    ] = None
+
+    def of(self, labels: Sequence[Path]) -> "LabelFiles":
+        from crowdshot.commands.given import LabelFiles  # here, as --help need not wait for pandas
+
+        return LabelFiles(labels, as_columns(self.columns), self.format_name)
