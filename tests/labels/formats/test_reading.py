@@ -213,7 +213,7 @@ def test_names_that_may_be_meant_for_one_are_told(read) -> None:
     with pytest.warns(UserWarning, match="are taken for two") as told:
         read(content)
     assert [str(one.message).partition(": ")[2] for one in told] == [
-        "the labels '10' and '10.0' are taken for two (and 1 more pair like it).",
+        "the labels '10' and '10.0' are taken for two (and 1 more group like it).",
         "the annotators 'Ana' and 'ANA' are taken for two.",
     ]
 

@@ -7,19 +7,21 @@ that recognises a file reads it, so those that look for more come first. Writers
 from __future__ import annotations
 
 import os
-import re
-import unicodedata
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import GivenColumns
 from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
 from crowdshot.labels.formats.questions import refuse_measurements
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
+from crowdshot.labels.spelling import alike, near_twins
 from crowdshot.wording import counted
 
 __all__ = [
@@ -74,10 +76,7 @@ def read_labels(
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
     refuse_measurements(labels.annotations.classes.tolist(), source)
     _tell_blanks(labels.annotations.classes, source)
-    _tell_twins(labels.annotations.classes, "labels", source)
-    _tell_twins(labels.annotations.annotators, "annotators", source)
-    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
-    _tell_twins(beyond_ascii, "items", source)
+    _tell_twins(labels.annotations, source)
     return labels
 
 
@@ -93,21 +92,16 @@ def _tell_blanks(classes: Iterable[Any], source: str) -> None:
         )
 
 
-def _tell_twins(names: Iterable[Any], what: str, source: str) -> None:
+def _tell_twins(ann: Annotations, source: str) -> None:
     """Names that somebody may have meant for one: 'Cat' and 'cat', '7' and '7.0'."""
-    alike: dict[str, str] = {}
-    twins: list[tuple[str, str]] = []
-    for name in map(str, names):
-        key = unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
-        key = key.rstrip("0").removesuffix(".") if re.fullmatch(r"-?\d+\.0*", key) else key
-        other = alike.setdefault(key, name)
-        twins += [(other, name)] if other != name else []
-    if twins:
-        (one, two), more = twins[0], len(twins) - 1
-        look_alike = unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", two)
-        pair = " and ".join((ascii if look_alike else repr)(name) for name in (one, two))
-        rest = f" (and {counted(more, 'more pairs like it')})" if more else ""
-        warnings.warn(f"{source}: the {what} {pair} are taken for two{rest}.", UserWarning, stacklevel=3)
+    beyond_ascii = [item for item in ann.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    twins = near_twins(ann) + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
+    for of in ("labels", "annotators", "items"):
+        found = [each for each in twins if each.of == of]
+        if found:
+            number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
+            more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
+            warnings.warn(f"{source}: {found[0]} are taken for {number}{more}.", UserWarning, stacklevel=3)
 
 
 def _open(paths: list[Path]) -> list[LabelFile]:
