@@ -2,8 +2,8 @@
 
 import pytest
 
-from crowdshot import Annotations
-from crowdshot.labels.spelling import Twins, fold, near_twins
+from crowdshot import Annotations, CrowdshotError, read_labels
+from crowdshot.labels.spelling import Respelled, Twins, fold, near_twins, spelling_of
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},
@@ -38,3 +38,110 @@ def test_names_that_differ_are_no_twins():
 )
 def test_what_folds_to_the_same(one, two):
     assert fold(one) == fold(two)
+
+
+# ---- what names become ----------------------------------------------------------------------------------------------
+
+
+def test_renaming_comes_first_then_the_most_frequent_spelling_stays():
+    called = spelling_of(
+        {"cat": 3, "Cat": 2, "CAT": 1, "Katze": 2, "x": 9}, {" Katze ": "Cat", "x": ""}, merge_case=True
+    )
+    assert [called(word) for word in ("cat", "CAT", " Katze", "x", "cAt", "dog")] == [
+        "Cat",
+        "Cat",
+        "Cat",
+        "",
+        "Cat",
+        "dog",
+    ]
+    alone = spelling_of({"cat": 3, "Cat": 2, "Katze": 2}, {"Katze": "Cat"})
+    assert [alone(word) for word in ("cat", "Cat", "Katze", "CAT")] == ["cat", "Cat", "Cat", "CAT"]
+
+
+def test_names_are_swapped_and_not_renamed_twice():
+    called = spelling_of({"0": 1, "1": 1}, {"0": "1", "1": "0"})
+    assert (called("0"), called("1")) == ("1", "0")
+
+
+def test_a_whole_number_is_written_as_one():
+    called = spelling_of({"1.0": 2, "1": 1, "1.5": 1}, {"1.0": "one"})
+    assert [called(word) for word in ("1", "1.00", "2.", "1.5")] == ["one", "one", "2", "1.5"]
+
+
+LONG = "item,who,label\n1,7,cat\n1,8,Cat\n2,7,dog\n2,9,dgo\n3,9,cat\n3,8,?\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(**contents):
+        for name, content in contents.items():
+            (tmp_path / f"{name}.csv").write_text(content)
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_labels_and_annotators_by_what_they_are_called(files):
+    root = files(
+        labels=LONG, rename="old,new\ndgo,dog\n?,\nunknown,x\n", names="annotator,name\n7,Ann\n8,Bob\n9,Ann\n99,Eve\n"
+    )
+    read = read_labels(root / "labels.csv", rename=root / "rename.csv", merge_case=True, names=root / "names.csv")
+    ann = read.annotations
+    assert ann.classes.tolist() == ["cat", "dog"]
+    assert ann.annotators.tolist() == ["Ann", "Bob"]
+    assert list(ann.to_frame().itertuples(index=False, name=None)) == [
+        ("1", "Ann", "cat"),
+        ("1", "Bob", "cat"),
+        ("2", "Ann", "dog"),  # 7 and 9 are one annotator
+        ("3", "Ann", "cat"),
+    ]
+    assert read.respelled == [
+        Respelled("labels", "", {"?": 1}),
+        Respelled("labels", "cat", {"cat": 2, "Cat": 1}),
+        Respelled("labels", "dog", {"dgo": 1, "dog": 1}),
+        Respelled("annotators", "Ann", {"7": 2, "9": 2}),
+        Respelled("annotators", "Bob", {"8": 2}),
+    ]
+    assert [read.spelling(word) for word in ("CAT", "dgo", "owl")] == ["cat", "dog", "owl"]
+
+
+def test_what_is_read_otherwise_is_told(files):
+    root = files(labels=LONG)
+    with pytest.warns(UserWarning, match="(is|are) read as") as told:
+        read_labels(root / "labels.csv", rename={"dgo": "dog", "?": ""}, merge_case=True)
+    assert [str(one.message).partition(": ")[2] for one in told] == [
+        "the label '?' (1) is read as no label.",
+        "the labels 'cat' (2) and 'Cat' (1) are read as 'cat'.",
+        "the labels 'dgo' (1) and 'dog' (1) are read as 'dog'.",
+    ]
+
+
+def test_true_labels_of_the_same_table_are_spelled_likewise(files):
+    root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
+    with pytest.warns(UserWarning, match="taken for the true labels"):
+        read = read_labels(root / "labels.csv", rename=None, merge_case=True)
+    assert read.gold == {"1": "cat", "2": "dgo"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"rename": {"Dog": "x"}}, r"rename names 'Dog', which is not there, expected some of '\?', 'Cat', 'cat'"),
+        ({"names": {"1": "x"}}, "names names '1', which is not there, expected some of '7', '8', '9'"),
+        ({"rename": "new,what\nx,y\n"}, "has the header 'new', 'what', expected 'old' and 'new'"),
+        ({"rename": "dgo,dog\nCat,cat\n"}, "has the header 'dgo', 'dog', expected 'old' and 'new'"),  # it has none
+        ({"rename": "old,new\ndgo,a\ndgo,b\n"}, "row 3, column 'old' is 'dgo', which row 2 has too"),
+        ({"names": "name\n7\n"}, "has one column, 'name', expected several"),
+        ({"rename": {"cat": "", "Cat": "", "dog": "", "dgo": "", "?": ""}}, "holds no label"),
+    ],
+)
+def test_names_that_are_no_use(files, given, sentence):
+    root = files(labels=LONG)
+    for argument, value in given.items():
+        if isinstance(value, str):
+            files(given=value)
+            given = {argument: root / "given.csv"}
+    with pytest.raises(CrowdshotError, match=sentence):
+        read_labels(root / "labels.csv", **given)

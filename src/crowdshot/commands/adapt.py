@@ -11,7 +11,7 @@ import numpy as np
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.worth import Worth, worth_of
-from crowdshot.commands.counts import Report, counts
+from crowdshot.commands.counts import Report, counts, spellings
 from crowdshot.commands.fit_from_files import fit, method_of
 from crowdshot.commands.given import ItemFiles, LabelFiles, Output
 from crowdshot.files.whole import check_folder
@@ -38,7 +38,7 @@ def adapt(
     fitted = fit(labels, given, method, settings)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     options: Report = {"images": given.images, "features": given.features, "out": output.out, "encoder": given.encoder}
-    options |= {"columns": labels.columns, "format": labels.format, "method": method, "settings": settings}
+    options |= {**labels.options(), "method": method, "settings": settings}
     options |= {"skip-bad": given.skip_bad, "overwrite": True}
     looks = _looks(clf, worth_of(clf, fitted.embeddings), "images" if given.images else "features")
     n_labelled = len(np.unique(clf.annotations_.item))
@@ -71,6 +71,7 @@ def adapt(
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
         **known_truth.compare(read.gold, consensus, clf.annotations_.columns),
+        **spellings(read),
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }

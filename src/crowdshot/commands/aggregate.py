@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.commands.counts import Report, counts
+from crowdshot.commands.counts import Report, counts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
@@ -41,7 +41,7 @@ def aggregate(
     check_columns(ann.columns, str(labels))
     known, unknown = None, 0
     if gold_file is not None:
-        known, unknown = known_truth.read(gold_file, ann)
+        known, unknown = known_truth.read(gold_file, ann, read.spelling)
     elif method not in VOTES:
         known, unknown = known_truth.usable(read.gold, ann)
     with progress("aggregating"):
@@ -63,6 +63,7 @@ def aggregate(
         "annotator_table": records(people),
         "gold": len(known or ()),
         "gold_from": str(gold_file or "the labels' file"),
+        **spellings(read),
         "left_out": {**read.left_out, "gold labels of other items": unknown},
         "files": [str(file) for file in files],
     }

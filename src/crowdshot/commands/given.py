@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crowdshot.labels.formats import LabelsRead, read_labels
 
 
 @dataclass(frozen=True)
 class LabelFiles:
-    """``columns``: {role: name}, where names do not tell; ``format``: where the content does not."""
+    """Files of labels and how they are read; the fields are `read_labels`' arguments."""
 
     paths: Sequence[Path]
     columns: Mapping[str, str] | None = None
-    format: str | None = None
+    format_name: str | None = None
+    rename: Mapping[str, str] | Path | None = None
+    merge_case: bool = False
+    names: Path | None = None
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
 
     def read(self) -> LabelsRead:
-        return read_labels(self.paths, self.columns, self.format)
+        return read_labels(**vars(self))
+
+    def options(self) -> dict[str, Any]:
+        """As they are typed, for `wording.command`."""
+        given = {name.replace("_", "-"): value for name, value in vars(self).items() if name != "paths"}
+        return {"format" if name == "format-name" else name: value for name, value in given.items()}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from crowdshot.commands.counts import spellings
 from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
@@ -95,6 +96,7 @@ def ask(
         "gain": float(sum(question.gain for question in questions)),
         "errors_mended": asking.mended(belief.probabilities, plain, questions),
         "unasked": ann.n_items * ann.n_annotators - ann.n_labels,
+        **spellings(belief.labels),
         "left_out": {**belief.left_out, "costs of people who gave no label": others},
         "files": [] if out is None else [str(out)],
     }

@@ -13,6 +13,7 @@ from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, plain
 from crowdshot.labels.positions import positions
+from crowdshot.labels.spelling import Spelling
 from crowdshot.wording import listing
 
 
@@ -43,8 +44,8 @@ def compare(gold: Mapping[str, str], consensus: pd.DataFrame, columns: Columns) 
     return {"gold": int(truth.notna().sum()), "gold_right": int((truth == consensus[columns.label]).sum())}
 
 
-def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
-    """{item: label} of the items that someone labelled, and how many others there are.
+def read(path: Path, ann: Annotations, spelling: Spelling = str.strip) -> tuple[dict[str, str], int]:
+    """{item: label} of the items that someone labelled, and how many others there are; spelled as the labels are.
 
     The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or
     called truth, gold or the like, or as in the labels' table.
@@ -56,7 +57,7 @@ def read(path: Path, ann: Annotations) -> tuple[dict[str, str], int]:
     called = [plain(name) for name in header]
     item = called.index(plain(ann.columns.item)) if plain(ann.columns.item) in called else int(called[0] in TRUTH)
     label = _label_column(path, header, item, ann.columns.label)
-    ids, truth = one_each(table, item), table.text(label)
+    ids, truth = one_each(table, item), np.array([spelling(word) for word in table.text(label)], dtype=object)
     known = (positions(ann.items, ids) >= 0) & (truth != "")
     if not known.any():
         raise CrowdshotError(

@@ -1,16 +1,30 @@
-"""Names that people write in several ways."""
+"""Names that people write in several ways: which these are, and what they are called then.
+
+Labels are renamed first, then those that differ in case and spaces alone are merged: the most frequent spelling stays.
+Where nobody wishes that, near-twins stay two, and are told. A whole number is never written 1.0, as spreadsheets do.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.positions import Positions
+from crowdshot.labels.columns import plain
+from crowdshot.labels.positions import Positions, as_index
+from crowdshot.wording import listing, show
+
+NewNames = Mapping[str, str] | str | os.PathLike[str] | None
+Spelling = Callable[[str], str]  # what somebody wrote -> what it is called, "" for no label
 
 
 class Twins(NamedTuple):
@@ -25,7 +39,7 @@ class Twins(NamedTuple):
 
     def __str__(self) -> str:
         """The labels 'cat', 'Cat' and 'CAT'"""
-        return f"the {self.of} {' and '.join([', '.join(quoted(self.names)[:-1]), quoted(self.names)[-1]])}"
+        return f"the {self.of} {and_so(quoted(self.names))}"
 
 
 def near_twins(ann: Annotations) -> list[Twins]:
@@ -38,12 +52,16 @@ def near_twins(ann: Annotations) -> list[Twins]:
 
 def alike(of: str, ids: Any, positions: Positions) -> list[Twins]:
     """Groups of ids that may be one; ``positions`` (L,): which of them each label has."""
-    counts = dict(zip(map(str, ids), np.bincount(positions, minlength=len(ids)).tolist(), strict=True))
+    counts = _counts(ids, positions)
     groups: dict[str, list[str]] = {}
     for name in counts:
         groups.setdefault(fold(name), []).append(name)
     twins = [sorted(group, key=lambda name: -counts[name]) for group in groups.values() if len(group) > 1]
     return [Twins(of, tuple(group), tuple(counts[name] for name in group)) for group in twins]
+
+
+def _counts(ids: Any, positions: Positions) -> dict[str, int]:
+    return dict(zip(map(str, ids), np.bincount(positions, minlength=len(ids)).tolist(), strict=True))
 
 
 def fold(name: str) -> str:
@@ -56,7 +74,102 @@ def as_whole(label: str) -> str:
     return re.sub(r"^(-?\d+)\.0*$", r"\1", label)
 
 
+def and_so(words: Sequence[str]) -> str:
+    """cat, dog and owl"""
+    return " and ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
+
+
 def quoted(names: Sequence[str]) -> list[str]:
     """As Python writes them; by their codes where some differ only in how an accent is stored."""
     look_alike = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
     return [ascii(name) if look_alike else repr(name) for name in names]
+
+
+# ---- what names become ----------------------------------------------------------------------------------------------
+
+
+class Respelled(NamedTuple):
+    """What labels or annotators are called now, and how many were written how; labels that are none any more: ""."""
+
+    of: str
+    name: str
+    counts: dict[str, int]
+
+    def __str__(self) -> str:
+        """The labels 'cat' (20) and 'Cat' (5) are read as 'cat'"""
+        spelled = [f"{name} ({n:,})" for name, n in zip(quoted(list(self.counts)), self.counts.values(), strict=True)]
+        what = (
+            f"{self.of} {and_so(spelled)} are" if len(spelled) > 1 else f"{self.of.removesuffix('s')} {spelled[0]} is"
+        )
+        return f"the {what} read as {show(self.name) if self.name else 'no label'}"
+
+
+def spelling_of(written: Mapping[str, int], rename: NewNames = None, merge_case: bool = False) -> Spelling:
+    """What labels are called, given how often each was written: renamed first, then merged."""
+    known = [as_whole(label.strip()) for label in written]
+    new = {as_whole(old): name for old, name in new_names(rename, "rename", ("old", "new"), known).items()}
+
+    def renamed(label: str) -> str:
+        label = as_whole(label.strip())
+        return new.get(label, label)
+
+    often: Counter[str] = Counter()
+    for label, number in written.items():
+        often[renamed(label)] += number
+    stays = {fold(label): label for label, _ in reversed(often.most_common())} if merge_case else {}
+    return lambda label: stays.get(fold(renamed(label)), renamed(label))
+
+
+def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: Collection[str]) -> dict[str, str]:
+    """{old: new}, as given or from a file with these columns, else its first two; without the spaces around names.
+
+    An old name that is not known is an error, unless a file has it, which may be longer than what it is used for.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        new = {str(old).strip(): str(name).strip() for old, name in given.items()}
+        stranger = next((old for old in new if as_whole(old) not in known), None)
+        if stranger is not None:
+            raise CrowdshotError(
+                f"{argument} names {stranger!r}, which is not there, expected some of {listing(known)}."
+            )
+        return new
+    table = read_table(given)
+    called = [plain(name) for name in table.header]
+    old, name = (called.index(column) if column in called else place for place, column in enumerate(columns))
+    if old == name or (columns[0] not in called and table.header[old] in known):
+        raise CrowdshotError(
+            f"{table.name} has the header {listing(table.header)}, expected {columns[0]!r} and {columns[1]!r}."
+        )
+    return dict(zip(one_each(table, old), table.text(name), strict=True))
+
+
+def respell(
+    ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str
+) -> tuple[Annotations, list[Respelled]]:
+    """The same labels by what they and the annotators are called; and what is called otherwise than it was written."""
+    labels = {str(name): label(str(name)) for name in ann.classes}
+    people = {str(name): annotator.get(str(name)) or str(name) for name in ann.annotators}
+    told = _respelled("labels", labels, _counts(ann.classes, ann.label))
+    told += _respelled("annotators", people, _counts(ann.annotators, ann.annotator))
+    if list(labels) == list(labels.values()) and list(people) == list(people.values()):
+        return ann, []
+    ids = (ann.items, ann.item), (list(people.values()), ann.annotator), (list(labels.values()), ann.label)
+    cells = (as_index(names).take(place) for names, place in ids)
+    frame = pd.DataFrame(dict(zip(ann.columns, cells, strict=True)))
+    people_once = dict.fromkeys(people.values())
+    return Annotations.from_frame(frame, ann.columns, items=ann.items, annotators=people_once, source=source), told
+
+
+def _respelled(of: str, called: Mapping[str, str], counts: Mapping[str, int]) -> list[Respelled]:
+    """By new name, where it is more than a number written as one."""
+    changed = dict.fromkeys(name for old, name in called.items() if name != as_whole(old))
+    return [
+        Respelled(
+            of,
+            name,
+            {old: counts[old] for old in sorted(counts, key=counts.__getitem__, reverse=True) if called[old] == name},
+        )
+        for name in changed
+    ]

@@ -30,12 +30,13 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
-            warnings.showwarning = lambda message, *_, **__: note(str(message))
+            options = _options(command, kwargs)
+            warnings.showwarning = lambda message, *_, **__: note(in_options(str(message), options))
             try:
                 command(*args, **kwargs)
                 sys.stdout.flush()
             except CrowdshotError as error:
-                typer.echo(f"crowdshot: {in_options(str(error), _options(command, kwargs))}", err=True)
+                typer.echo(f"crowdshot: {in_options(str(error), options)}", err=True)
                 raise SystemExit(2) from None
             except KeyboardInterrupt:
                 typer.echo("crowdshot: interrupted.", err=True)

@@ -41,20 +41,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
 
 
-def as_pairs(option: str, text: str | None, expected: str = "", keys: Sequence[str] = ()) -> dict[str, str]:
+def as_pairs(
+    option: str, text: str | None, expected: str = "", keys: Sequence[str] = (), blank: bool = False
+) -> dict[str, str]:
     """ "a=1,b=2" -> {"a": "1", "b": "2"}.
 
     Where the keys are known a comma counts only before the next one, so that values may hold commas; else a key may
-    hold an equals sign.
+    hold an equals sign. ``blank``: values may be missing, "a=".
     """
     if text is None:
         return {}
     known = "|".join(keys)
     parts = re.split(rf",(?=\s*(?:{known})\s*=)", text) if keys else text.split(",")
     pairs = [part.partition("=") if keys else part.rpartition("=") for part in parts]
-    if not all(value.strip() and re.fullmatch(known or ".+", key.strip()) for key, _, value in pairs):
+    if not all((value.strip() or blank) and re.fullmatch(known or ".+", key.strip()) for key, _, value in pairs):
         choice = expected or f"{'=…,'.join(keys)}=…, or some of these"
         raise CrowdshotError(f"{option} is {text!r}, expected {choice}.")
+    found = [key.strip() for key, _, _ in pairs]
+    twice = next((key for key in found if found.count(key) > 1), None)
+    if twice is not None:
+        raise CrowdshotError(f"{option} is {text!r}, which has {twice!r} more than once, expected it once.")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
@@ -82,13 +88,25 @@ def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     return as_values(option, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
 
 
+def as_file(text: str) -> Path | None:
+    """The path of a file, where pairs might stand too: it is one if there is such a file, or no equals sign."""
+    return Path(text) if "=" not in text or Path(text).is_file() else None
+
+
+def as_new_names(text: str | None) -> dict[str, str] | Path | None:
+    """ "Catt=cat,n/a=" -> {"Catt": "cat", "n/a": ""}; else, or where there is such a file, its path."""
+    if text is None:
+        return None
+    expected = "a file, or old and new names, like Catt=cat,unsure="
+    return as_file(text) or as_pairs("--rename", text, expected, blank=True)
+
+
 def as_costs(text: str | None) -> dict[str, float] | Path | None:
     """ "ann=2,bob=0.5" -> numbers; else, or where there is such a file, its path."""
     if text is None:
         return None
-    if "=" not in text or Path(text).is_file():
-        return Path(text)
-    return as_values("--cost", text, "a file, or annotators and numbers above 0, like ann=2,bob=0.5", _as_cost)
+    expected = "a file, or annotators and numbers above 0, like ann=2,bob=0.5"
+    return as_file(text) or as_values("--cost", text, expected, _as_cost)
 
 
 def _as_cost(text: str) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot.commands.cli.options import as_columns
+from crowdshot.commands.cli.options import as_columns, as_new_names
 
 if TYPE_CHECKING:
     from crowdshot.commands.given import LabelFiles
@@ -34,8 +34,30 @@ class Reading:
             " mturk, wide (a column for each annotator), long (a row for each label).",
         ),
     ] = None
+    rename: Annotated[
+        str | None,
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW,…|FILE",
+            help="Other names for labels, or a table with the columns old and new; what is renamed to nothing is no"
+            " label.",
+        ),
+    ] = None
+    merge_case: Annotated[
+        bool, typer.Option("--merge-case", help="Labels that differ in case and spaces alone are one.")
+    ] = False
+    names: Annotated[
+        Path | None, typer.Option("--names", metavar="FILE", help="A table of annotators and what they are called.")
+    ] = None
 
     def of(self, labels: Sequence[Path]) -> "LabelFiles":
         from crowdshot.commands.given import LabelFiles  # here, as --help need not wait for pandas
 
-        return LabelFiles(labels, as_columns(self.columns), self.format_name)
+        return LabelFiles(
+            labels,
+            as_columns(self.columns),
+            self.format_name,
+            rename=as_new_names(self.rename),
+            merge_case=self.merge_case,
+            names=self.names,
+        )

@@ -21,7 +21,7 @@ from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
 from crowdshot.labels.formats.questions import refuse_measurements
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
-from crowdshot.labels.spelling import alike, near_twins
+from crowdshot.labels.spelling import NewNames, alike, near_twins, new_names, respell, spelling_of
 from crowdshot.wording import counted
 
 __all__ = [
@@ -50,13 +50,23 @@ Path = str | os.PathLike[str]
 
 
 def read_labels(
-    paths: Path | Iterable[Path], columns: GivenColumns = None, format_name: str | None = None
+    paths: Path | Iterable[Path],
+    columns: GivenColumns = None,
+    format_name: str | None = None,
+    *,
+    rename: NewNames = None,
+    merge_case: bool = False,
+    names: NewNames = None,
 ) -> LabelsRead:
     """Labels from one file or several, whose format is recognised by their content, or named.
 
     ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
     are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
     Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
+
+    - ``rename``: {label: new name}, or a table with the columns old and new; what is renamed to "" is no label.
+    - ``merge_case``: labels that differ in case and spaces alone are one, by their most frequent spelling.
+    - ``names``: {annotator: name}, or a table with these columns; two with the same name are one.
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
@@ -74,12 +84,29 @@ def read_labels(
     labels = parts[0] if len(parts) == 1 else join(source, parts)
     if empty:
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
+    labels = _call(labels, rename, merge_case, names, source)
     refuse_measurements(labels.annotations.classes.tolist(), source)
     _tell_blanks(labels.annotations.classes, source)
     _tell_twins(labels.annotations, source)
     return labels
 
 
+def _call(labels: LabelsRead, rename: NewNames, merge_case: bool, names: NewNames, source: str) -> LabelsRead:
+    """The labels, the true ones included, and the annotators by what they are called."""
+    ann = labels.annotations
+    written = dict(zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True))
+    spelling = spelling_of(written, rename, merge_case)
+    people = new_names(names, "names", ("annotator", "name"), ann.annotators)
+    ann, respelled = respell(ann, spelling, people, source)
+    gold = {item: spelling(label) for item, label in labels.gold.items()}
+    gold = {item: label for item, label in gold.items() if label}
+    told = [str(each) for each in respelled if each.of == "labels"]
+    for line in [*told[:MOST_TOLD], *([f"so are {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else [])]:
+        warnings.warn(f"{source}: {line}.", UserWarning, stacklevel=3)
+    return replace(labels, annotations=ann, gold=gold, spelling=spelling, respelled=respelled)
+
+
+MOST_TOLD = 10  # new names of labels; `respelled` has all
 BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
 
 
@@ -101,7 +128,9 @@ def _tell_twins(ann: Annotations, source: str) -> None:
         if found:
             number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
             more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
-            warnings.warn(f"{source}: {found[0]} are taken for {number}{more}.", UserWarning, stacklevel=3)
+            remedy = {"labels": "; merge_case=True merges them", "annotators": "; names= can merge them"}.get(of, "")
+            told = f"{source}: {found[0]} are taken for {number}{more}{remedy}."
+            warnings.warn(told, UserWarning, stacklevel=3)
 
 
 def _open(paths: list[Path]) -> list[LabelFile]:

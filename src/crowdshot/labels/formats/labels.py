@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, s
 from crowdshot.files.tables import Table, parse_table, read_bytes
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.spelling import Respelled, Spelling
 from crowdshot.wording import counted
 
 
@@ -89,15 +89,18 @@ class Project:
 
 @dataclass(frozen=True)
 class LabelsRead:
-    """The labels of one or more files, and how many entries were left out for which reason.
+    """The labels of one or more files, and what was left out for which reason: how many entries, or which.
 
-    ``gold``: the true labels that a file tells of some items, {item: label}.
+    ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
+    is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
     """
 
     annotations: Annotations
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int | list[str]] = field(default_factory=dict)
     gold: dict[str, str] = field(default_factory=dict)
     project: Project | None = None
+    spelling: Spelling = str.strip
+    respelled: list[Respelled] = field(default_factory=list)
 
 
 class Format(NamedTuple):
@@ -125,9 +128,9 @@ def gather(
     project: Project | None = None,
 ) -> LabelsRead:
     """Entries -> labels under these column names (or the plain ones, where two of these are the same)."""
-    dropped = {reason: number for reason, number in left_out.items() if number}
+    dropped: dict[str, int | list[str]] = {reason: number for reason, number in left_out.items() if number}
     if not entries:
-        reasons = ", ".join(counted(number, reason) for reason, number in dropped.items())
+        reasons = ", ".join(counted(number, reason) for reason, number in left_out.items() if number)
         found = f" ({reasons})" if reasons else ""
         raise NoLabelError(f"{source} holds no label that can be used{found}, expected one at least.")
     names = columns if len(set(columns)) == len(columns) else Columns()
@@ -154,9 +157,9 @@ def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
         annotators=dict.fromkeys(who for part in parts for who in part.annotations.annotators),
         source=source,
     )
-    left_out: Counter[str] = Counter()
-    for part in parts:
-        left_out.update(part.left_out)
+    left_out: dict[str, Any] = {}
+    for reason, what in (entry for part in parts for entry in part.left_out.items()):
+        left_out[reason] = left_out[reason] + what if reason in left_out else what
     gold: dict[str, str] = {}
     for part in parts:
         for item, label in part.gold.items():
@@ -164,7 +167,7 @@ def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
                 raise CrowdshotError(
                     f"{source} has the true labels {gold[item]!r} and {label!r} for {item!r}, expected one."
                 )
-    return LabelsRead(annotations, dict(left_out), gold, _join_projects([part.project for part in parts]))
+    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]))
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:
