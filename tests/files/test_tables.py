@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.tables import SEPARATORS, parse_table, read_table
+from crowdshot.files.separated import SEPARATORS
+from crowdshot.files.tables import parse_table, read_table
 
 PLAIN = "item,annotator,label\n007,ann,cat\n"
 
@@ -94,7 +95,9 @@ def test_numbers(data: bytes) -> None:
         (PLAIN.encode("utf-16-le"), "t.csv, row 1 has zero bytes, as UTF-16 without a mark has, expected text"),
         (b"\xff\xfe\x00\xd8x", "t.csv, row 1 has the byte .* which is not UTF-16 text"),
         (bytes(range(256)), "t.csv holds binary data"),
-        (b"PK\x03\x04 and so on", "zip archive"),
+        (b"PK\x03\x04 and so on", r"t.csv is damaged \(File is not a zip file\), expected an Excel workbook"),
+        (b"\xd0\xcf\x11\xe0 and so on", r"t.csv is an old Excel workbook \(.xls\), or one with a password"),
+        (b";;\n;;\n", "t.csv has no cell that holds anything"),
         (b"PAR1 and so on", "t.csv is damaged"),
         (b"[1, 2]", "JSON array"),
         (b"\n\na,b\n1,2\n", "t.csv, row 1 is blank, expected the names"),

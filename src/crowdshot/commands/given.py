@@ -17,6 +17,7 @@ class LabelFiles:
     paths: Sequence[Path]
     columns: Mapping[str, str] | None = None
     format_name: str | None = None
+    sheet: str | None = None
     rename: Mapping[str, str] | Path | None = None
     merge_case: bool = False
     names: Path | None = None

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.arrays import read_arrays
 from crowdshot.files.cells import Ids
-from crowdshot.files.tables import ZIP, Table, one_each, parse_table, read_bytes
+from crowdshot.files.tables import Table, one_each, parse_table, read_bytes
+from crowdshot.files.workbooks import ZIP
 from crowdshot.wording import first
 
 

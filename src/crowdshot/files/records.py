@@ -14,7 +14,8 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.json_text import as_record, parse_json, parse_json_lines
-from crowdshot.files.tables import PARQUET, SAMPLE, UTF16, Table, decode
+from crowdshot.files.separated import SAMPLE
+from crowdshot.files.tables import PARQUET, UTF16, Table, decode
 
 
 class Record(NamedTuple):

@@ -1,18 +1,17 @@
 """Files with rows and columns -> tables whose cells are as they were written.
 
 Nothing is guessed about what a cell means: "007" stays "007" and "NA" stays "NA"; only a blank cell is missing.
-Which kind of file it is shows in its first bytes, not in its name: Parquet, JSON lines, else text with a separator.
+Which kind of file it is shows in its first bytes, not in its name: Parquet, an Excel workbook, JSON lines, else text
+with a separator.
 """
 
 from __future__ import annotations
 
 import codecs
-import csv
-import io
 import os
-import re
 import warnings
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -28,21 +26,21 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files import cells
 from crowdshot.files.cells import Ids
 from crowdshot.files.json_text import parse_json_lines
-from crowdshot.wording import first
+from crowdshot.files.separated import SAMPLE, parse_separated
+from crowdshot.files.workbooks import ZIP, Workbook, refuse_old
+from crowdshot.wording import first, listing
 
-SEPARATORS = ",;\t|"
-PARQUET, ZIP = b"PAR1", b"PK\x03\x04"
+PARQUET = b"PAR1"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-SAMPLE = 64 * 1024  # characters in which the separator is looked for
 AROUND = " \t\ufeff"  # what may stand around a cell; files that were joined have a mark before each part
-LARGEST_BLOCK = 2**30  # bytes; pyarrow counts them in 32 bits
+MOST_ABOVE = 20  # rows in which the header is looked for
 
 
 @dataclass(frozen=True)
 class Table:
     """``frame``: the cells. ``rows`` (n,): where in the file each of its rows stands, as a person counts.
 
-    A CSV's header is row 1 and blank lines count; in JSON lines and Parquet the first record is row 1. Columns are
+    A CSV's first line is row 1 and blank ones count; in JSON lines and Parquet the first record is row 1. Columns are
     asked for by position, because two may have the same name.
     """
 
@@ -112,19 +110,43 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return data
 
 
+def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str, Table]:
+    """The tables in the sheets of a workbook by the sheets' names, or the one in the sheet that is named."""
+    workbook = Workbook(data, name)
+    sheets = workbook.sheets
+    if sheet is not None and sheet not in sheets:
+        raise CrowdshotError(f"sheet is {sheet!r}, expected one of those in {name}, {listing(sheets)}.")
+    tables = {}
+    for title in sheets if sheet is None else [sheet]:
+        rows = workbook.rows(title)
+        if any(len(cells) > 1 for _, cells in rows):
+            columns = zip_longest(*(cells for _, cells in rows), fillvalue="")
+            cells = pd.DataFrame(dict(enumerate(columns)), dtype=object)
+            called = name if len(sheets) == 1 else f"{name}, sheet {title!r}"
+            tables[title] = _with_header(called, cells, np.array([number for number, _ in rows]))
+    if not tables:
+        where = f"{name}, sheet {sheet!r}" if sheet else name
+        raise CrowdshotError(f"{where} holds no table, expected one with several columns.")
+    return tables
+
+
 def parse_table(data: bytes, name: str) -> Table:
     """The bytes of a file of any kind that this module knows; messages call it ``name``."""
     if data.startswith(PARQUET):
         return _parse_parquet(data, name)
     if data.startswith(ZIP):
-        raise CrowdshotError(f"{name} is a zip archive (an Excel workbook?), expected CSV, JSON lines or Parquet.")
+        tables = parse_workbook(data, name)
+        if len(tables) > 1:
+            raise CrowdshotError(f"{name} has {len(tables)} sheets with a table, {listing(tables)}, expected one.")
+        return next(iter(tables.values()))
+    refuse_old(data, name)
     text = decode(data, name)
     start = text[:SAMPLE].lstrip()[:1]
     if start == "{":
         return _parse_json_lines(text, name)
     if start == "[":
         raise CrowdshotError(f"{name} is a JSON array, expected CSV, JSON lines (a record a line) or Parquet.")
-    return _parse_separated(text, name)
+    return _with_header(name, *parse_separated(text, name))
 
 
 def decode(data: bytes, name: str) -> str:
@@ -154,49 +176,19 @@ def _refuse_binary(data: bytes, name: str) -> None:
         raise CrowdshotError(f"{name} holds binary data, expected a table as text or Parquet.") from None
 
 
-def _parse_separated(text: str, name: str) -> Table:
-    """Rows of cells; the first row names the columns. A row with too many or too few cells is an error.
+def _with_header(name: str, frame: pd.DataFrame, rows: NDArray[np.int64]) -> Table:
+    """Rows of text, of which the first names the columns, but for what a sheet may have above it (`_header`).
 
-    Excel may have put a row before it that tells the separator, ``sep=;``.
+    Left out are rows in which nothing stands, columns in which nothing stands, not even a name, and, as is told, a
+    header that is repeated.
     """
-    told = re.match(r"\"?sep=.\"?(\r?\n|$)", text)
-    before = 1 if told else 0  # rows above the header
-    text = text[told.end() :] if told else text
-    if not text.strip():
-        raise CrowdshotError(f"{name} has no rows, expected a table.")
-    separator, width = _sniff(text, name)
-    blank: list[int] = []
-    ragged: list[tuple[int, int]] = []
-
-    def odd_row(row: Any) -> str:
-        if row.text.strip():
-            ragged.append((row.number + before, row.actual_columns))
-        else:
-            blank.append(row.number + before)
-        return "skip"
-
-    data = text.encode()
-    names = [str(column) for column in range(width)]
-    try:
-        cells = pa.csv.read_csv(
-            pa.BufferReader(data),
-            pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=min(len(data) + 1, LARGEST_BLOCK)),
-            pa.csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=odd_row
-            ),
-            pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
-        )
-    except pa.ArrowInvalid as error:
-        raise CrowdshotError(f"{name} could not be read as a table ({error}).") from None
-    if ragged:
-        row, found = ragged[0]
-        others = f" ({len(ragged)} rows are like that)" if len(ragged) > 1 else ""
-        hint = ": is a quotation mark left open?" if found < width and '"' in text else "."
-        raise CrowdshotError(f"{name}, row {row} has {found} cells, expected {width} as in the header{others}{hint}")
-    frame = cells.slice(1).to_pandas()
-    frame.columns = pd.Index([str(cells.column(i)[0]).strip() for i in range(width)])
-    rows = np.setdiff1d(np.arange(2, 2 + len(frame) + len(blank)) + before, blank)
-    first_cells = pa.compute.utf8_trim(cells.column(0).slice(1), characters=AROUND)
+    start, names = _header(frame.head(MOST_ABOVE).to_numpy())
+    frame, rows = frame.iloc[start:].reset_index(drop=True), rows[start:]
+    useful = [column for column, word in enumerate(names) if word or (frame.iloc[:, column] != "").any()]
+    if not useful:
+        raise CrowdshotError(f"{name} has no cell that holds anything, expected a table.")
+    frame = frame.iloc[:, useful].set_axis([names[column] for column in useful], axis=1)
+    first_cells = pa.compute.utf8_trim(pa.array(frame.iloc[:, 0], pa.string()), characters=AROUND)
     maybe = np.flatnonzero(pa.compute.equal(first_cells, frame.columns[0]).to_numpy(zero_copy_only=False))
     again = maybe[[[cell.strip(AROUND) for cell in frame.iloc[row]] == list(frame.columns) for row in maybe]]
     if len(again):
@@ -210,39 +202,30 @@ def _parse_separated(text: str, name: str) -> Table:
     return Table(name, frame.drop(index=useless).reset_index(drop=True), np.delete(rows, useless))
 
 
+def _header(top: NDArray[Any]) -> tuple[int, list[str]]:
+    """How many rows it takes, titles above it included, and the names of the columns.
+
+    A title is a row with one cell filled of three or more. A sheet may group its columns, in a row of names over
+    several of them each, above the row with their own: then a column has the lower of its names.
+    """
+    words = [[str(cell).strip() for cell in row] for row in top]
+    filled = [sum(map(bool, row)) for row in words]
+    start = next((row for row, n in enumerate(filled) if n > 1 or (n == 1 and len(words[row]) < 3)), 0)
+    if start + 1 == len(words):
+        return start + 1, words[start]
+    upper, lower = words[start : start + 2]
+    nameless = [column for column, word in enumerate(upper) if not word]
+    below = any(word and not lower[column] for column, word in enumerate(upper))  # a name that takes both rows
+    grouped = nameless and all(lower[column] for column in nameless) and (below or (0 in nameless and nameless[1:]))
+    return (start + 2, [low or up for up, low in zip(upper, lower, strict=True)]) if grouped else (start + 1, upper)
+
+
 def _empty_rows(frame: pd.DataFrame) -> NDArray[np.int64]:
     """Positions of the rows in which no cell holds anything."""
     empty = np.arange(len(frame))
     for column in range(frame.shape[1]):
         empty = empty[(frame.iloc[empty, column] == "").to_numpy(bool)]
     return empty
-
-
-def _sniff(text: str, name: str) -> tuple[str, int]:
-    """The separator, and how many columns it makes of the header.
-
-    The one with which the rows that follow are as long as the header; of several, the one that makes most columns.
-    """
-    lines = list(io.StringIO(text[:SAMPLE], newline=""))
-    if len(text) > SAMPLE and len(lines) > 1:
-        lines.pop()  # it may be cut short
-    if not lines[0].strip():
-        raise CrowdshotError(f"{name}, row 1 is blank, expected the names of the columns.")
-    best = (False, 1, "")
-    for separator in SEPARATORS:
-        try:
-            widths = [len(row) for row in csv.reader(lines[:50], delimiter=separator) if row]
-        except csv.Error:
-            continue
-        if widths[0] > 1:
-            best = max(best, (set(widths) == {widths[0]}, widths[0], separator), key=lambda found: found[:2])
-    _, width, separator = best
-    if width == 1:
-        raise CrowdshotError(
-            f"{name} has one column, {lines[0].strip()[:80]!r}, expected several, separated by commas, semicolons,"
-            " tabs or bars."
-        )
-    return separator, width
 
 
 def _parse_json_lines(text: str, name: str) -> Table:

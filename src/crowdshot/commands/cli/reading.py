@@ -34,6 +34,9 @@ class Reading:
             " mturk, wide (a column for each annotator), long (a row for each label).",
         ),
     ] = None
+    sheet: Annotated[
+        str | None, typer.Option("--sheet", metavar="NAME", help="Which sheet of a workbook, where several might do.")
+    ] = None
     rename: Annotated[
         str | None,
         typer.Option(
@@ -57,6 +60,7 @@ class Reading:
             labels,
             as_columns(self.columns),
             self.format_name,
+            self.sheet,
             rename=as_new_names(self.rename),
             merge_case=self.merge_case,
             names=self.names,

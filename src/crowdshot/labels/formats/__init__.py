@@ -20,6 +20,7 @@ from crowdshot.labels.columns import GivenColumns
 from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
 from crowdshot.labels.formats.questions import refuse_measurements
+from crowdshot.labels.formats.sheets import with_labels
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
 from crowdshot.labels.spelling import NewNames, alike, near_twins, new_names, respell, spelling_of
 from crowdshot.wording import counted
@@ -54,6 +55,7 @@ def read_labels(
     columns: GivenColumns = None,
     format_name: str | None = None,
     *,
+    sheet: str | None = None,
     rename: NewNames = None,
     merge_case: bool = False,
     names: NewNames = None,
@@ -64,13 +66,15 @@ def read_labels(
     are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
     Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
 
+    - ``sheet``: which one of a workbook, where several could hold labels.
     - ``rename``: {label: new name}, or a table with the columns old and new; what is renamed to "" is no label.
     - ``merge_case``: labels that differ in case and spaces alone are one, by their most frequent spelling.
     - ``names``: {annotator: name}, or a table with these columns; two with the same name are one.
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths), sheet)
+    files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
     for file in files:
@@ -133,12 +137,18 @@ def _tell_twins(ann: Annotations, source: str) -> None:
             warnings.warn(told, UserWarning, stacklevel=3)
 
 
-def _open(paths: list[Path]) -> list[LabelFile]:
+def _open(paths: list[Path], sheet: str | None) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("paths is empty, expected one file of labels at least.")
-    if len(paths) == 1:
-        return [LabelFile(paths[0])]
-    return [LabelFile(path, name) for path, name in zip(paths, own_names(paths), strict=True)]
+    names = own_names(paths) if len(paths) > 1 else [None]
+    files = [LabelFile(path, name, sheet) for path, name in zip(paths, names, strict=True)]
+    if sheet is not None and not any(file.sheets for file in files):
+        raise CrowdshotError(f"sheet is {sheet!r}, expected none, as {files[0].name} is no Excel workbook.")
+    return files
+
+
+def _fits(file: LabelFile, columns: GivenColumns) -> bool:
+    return _recognise(file, columns) != "long" or table.is_long(file, columns)
 
 
 def _recognise(file: LabelFile, columns: GivenColumns) -> str:

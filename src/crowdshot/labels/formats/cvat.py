@@ -21,7 +21,7 @@ from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.records import starts_with
-from crowdshot.files.tables import ZIP
+from crowdshot.files.workbooks import ZIP
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, one_label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
-from crowdshot.files.tables import Table, parse_table, read_bytes
+from crowdshot.files.tables import Table, parse_table, parse_workbook, read_bytes
+from crowdshot.files.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.spelling import Respelled, Spelling
@@ -24,14 +26,28 @@ from crowdshot.wording import counted
 class LabelFile:
     """A file of labels, read once; each view of it is made when a format first asks for it.
 
-    ``annotator``: whose file it is, where several files were given and the files do not say it themselves.
+    ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
+    which one of a workbook's is meant.
     """
 
-    def __init__(self, path: str | os.PathLike[str], annotator: str | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], annotator: str | None = None, sheet: str | None = None) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
         self.annotator = annotator
+        self.sheet = sheet
         self.data = read_bytes(path)
+
+    @cached_property
+    def sheets(self) -> dict[str, Table]:
+        """The tables of a workbook, by their sheets; {} for any other file."""
+        return parse_workbook(self.data, self.name, self.sheet) if is_workbook(self.data) else {}
+
+    def at(self, sheet: str, annotator: str | None = None) -> LabelFile:
+        """The same workbook, of which this sheet is meant, and whose it is."""
+        other = copy.copy(self)
+        other.sheets = {sheet: self.sheets[sheet]}
+        other.annotator = annotator or self.annotator
+        return other
 
     @cached_property
     def is_array(self) -> bool:
@@ -47,6 +63,8 @@ class LabelFile:
 
     @cached_property
     def table(self) -> Table:
+        if self.sheets:
+            return next(iter(self.sheets.values()))
         if not self.is_array:
             return parse_table(self.data, self.name)
         frame = pd.DataFrame([record.fields for record in self.records], dtype=object)

@@ -91,6 +91,15 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     return LabelsRead(replace(annotations, columns=Columns(item=header[at] or "item")), gold=gold)
 
 
+def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
+    """It names its items, annotators and labels."""
+    try:
+        find_columns(_with_annotator(file, columns).header, columns)
+    except CrowdshotError:
+        return False
+    return True
+
+
 def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
     """It names its items but neither annotators nor labels, and columns have labels in common."""
     table = file.table

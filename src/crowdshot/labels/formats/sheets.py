@@ -1,0 +1,32 @@
+"""Which sheets of a workbook hold labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.formats.labels import LabelFile
+from crowdshot.wording import listing
+
+
+def with_labels(file: LabelFile, fits: Callable[[LabelFile], bool]) -> list[LabelFile]:
+    """The file, or of a workbook with several sheets the one that fits; several are refused.
+
+    Where none fits, but would if it were one annotator's, each sheet is the annotator's that it is called after.
+    """
+    if len(file.sheets) < 2:
+        return [file]
+    alone = [sheet for sheet in file.sheets if fits(file.at(sheet))]
+    if len(alone) == 1:
+        others = listing(sheet for sheet in file.sheets if sheet not in alone)
+        told = f"{file.name}: labels are read from the sheet {alone[0]!r}, and nothing from {others}."
+        warnings.warn(told, UserWarning, stacklevel=3)
+        return [file.at(alone[0])]
+    own = [sheet for sheet in file.sheets if fits(file.at(sheet, annotator=sheet))]
+    if not alone and len(own) > 1:
+        told = f"{file.name}: each of the sheets {listing(own)} is taken for one annotator's."
+        warnings.warn(told, UserWarning, stacklevel=3)
+        return [file.at(sheet, annotator=sheet) for sheet in own]
+    number = f"{len(alone)} sheets that could hold the labels" if alone else f"{len(file.sheets)} sheets"
+    raise CrowdshotError(f"{file.name} has {number}, {listing(alone or file.sheets)}, expected one; sheet= says which.")

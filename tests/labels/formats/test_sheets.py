@@ -1,0 +1,69 @@
+"""Labels from an Excel workbook: which of its sheets is read, and whose it is."""
+
+import warnings
+
+import openpyxl
+import pytest
+
+from crowdshot import CrowdshotError, read_labels
+
+LONG = [["item", "annotator", "label"], ["1", "ann", 1.0], ["1", "bob", 2.0], ["2", "ann", 2.0]]
+WIDE = [["image", "ann", "bob"], ["a.png", "cat", "dog"], ["b.png", "dog", "dog"]]
+OWN = [["image", "label"], ["a.png", "cat"], ["b.png", "dog"]]
+LEGEND = [["label", "meaning"], ["cat", "has whiskers"], ["dog", "barks"]]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def write_and_read(sheets, **given):
+        book = openpyxl.Workbook()
+        book.remove(book.active)
+        for name, rows in sheets.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(row)
+        book.save(tmp_path / "labels.xlsx")
+        return read_labels(tmp_path / "labels.xlsx", **given)
+
+    return write_and_read
+
+
+def triples(labels):
+    return sorted(labels.annotations.to_frame().itertuples(index=False, name=None))
+
+
+def test_a_workbook_is_a_table_like_any_other(read):
+    assert triples(read({"Sheet1": LONG})) == [("1", "ann", "1"), ("1", "bob", "2"), ("2", "ann", "2")]
+    assert read({"Sheet1": WIDE}).annotations.annotators.tolist() == ["ann", "bob"]
+
+
+def test_the_one_sheet_that_fits_is_read_and_told(read):
+    with pytest.warns(UserWarning, match="labels are read from the sheet 'Labels', and nothing from 'Legend'"):
+        labels = read({"Legend": LEGEND, "Labels": WIDE})
+    assert labels.annotations.n_labels == 4
+
+
+def test_of_several_that_fit_none_is_read_unless_named(read):
+    sheets = {"March": WIDE, "April": [WIDE[0], ["c.png", "cat", "cat"]], "Legend": LEGEND}
+    with pytest.raises(CrowdshotError, match=r"has 2 sheets that could .* 'March', 'April', expected one; sheet= says"):
+        read(sheets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(sheets, sheet="April").annotations.items.tolist() == ["c.png"]
+
+
+def test_sheets_without_annotators_are_one_annotators_each(read):
+    with pytest.warns(UserWarning, match="each of the sheets 'Ann', 'Bob' is taken for one annotator's"):
+        labels = read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "dog"]], "Legend": LEGEND})
+    assert triples(labels) == [("a.png", "Ann", "cat"), ("a.png", "Bob", "dog"), ("b.png", "Ann", "dog")]
+
+
+def test_where_no_sheet_fits_all_are_named(read):
+    with pytest.raises(CrowdshotError, match=r"has 2 sheets, 'a', 'b', expected one; sheet= says which"):
+        read({"a": LEGEND, "b": LEGEND})
+
+
+def test_a_sheet_of_a_file_that_has_none(tmp_path):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,x\n")
+    with pytest.raises(CrowdshotError, match=r"sheet is 'one', expected none, as .* is no Excel workbook"):
+        read_labels(tmp_path / "labels.csv", sheet="one")
