@@ -103,7 +103,9 @@ def test_the_learner_says_who_it_is(settings, learner, tmp_path):
     same = again.learner_again()
     assert same.name == learner
     np.testing.assert_allclose(
-        same.learn(clf.embed(X), clf.annotations_, clf.encoder_).fit.confusion, clf.fit_.confusion, atol=1e-6
+        same.learn(clf.embed(X), clf.annotations_, clf.encoder_, clf.known_).fit.confusion,
+        clf.fit_.confusion,
+        atol=1e-6,
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from crowdshot import Annotations, CrowdClassifier
+from crowdshot.classifier.known import Known
 from crowdshot.classifier.worth import worth_of
 
 NOISE = np.random.default_rng(0).normal(size=(40, 3))
@@ -64,6 +65,7 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     clf = CrowdClassifier("identity")
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
     clf.learner_, clf.fit_ = "LRDS", SimpleNamespace(responsibilities=belief)
+    clf.known_ = Known.nothing(5)
     found = worth_of(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
     assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0

@@ -480,17 +480,19 @@ def test_answers_that_the_export_says_are_true(made: Path, tmp_path: Path, call)
     export.write_text(TOLOKA)
     said = call("aggregate", export, "--out", tmp_path / "c.csv")
     assert said.code == 0
-    assert "1 true label known and held fixed (from the labels' file)" in said.out
-    assert "left out: 2 gold labels of other items" in said.err  # nobody said nine, and a rejected answer's item
-    assert pd.read_csv(tmp_path / "c.csv").iloc[0].tolist()[:3] == ["000.png", "zero", 1.0]
+    assert "3 true labels known and held fixed (from the labels' file)" in said.out
+    assert re.search(r"\nwithout them [01] of 2 items with labels would be right: ", said.out)  # nobody said nine
+    found = pd.read_csv(tmp_path / "c.csv").set_index("INPUT:image")
+    for item, label in {"000.png": "zero", "002.png": "nine", "more/003.png": "one"}.items():  # the last was rejected
+        assert found.loc[item, ["OUTPUT:result", "confidence"]].tolist() == [label, 1]
     said = call("aggregate", export, "--method", "majority")  # a vote cannot use them, and need not
     assert said.code == 0
     assert said.out.splitlines()[1].startswith("000.png,one,1,")
     said = call("adapt", export, "--features", made / "features.csv", "--out", tmp_path / "out")
     assert said.code == 0
-    found = re.search(r"\n([0-3]) of 3 items whose true label is known have it\n", said.out)
+    found = re.search(r"\nwithout them ([0-2]) of 2 items with labels would be right: ", said.out)
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert f"Of 3 items whose true label is known, <strong>{found[1]}</strong> have it." in page
+    assert f"Of 2 labelled items whose true label is known, <strong>{found[1]}</strong> would be right" in page
 
 
 # ---- predict ----------------------------------------------------------------------------------------------------
@@ -593,18 +595,16 @@ def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> 
 
 def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold = tmp_path / "gold.csv"
-    gold.write_text("image,truth\n000.png,three\nelsewhere.png,one\n002.png,\n")
+    gold.write_text("image,truth\n000.png,nine\nelsewhere.png,one\n002.png,\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
-    assert said.code == 0
-    assert said.err == "crowdshot: note: left out: 2 gold labels of other items\n"
-    assert said.out.splitlines()[1].startswith("000.png,three,1,5,")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0] == "image,answer,confidence,n_labels,agreement,p_nine,p_one,p_three,p_two,p_zero"
+    assert lines[1] == "000.png,nine,1,5,0,1,0,0,0,0"  # a class that nobody named
+    assert lines[-1] == "elsewhere.png,one,1,0,,0,1,0,0,0"  # an item that nobody labelled
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--method", "majority")
     assert said.code == 2
     assert "--method is a vote, expected another method with --gold" in said.err
-    gold.write_text("image,truth\n000.png,nine\n")
-    said = call("aggregate", made / "labels.csv", "--gold", gold)
-    assert said.code == 2
-    assert "gold.csv, row 2, column 'truth' is 'nine', which nobody answered" in said.err
     gold.write_text("image,truth\n0.png,three\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
@@ -617,9 +617,46 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
     assert "gold.csv has 2 columns beside the item, 'seen', 'said', expected one called truth." in said.err
+    said = call("aggregate", made / "labels.csv", "--gold", gold, "--out", gold)
+    assert said.code == 2
+    assert "gold.csv is what is read" in said.err
     said = call("aggregate", made / "labels.csv", "--out", tmp_path / "consensus.xlsx")
     assert said.code == 2
     assert "consensus.xlsx is to hold CSV, expected a name that ends in .csv" in said.err
+
+
+def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
+    truth = pd.read_csv(made / "truth.csv")
+    gold = tmp_path / "gold.csv"
+    few = truth.iloc[[0, 1, 2, 3, 44]].assign(image=lambda t: [f"photos/{name}" for name in t["image"]])
+    few.loc[44, "truth"] = "nine"
+    pd.concat([few, pd.DataFrame({"image": ["other.png"], "truth": ["one"]})]).to_csv(gold, index=False)
+    given = ("adapt", made / "labels.csv", "--images", made / "photos", "--encoder", made / "tiny.safetensors")
+    said = call(*given, "--gold", gold, "--out", tmp_path / "out", "--json")
+    assert said.code == 0
+    assert said.err == "crowdshot: note: left out: 1 gold label of other items\n"
+    report = json.loads(said.out)
+    assert (report["gold"], report["gold_labelled"], report["gold_from"]) == (5, 4, str(gold))
+    assert 0 < report["gold_low"] < report["gold_right"] / 4
+    assert report["shared_mistakes"] is False
+    assert report["classes"] == ["nine", "one", "three", "two", "zero"]
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv")
+    assert consensus["image"][:40].tolist() == truth["image"][:40].tolist()  # in the order of the labels
+    known = consensus.set_index("image").loc[truth["image"][few.index]]
+    assert known["answer"].tolist() == few["truth"].tolist()
+    assert known["confidence"].tolist() == [1] * 5
+    again = crowdshot.CrowdClassifier.load(tmp_path / "out" / "model.safetensors")
+    assert again.gold_["image"].tolist() == known.index.tolist()
+    assert f"--gold {gold}" in html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
+
+    gold.write_text("image,truth\nother.png,three\n")
+    said = call(*given, "--gold", gold, "--out", tmp_path / "none")
+    assert said.code == 2
+    assert "gold.csv has true labels of 'other.png' and others, expected some of the labelled items" in said.err
+    gold.write_text("image,truth\n000.png,\n")
+    said = call(*given, "--gold", gold, "--out", tmp_path / "none")
+    assert (said.code, (tmp_path / "none").exists()) == (2, False)
+    assert "gold.csv has no true label, expected some of the labelled items" in said.err
 
 
 @pytest.mark.slow

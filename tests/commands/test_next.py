@@ -1,6 +1,7 @@
 """`crowdshot next` as a stranger uses it: the list, what it is good for, and what is refused."""
 
 import functools
+import io
 import json
 import subprocess
 import sys
@@ -350,3 +351,25 @@ def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
     done = call(path, "--budget", "0.5", "--out", tmp_path / "questions.csv")
     assert "no question is worth asking" in done.out
     assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,believed,confidence,n_labels\n"
+
+
+# ---- gold -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_what_is_known_is_not_asked(labels: Path, features: Path, tmp_path: Path, with_features: bool, call) -> None:
+    given = [labels, "--budget", 20, "--most", 20, *(["--features", features] if with_features else [])]
+    before = pd.read_csv(io.StringIO(call(*given).out))
+    assert "2.png" in set(before["image"])
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,truth\n2.png,owl\n")
+    said = call(*given, "--gold", gold, "--json")
+    assert said.code == 0
+    report = json.loads(said.out)
+    assert report["classes"] == ["cat", "dog", "owl"]
+    assert report["questions"]
+    assert "2.png" not in {question["image"] for question in report["questions"]}
+    gold.write_text("image,truth\n9.png,owl\n")
+    said = call(*given, "--gold", gold)
+    assert said.code == 2
+    assert "gold.csv has true labels of '9.png' and others, expected some of the labelled items" in said.err

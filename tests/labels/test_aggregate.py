@@ -362,7 +362,8 @@ def test_tolerance_stops_and_zero_does_not(method):
         ({"tolerance": -1.0}, "tolerance is -1.0"),
         ({"gold": {"w": 1}}, "gold names item 'w', expected labelled items"),
         ({"gold": {"x": 0, "y": 7}}, "gold has item 'y' as 7, expected one of 0, 1"),
-        ({"gold": [("x", 0)]}, "gold is a list, expected a mapping"),
+        ({"gold": {"x"}}, "gold is a set, expected {item: label}, a Series or a table"),
+        ({"gold": [0]}, r"gold is of shape \(1,\), expected \(2,\), or {item: label}"),
         ({"gold": pd.Series([0, 1], index=["x", "x"])}, "gold names item 'x' more than once"),
     ],
 )

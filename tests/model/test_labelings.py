@@ -339,7 +339,16 @@ def test_the_search_takes_any_order():
     found = []
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
         z, real = search(
-            gram, labels, torch.tensor([order]), crowd, labelings.log_class_probs, 3, number, number / 10, 81
+            gram,
+            labels,
+            torch.tensor([order]),
+            crowd,
+            labelings.log_class_probs,
+            3,
+            number,
+            number / 10,
+            81,
+            torch.full((1, 4), -1),
         )
         assert real.all()
         found.append([tuple(x) for x in z[0].tolist()])

@@ -17,15 +17,18 @@ from torch import Tensor, nn
 from crowdshot.classifier import saved
 from crowdshot.classifier.contract import Learner, belief_of
 from crowdshot.classifier.default_encoder import are_features
+from crowdshot.classifier.known import check_classes, known_of
 from crowdshot.classifier.learners import learn, learner_of
 from crowdshot.classifier.own import ARGUMENTS
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels import known_truth
 from crowdshot.labels.aggregate import Consensus
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import judge
+from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.matching import annotations_of, names_of
 from crowdshot.model import priors
 from crowdshot.wording import show
@@ -81,6 +84,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     belief_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
     consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
         nobody labelled included. Columns are named as in the table of labels.
+    gold_ : DataFrame with item, truth, believed, confidence, n_labels; a row for each item whose true class was given,
+        and what would be believed of it without that.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
     confusion_ : (R, K, K) array [annotator, true, observed].
     learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Learned" where ``method`` is "auto".
@@ -118,7 +123,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     # ---- fitting --------------------------------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, labels: Any, *, items: Iterable[Any] | None = None, classes: Iterable[Any] | None = None
+        self,
+        X: Any,
+        labels: Any,
+        *,
+        items: Iterable[Any] | None = None,
+        classes: Iterable[Any] | None = None,
+        gold: Gold = None,
     ) -> Self:
         """Embed the items and adapt to their labels.
 
@@ -129,10 +140,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         DataFrame, by the file's name if X is a list of paths, else by its position. Rows of a DataFrame with a column
         for each annotator go by its index where that and X have names, else in X's order.
         classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
+        gold: true classes that are known, {item: class}, a Series, a table with item and truth, or (N,) with missing
+        ones. They are held fixed, labelled or not, and annotators are judged by them; ``gold_`` tells how well the rest
+        would have known them.
         """
-        return self.fit_embeddings(
-            self.embed(X), labels, items=names_of(X) if items is None else items, classes=classes
-        )
+        names = names_of(X) if items is None else items
+        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, gold=gold)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
@@ -167,19 +180,39 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         *,
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
+        gold: Gold = None,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
-        annotations = annotations_of(labels, len(embeddings), items, classes)
-        check_classes(annotations, listed=classes is not None or isinstance(labels, Annotations))
+        names = None if items is None else list(items)
+        annotations, known = known_of(
+            annotations_of(labels, len(embeddings), names, classes), gold, names, closed=classes is not None
+        )
+        check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         learner = self.learner()
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
         self.reader_ = learner.reader(self.encoder_)
         self.annotations_ = annotations
         self.classes_ = annotations.classes
-        learned = learn(learner, embeddings, annotations, self.encoder_)
+        self.known_ = known
+        learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
+        self.without_gold_ = self._believe_without_gold(embeddings)
         return self
+
+    def _believe_without_gold(self, embeddings: Tensor) -> NDArray[np.float64]:
+        """(n, K): what would be believed of the n gold items, had none of them any."""
+        rows = np.flatnonzero(self.known_.gold >= 0)
+        belief = np.zeros((len(rows), len(self.classes_)))
+        if len(rows) == 0:
+            return belief
+        unknown = self.known_.hide(rows)
+        classes = unknown.classes_of(self.annotations_)
+        if len(classes) == 1:
+            belief[:, classes] = 1
+            return belief
+        fit = learn(self.learner(), embeddings, self.annotations_, self.encoder_, unknown).fit
+        return belief_of(fit)[rows]
 
     def learner(self) -> Learner:
         """How the chosen method learns; bad settings are told here."""
@@ -271,6 +304,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
 
     @property
+    def gold_(self) -> pd.DataFrame:
+        """item, truth, believed, confidence, n_labels: gold, and what would be believed of these items without it."""
+        check_is_fitted(self, "fit_")
+        return known_truth.compare(self.annotations_, self.known_.gold, self.without_gold_)
+
+    @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotators`)."""
         return judge(self.annotations_, self.belief_)
@@ -294,21 +333,6 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         clf = cls()
         saved.load_classifier(clf, path)
         return clf
-
-
-def check_classes(annotations: Annotations, listed: bool = True) -> None:
-    """There must be something to tell apart; ``listed``: somebody said that these are classes."""
-    classes, numbers = annotations.classes, annotations.classes.dtype.kind in "iu"
-    if classes.dtype.kind == "f" and not listed:
-        odd = next(value for value in classes.tolist() if not value.is_integer())
-        raise CrowdshotError(
-            f"labels holds {odd!r}, expected names or whole numbers (Unknown label type: continuous); classes= lists"
-            " numbers that are classes."
-        )
-    if (annotations.label == annotations.label[0]).all():
-        missing = "; -1 means no label, unless classes= lists it" if numbers else ""
-        only = show(classes[annotations.label[0]])
-        raise CrowdshotError(f"labels has {only} alone (only one class), expected two classes or more{missing}.")
 
 
 def _column_names(X: Any) -> NDArray[Any] | None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Learned, Learner, check_names, refuse, untouched
 from crowdshot.classifier.default_encoder import items_as_they_are, shipped_encoder
+from crowdshot.classifier.known import Known
 from crowdshot.classifier.own import Mixture
 from crowdshot.encoders.architectures import MLP, Conv4, Identity
 from crowdshot.encoders.encoder import Encoder
@@ -91,7 +92,7 @@ class Compared:
     def reader(self, encoder: Encoder) -> Encoder:
         return self._parts(encoder)[0]
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)
@@ -99,7 +100,7 @@ class Compared:
             shift, factor = evidence_scale.standardise(x)
             factor = factor * evidence_scale.TYPICAL**0.5  # the distances to which the mixture's own scale mostly leads
         x = (x - shift) * factor
-        fit = adapt(self.method, self._settings(encoder), self.seed, network, x, shape, annotations)
+        fit = adapt(self.method, self._settings(encoder), self.seed, network, x, shape, annotations, known)
         return Learned(self.name, fit, dict(fit.settings), shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Adapted:
@@ -151,7 +152,7 @@ class Adapted:
     What is said of labelled items and of annotators is Dawid–Skene's with the paper's priors, from the labels alone
     (`consensus_`, `annotators_` and `confusion_` of the classifier), after as many steps as the method's own
     Dawid–Skene takes, or `STEPS`: most methods have no belief about an item that could be told. An item that nobody
-    labelled is the method's to predict.
+    labelled is the method's to predict. Where an item's class is known, it learns as if everybody had named that.
     """
 
     method: str
@@ -190,9 +191,10 @@ def adapt(
     x: Tensor,
     shape: tuple[int, ...],
     annotations: Annotations,
+    known: Known,
 ) -> Adapted:
     """x (N, D) flat, of which ``shape`` makes an item as the network takes it."""
-    rows = np.unique(annotations.item)
+    rows = np.union1d(annotations.item, np.flatnonzero(known.gold >= 0))
     cells = len(rows) * annotations.n_annotators * annotations.n_classes
     if cells > MOST_CELLS:
         raise CrowdshotError(
@@ -200,13 +202,17 @@ def adapt(
             " method='ours' takes any number."
         )
     labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
+    gold = torch.from_numpy(known.gold[rows]).to(x.device)
     nothing = x.new_zeros(len(rows), 0)
     steps = settings.get("steps", STEPS)
-    belief = mixture.fit(nothing, labels, annotations.n_classes, steps=steps, b=votes.B, c=votes.C, track=False)
+    belief = mixture.fit(
+        nothing, labels, annotations.n_classes, steps=steps, b=votes.B, c=votes.C, truth=gold, track=False
+    )
     responsibilities = x.new_zeros(len(x), annotations.n_classes)
     labelled = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     labelled[torch.from_numpy(rows).to(x.device)] = True
     responsibilities[labelled] = belief.responsibilities
+    labels = torch.where((gold >= 0)[:, None], gold[:, None], labels)  # for the method, everybody knew
     support = x[labelled].reshape(len(rows), *shape)
     adapted = Adapted(
         method.name, settings, seed, network, support, labels, responsibilities, belief.class_probs, belief.confusion

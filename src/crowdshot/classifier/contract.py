@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crowdshot.classifier.known import Known
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -57,7 +58,7 @@ class Learner(Protocol):
     def reader(self, encoder: Encoder) -> Encoder:
         """What turns X into the vectors that are learned from."""
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         """x (N, D), as the reader gives it, a row for each of the annotations' items."""
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:

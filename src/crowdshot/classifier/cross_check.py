@@ -71,13 +71,14 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor) -> Check:
     learner = clf.learner_again()
     probabilities = np.zeros_like(belief)
     for number in range(part.max() + 1):
-        kept = part[ann.item] != number
-        rest = ann.keep(kept)
+        rest = ann.keep(part[ann.item] != number)
         hidden = np.flatnonzero(part == number)
-        if (rest.label == rest.label[0]).all():  # nobody knows of another class
-            probabilities[hidden, rest.label[0]] = 1.0
+        known = clf.known_.hide(hidden)
+        classes = known.classes_of(rest)
+        if len(classes) == 1:  # nobody knows of another
+            probabilities[hidden, classes[0]] = 1.0
             continue
-        fit = learn(learner, embeddings, rest, clf.encoder_).fit
+        fit = learn(learner, embeddings, rest, clf.encoder_, known).fit
         probabilities[hidden] = belief_of(fit)[hidden]  # of items that have no label
     return Check(rows, consensus, probabilities[rows])
 

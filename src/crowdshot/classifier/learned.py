@@ -12,6 +12,7 @@ from torch import Tensor
 
 from crowdshot.classifier.contract import Fitted, Learned, untouched
 from crowdshot.classifier.default_encoder import clean_encoder
+from crowdshot.classifier.known import Known
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
@@ -85,10 +86,17 @@ class ByLooks:
     def reader(self, encoder: Encoder) -> Encoder:
         return encoder
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         ann, given = annotations, x.double().cpu().numpy()
         joint = learned.fit(
-            given, ann.item, ann.annotator, ann.label, ann.n_annotators, ann.n_classes, shipped_network()
+            given,
+            ann.item,
+            ann.annotator,
+            ann.label,
+            ann.n_annotators,
+            ann.n_classes,
+            shipped_network(),
+            known=known.gold,
         )
         forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
         found = {

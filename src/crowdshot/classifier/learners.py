@@ -17,6 +17,7 @@ from torch import Tensor
 
 from crowdshot.classifier import compared
 from crowdshot.classifier.contract import Fitted, Learned, Learner, check_names, refuse
+from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import LEARNED, ByLooks
 from crowdshot.classifier.own import ARGUMENTS, FEW, LABELINGS, OURS, Mixture, Searched
 from crowdshot.encoders.encoder import Encoder
@@ -27,23 +28,23 @@ from crowdshot.model import priors
 AUTO, PAPER = "auto", "paper"
 
 
-def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
     """As `Learner.learn`, without the classes that nobody named: they have probability 0. Two at least must be.
 
     A class without an item has its mean where the prior puts it, in the midst of all items, and would draw those to
     itself that lie between the others.
     """
-    named = np.unique(annotations.label)
+    named = known.classes_of(annotations)
     place = np.full(annotations.n_classes, -1)
     place[named] = np.arange(len(named))
     fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])
-    learned = learner.learn(x, fewer, encoder)
-    return learned._replace(fit=among_all(learned.fit, annotations))
+    learned = learner.learn(x, fewer, encoder, known.among(place))
+    return learned._replace(fit=among_all(learned.fit, annotations, known))
 
 
-def among_all(fit: Fitted, annotations: Annotations) -> Fitted:
+def among_all(fit: Fitted, annotations: Annotations, known: Known) -> Fitted:
     """A fit of the classes that somebody named, as one of all."""
-    K, named = annotations.n_classes, torch.from_numpy(np.unique(annotations.label)).to(fit.confusion.device)
+    K, named = annotations.n_classes, torch.from_numpy(known.classes_of(annotations)).to(fit.confusion.device)
     return fit if fit.confusion.shape[-1] == K else AmongAll(fit, named, K)
 
 

@@ -15,11 +15,13 @@ from torch import Tensor
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
 from crowdshot.classifier.default_encoder import clean_encoder, default_encoder
+from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import ByLooks, suits
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.positions import Positions
 from crowdshot.model import labelings, mixture, priors
 
 LABELINGS, OURS = "Labelings", "Ours"
@@ -59,10 +61,10 @@ class Searched:
     def reader(self, encoder: Encoder) -> Encoder:
         return encoder
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
-        rows = np.unique(annotations.item)
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
+        rows = np.union1d(annotations.item, np.flatnonzero(known.gold >= 0))
         if self.few is not None and not self.given:
-            by_looks = ByLooks(self.seed).learn(x, annotations, encoder)
+            by_looks = ByLooks(self.seed).learn(x, annotations, encoder, known)
             if len(rows) > self.few or "recipe" not in encoder.card or not suits(by_looks.fit):
                 return by_looks
         if len(rows) > MOST_SEARCHED:
@@ -73,13 +75,14 @@ class Searched:
         settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
         settings |= {**encoder.card.get("labelings", {}), **self.given}
         said = annotations.select_items(annotations.items[rows]).to_tensor()
-        items, classes = own_order(x[torch.from_numpy(rows).to(x.device)], said, annotations.n_classes)
+        gold = torch.from_numpy(known.gold[rows])
+        items, classes = own_order(x[torch.from_numpy(rows).to(x.device)], said, gold, annotations.n_classes)
         renamed = torch.cat([classes.argsort(), torch.tensor([-1])])  # the last one is for -1, a missing label
-        labels = renamed[said[items]].to(x.device)
+        labels, told = renamed[said[items]].to(x.device), renamed[gold[items]].to(x.device)
         place = torch.from_numpy(rows)[items].to(x.device)
-        fit = labelings.fit(x[place], labels, annotations.n_classes, **settings)
+        fit = labelings.fit(x[place], labels, annotations.n_classes, truth=told, **settings)
         back = classes.argsort().to(x.device)
-        believed = labelings.item_beliefs(fit, labels)[items.argsort().to(x.device)][:, back]
+        believed = labelings.item_beliefs(fit, labels, told)[items.argsort().to(x.device)][:, back]
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
         everywhere[:, place] = classes.to(x.device)[fit.labelings.long()].to(everywhere)
         confusion = fit.confusion[..., back, :][..., back]
@@ -90,14 +93,15 @@ class Searched:
         return labelings.Posterior(**tensors)
 
 
-def own_order(x: Tensor, labels: Tensor, K: int) -> tuple[Tensor, Tensor]:
-    """Orders of items (n,) and of classes (K,) that come from x (n, D) and labels (n, R) alone.
+def own_order(x: Tensor, labels: Tensor, known: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """Orders of items (n,) and of classes (K,) that come from x (n, D), labels (n, R) and known classes (n,) alone.
 
     A search breaks ties by what comes first; so that neither names nor the order of rows decide, items come as they lie
     along one direction, and classes as their items do.
     """
     along = (x.double() @ torch.sin(torch.arange(x.shape[1], device=x.device, dtype=torch.float64) + 1)).cpu()
-    votes = (labels[..., None] == torch.arange(K)).sum(1).double()  # (n, K)
+    said = torch.cat([labels, known[:, None]], 1)
+    votes = (said[..., None] == torch.arange(K)).sum(1).double()  # (n, K)
     middle = (votes * (along - along.mean())[:, None]).sum(0) / votes.sum(0).clamp_min(1)
     return along.argsort(stable=True), middle.argsort(stable=True)
 
@@ -140,7 +144,7 @@ class Mixture:
     def reader(self, encoder: Encoder) -> Encoder:
         return encoder
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder) -> Learned:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         objective = encoder.card.get("recipe", {}).get("objective", "mixture")
         trained = encoder.card.get("priors") if objective in self.at_home else None
         held = evidence_scale.priors_of(annotations.n_classes)
@@ -157,12 +161,18 @@ class Mixture:
             settings["scale"] = evidence_scale.choose_scale(
                 x, annotations, steps=settings["steps"], seed=self.seed, priors=held
             )
-        fit = mixture.fit(x, _votes(annotations).to(x.device), annotations.n_classes, **settings)
+        fit = mixture.fit(
+            x, _votes(annotations).to(x.device), annotations.n_classes, truth=_on(x, known.gold), **settings
+        )
         return Learned(self.name, fit, settings, shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         fields: dict[str, Any] = {"covariance": None, **tensors}
         return mixture.Fit(**fields, covariance_kind=settings["covariance"])
+
+
+def _on(x: Tensor, gold: Positions) -> Tensor | None:
+    return torch.from_numpy(gold).to(x.device) if (gold >= 0).any() else None
 
 
 def _is_number(value: Any) -> bool:

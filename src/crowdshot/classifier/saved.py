@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.known import Known
 from crowdshot.classifier.learners import AUTO, PAPER, AmongAll, among_all, learner_of
 from crowdshot.classifier.own import LABELINGS, OURS
 from crowdshot.encoders.saved import encoder_from_state, encoder_state
@@ -38,6 +39,7 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     tensors |= {f"fit.{k}": v for k, v in vars(fit).items() if isinstance(v, Tensor)}
     tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
     tensors |= {"shift": clf.shift_, "factor": clf.factor_}
+    tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
@@ -69,7 +71,10 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
         learner = _find(name, settings, clf.seed, path)
-        clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_)
+        gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
+        clf.known_ = Known(gold)
+        clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
+        clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
         n_features, names = card["n_features_in"], card.get("feature_names_in")
     except CrowdshotError:

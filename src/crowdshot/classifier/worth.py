@@ -42,13 +42,16 @@ class Worth(NamedTuple):
 def worth_of(clf: CrowdClassifier, embeddings: Tensor) -> Worth:
     """Embeddings (N, D): those that ``clf`` was fitted with."""
     ann, belief = clf.annotations_, clf.belief_
-    rows, best = np.unique(ann.item), belief.argmax(1)
+    best = belief.argmax(1)
+    rows = np.setdiff1d(ann.item, np.flatnonzero(clf.known_.gold >= 0))  # what gold decides, neither did
     alone = aggregate.learned(ann).probabilities
     differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
     unsaid = rows[ann.vote_counts()[rows, best[rows]] == 0]
     if clf.learner_ not in (LEARNED, LABELINGS):
         return Worth(None, None, None, differ, unsaid)
-    fit = clf.fit_ if clf.learner_ == LEARNED else learn(ByLooks(clf.seed), embeddings, ann, clf.encoder_).fit
+    fit = (
+        clf.fit_ if clf.learner_ == LEARNED else learn(ByLooks(clf.seed), embeddings, ann, clf.encoder_, clf.known_).fit
+    )
     fit = fit.fit if isinstance(fit, AmongAll) else fit
     assert isinstance(fit, Believed)
     foretold, by_size = fit.foretold.tolist()

@@ -11,11 +11,10 @@ import numpy as np
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.worth import Worth, worth_of
-from crowdshot.commands.counts import Report, counts, spellings
+from crowdshot.commands.counts import Report, counts, gold_facts, spellings
 from crowdshot.commands.fit_from_files import fit, method_of
 from crowdshot.commands.given import ItemFiles, LabelFiles, Output
 from crowdshot.files.whole import check_folder
-from crowdshot.labels import known_truth
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
 from crowdshot.report import summary
@@ -49,7 +48,6 @@ def adapt(
         how=describe(clf, given.encoder),
         command=command("adapt", labels.paths, options),
         left_out=summary.left_out(fitted.left_out),
-        gold=read.gold,
         looks=summary.what_looks_were_worth(looks, n_labelled),
     )
     with progress("writing the results and a report"):
@@ -70,7 +68,7 @@ def adapt(
         "looks": looks,
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
-        **known_truth.compare(read.gold, consensus, clf.annotations_.columns),
+        **gold_facts(clf.gold_, labels.gold_from),
         **spellings(read),
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],

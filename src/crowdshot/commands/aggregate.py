@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.commands.counts import Report, counts, spellings
+from crowdshot.commands.counts import Report, counts, gold_facts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
@@ -22,7 +22,6 @@ def aggregate(
     labels: LabelFiles,
     method: str = DEFAULT,
     steps: int = STEPS,
-    gold_file: Path | None = None,
     out: Path | None = None,
     annotators: Path | None = None,
 ) -> tuple[Report, pd.DataFrame]:
@@ -33,19 +32,18 @@ def aggregate(
     """
     files = [file for file in (out, annotators) if file is not None]
     for file in files:
-        check_table(file, *labels.paths, gold_file)
+        check_table(file, *labels.inputs)
     if len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise CrowdshotError(f"annotators is {annotators}, which is out= too, expected another file.")
     read = labels.read()
     ann = read.annotations
     check_columns(ann.columns, str(labels))
-    known, unknown = None, 0
-    if gold_file is not None:
-        known, unknown = known_truth.read(gold_file, ann, read.spelling)
-    elif method not in VOTES:
-        known, unknown = known_truth.usable(read.gold, ann)
+    gold = {} if method in VOTES and labels.gold is None else read.gold
+    known_truth.some_of(gold, ann.items, source=labels.gold)
+    ann, known = known_truth.hold(known_truth.join(ann, gold), gold)
     with progress("aggregating"):
-        consensus = AGGREGATORS[method](ann, steps, known)
+        consensus = AGGREGATORS[method](ann, steps, gold or None)
+        without = AGGREGATORS[method](ann, steps, None) if gold else consensus
     table = consensus.to_frame(ann)
     if method != "majority":
         table = with_probabilities(table, ann.classes, consensus.probabilities)
@@ -61,10 +59,9 @@ def aggregate(
         "settled_at": SETTLED,
         "annotator_column": ann.columns.annotator,
         "annotator_table": records(people),
-        "gold": len(known or ()),
-        "gold_from": str(gold_file or "the labels' file"),
+        **gold_facts(known_truth.compare(ann, known, without.probabilities[known >= 0]), labels.gold_from),
         **spellings(read),
-        "left_out": {**read.left_out, "gold labels of other items": unknown},
+        "left_out": read.left_out,
         "files": [str(file) for file in files],
     }
     return report, table

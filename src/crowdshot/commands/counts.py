@@ -1,9 +1,12 @@
-"""How many there are of what, and how it is spelled: how the report of every command with labels begins."""
+"""How many there are of what, how it is spelled and what is known of it: what reports of commands have in common."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
+from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.spelling import near_twins
@@ -22,3 +25,18 @@ def spellings(read: LabelsRead) -> Report:
 def counts(ann: Annotations) -> Report:
     sizes = {"items": ann.n_items, "annotators": ann.n_annotators, "labels": ann.n_labels}
     return {**sizes, "classes": ann.classes.tolist()}
+
+
+def gold_facts(compared: pd.DataFrame, source: str) -> Report:
+    """How many true labels are known, and how often labels and items alone would be right; see `known_truth.compare`.
+
+    ``gold_right`` of ``gold_labelled``, the items that somebody labelled; from ``gold_low`` to ``gold_high`` with 90 %
+    probability. ``gold_claimed``: how often they would be right by their confidence.
+    """
+    found = known_truth.agreement(compared)
+    facts: Report = {"gold": len(compared), "gold_from": source}
+    if found.right is not None:
+        facts |= {"gold_right": found.right.hits, "gold_labelled": found.right.of}
+        facts |= {"gold_low": found.right.low, "gold_high": found.right.high}
+        facts |= {"gold_claimed": found.confidence, "shared_mistakes": found.shared_mistakes}
+    return facts

@@ -10,16 +10,19 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from crowdshot.classifier.classifier import CrowdClassifier, check_classes
+from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.known import check_classes, known_of
 from crowdshot.classifier.learners import AUTO
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.encoders.items import Items, check_kind, find_readable, open_items
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import rows_of
+from crowdshot.labels.positions import Positions, positions
 from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
@@ -53,22 +56,33 @@ def fit(
     annotations, unmatched = _match(read.annotations, items, given.skip_bad)
     with progress("checking images") as tick:
         kept, unreadable = find_readable(items, given.skip_bad, tick)
-    if unreadable:
-        items, annotations = items.take(kept), annotations.select_items(annotations.items[kept])
-    if annotations.n_labels == 0:
+    order = _as_labelled(read.annotations, annotations, kept)
+    if not np.isin(order, annotations.item).any():
         raise CrowdshotError(f"{labels} has no label of an image that can be read, expected one at least.")
-    check_classes(annotations)
+    items, annotations = items.take(order), annotations.select_items(annotations.items[order])
+    files = [Path(name) for name in items.ids] if given.images else None
+    gold, others = known_truth.some_of(read.gold, annotations.items, files, labels.gold)
+    check_classes(*known_of(annotations, gold))
 
     with progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
-        clf.fit_embeddings(embeddings, annotations, items=annotations.items)
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items, gold=gold)
     left_out: dict[str, int | list[str]] = {
         **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
         f"labelled items without {'an image' if given.images else 'features'}": unmatched,
         "unreadable images": [image.name for image in unreadable],
+        "gold labels of other items": others,
     }
     return FittedFromFiles(clf, read, items, embeddings, left_out)
+
+
+def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Positions:
+    """The kept items in the order of the labels' table, so that results can be pasted beside it; the others last."""
+    first = positions(matched.items, read.items)
+    in_order = dict.fromkeys([*first[first >= 0].tolist(), *range(matched.n_items)])
+    readable = set(kept.tolist())
+    return np.array([row for row in in_order if row in readable], dtype=np.int64)
 
 
 def method_of(clf: CrowdClassifier) -> Report:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crowdshot.labels import known_truth
 from crowdshot.labels.formats import LabelsRead, read_labels
 
 
 @dataclass(frozen=True)
 class LabelFiles:
-    """Files of labels and how they are read; the fields are `read_labels`' arguments."""
+    """Files of labels and how they are read; the fields are `read_labels`' arguments.
+
+    But for ``gold``: a table of items and their true labels, in place of those that the files tell.
+    """
 
     paths: Sequence[Path]
     columns: Mapping[str, str] | None = None
@@ -21,12 +25,25 @@ class LabelFiles:
     rename: Mapping[str, str] | Path | None = None
     merge_case: bool = False
     names: Path | None = None
+    gold: Path | None = None
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
 
+    @property
+    def inputs(self) -> list[Path]:
+        """All files that are read, which nothing may be written over."""
+        return [*self.paths, *([] if self.gold is None else [self.gold])]
+
+    @property
+    def gold_from(self) -> str:
+        return str(self.gold or "the labels' file")
+
     def read(self) -> LabelsRead:
-        return read_labels(**vars(self))
+        read = read_labels(**{name: value for name, value in vars(self).items() if name != "gold"})
+        if self.gold is None:
+            return read
+        return replace(read, gold=known_truth.read(self.gold, read.annotations.columns, read.spelling))
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""

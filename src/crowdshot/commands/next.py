@@ -58,9 +58,9 @@ def ask(
     """
     if out is not None:
         costs = cost if isinstance(cost, Path) else None
-        check_table(out, *labels.paths, given.features, costs, endings=(*TABLES, ".json"))
+        check_table(out, *labels.inputs, given.features, costs, endings=(*TABLES, ".json"))
     if not given:
-        belief = _from_labels(labels.read(), given.encoder)
+        belief = _from_labels(labels, given.encoder)
     else:
         from crowdshot.commands.fit_from_files import fit  # here, as labels alone need not wait for torch
 
@@ -103,18 +103,20 @@ def ask(
     return report, table
 
 
-def _from_labels(read: LabelsRead, encoder: str | None) -> Belief:
+def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
     if encoder is not None:
         raise CrowdshotError("encoder is given without items, expected images= or features= with it.")
+    read = labels.read()
     ann, left_out = read.annotations, dict(read.left_out)
+    known_truth.some_of(read.gold, ann.items, source=labels.gold)
     if read.project is not None:
         items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
         ann = replace(ann, items=np.array(list(items), dtype=object))
         left_out.pop(UNLABELLED, None)
-    known, left_out["gold labels of other items"] = known_truth.usable(read.gold, ann)
+    ann, _ = known_truth.hold(known_truth.join(ann, read.gold), read.gold)
     with progress("aggregating"):
-        consensus = AGGREGATORS[DEFAULT](ann, STEPS, known)
+        consensus = AGGREGATORS[DEFAULT](ann, STEPS, read.gold)
     return Belief(read, ann, consensus.probabilities, left_out)
 
 

@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,13 +25,13 @@ from scipy import sparse
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
+from crowdshot.labels.known_truth import Gold, as_mapping
 from crowdshot.labels.positions import as_index, positions
 from crowdshot.model import inference
 from crowdshot.model.network_file import load_network, shipped_network
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
-Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | None"
 Ties = Literal["first", "missing"]
 
 # Without a prior, a label that an annotator did give never gets probability zero: its count is at least this.
@@ -247,14 +247,7 @@ def _normalise(scores: Floats, log_class_probs: Floats) -> float:
 
 def _gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions of the items whose class is known, and of that class; two (G,) arrays."""
-    if gold is None:
-        gold = {}
-    if not isinstance(gold, Mapping | pd.Series):
-        raise CrowdshotError(f"gold is a {type(gold).__name__}, expected a mapping {{item: label}} or a Series.")
-    if isinstance(gold, pd.Series) and not gold.index.is_unique:
-        twice = show(gold.index[first(gold.index.duplicated())])
-        raise CrowdshotError(f"gold names item {twice} more than once, expected each once.")
-    known = {item: label for item, label in gold.items() if not pd.isna(label)}
+    known = as_mapping(gold, ann)
     items, labels = list(known), list(known.values())
     item, label = positions(ann.items, items), positions(ann.classes, labels)
     if (item < 0).any():

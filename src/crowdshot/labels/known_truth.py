@@ -1,74 +1,181 @@
-"""True labels that are known beforehand: from a file of their own, or told by the file of labels itself."""
+"""Gold: true labels that are known beforehand, from a file of their own, from Python, or told by the labels' file.
+
+Items with gold have that class for sure, whatever anybody said, and annotators are judged by it. A class that only gold
+names is a class like any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import Share
 from crowdshot.labels.columns import TRUTH, Columns, plain
-from crowdshot.labels.positions import positions
+from crowdshot.labels.matching import match_files
+from crowdshot.labels.positions import Positions, as_index, ordered, positions, unique_ids
 from crowdshot.labels.spelling import Spelling
-from crowdshot.wording import listing
+from crowdshot.wording import first, listing, show
+
+Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
 
 
-def usable(gold: Mapping[str, str], ann: Annotations) -> tuple[dict[str, str], int]:
-    """{item: label} of the items that someone labelled and the labels that someone gave, and how many others."""
-    if not gold:
-        return {}, 0
-    known = (positions(ann.items, gold) >= 0) & (positions(ann.classes, gold.values()) >= 0)
-    return {item: label for (item, label), use in zip(gold.items(), known, strict=True) if use}, int((~known).sum())
+# ---- from anywhere to {item: label} -----------------------------------------------------------------------------
 
 
-def _label_column(path: Path, header: list[str], item: int, usual: str) -> int:
-    others = [column for column in range(len(header)) if column != item]
-    if header[item] == usual:
-        raise CrowdshotError(f"{path} has {header[item]!r} first and no item, expected the item and its true label.")
-    called_so = [column for column in others if plain(header[column]) in TRUTH]
-    as_usual = [column for column in others if header[column] == usual]
-    for found in (called_so, as_usual, others):
-        if len(found) == 1:
-            return found[0]
-    names = listing(header[column] for column in others)
-    raise CrowdshotError(f"{path} has {len(others)} columns beside the item, {names}, expected one called truth.")
-
-
-def compare(gold: Mapping[str, str], consensus: pd.DataFrame, columns: Columns) -> dict[str, int]:
-    """How many items' true labels are known, and how many of these the consensus has."""
-    truth = consensus[columns.item].map(gold)
-    return {"gold": int(truth.notna().sum()), "gold_right": int((truth == consensus[columns.label]).sum())}
-
-
-def read(path: Path, ann: Annotations, spelling: Spelling = str.strip) -> tuple[dict[str, str], int]:
-    """{item: label} of the items that someone labelled, and how many others there are; spelled as the labels are.
+def read(path: Path, columns: Columns, spelling: Spelling = str.strip) -> dict[str, str]:
+    """{item: label} of a file's rows that have a label, spelled as the labels are.
 
     The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or
     called truth, gold or the like, or as in the labels' table.
     """
     table = read_table(path)
-    header = table.header
+    item, label = _columns(str(path), table.header, columns)
+    ids, truth = one_each(table, item), [spelling(word) for word in table.text(label)]
+    return {name: said for name, said in zip(ids, truth, strict=True) if said}
+
+
+def as_mapping(gold: Gold, ann: Annotations) -> dict[Any, Any]:
+    """{item: label} from a mapping, a Series, a table like those that `read` reads, or (N,) labels.
+
+    Missing labels are passed over; so is -1 where it is no class.
+    """
+    if gold is None:
+        return {}
+    if isinstance(gold, list | tuple | np.ndarray):
+        if len(gold) != ann.n_items or np.ndim(gold) != 1:
+            raise CrowdshotError(f"gold is of shape {np.shape(gold)}, expected ({ann.n_items},), or {{item: label}}.")
+        gold = dict(zip(ann.items.tolist(), gold, strict=True))
+    if isinstance(gold, pd.DataFrame):
+        item, label = _columns("gold", list(gold.columns), ann.columns)
+        gold = pd.Series(gold.iloc[:, label].to_numpy(), index=as_index(gold.iloc[:, item]))
+    if not isinstance(gold, Mapping | pd.Series):
+        raise CrowdshotError(f"gold is a {type(gold).__name__}, expected {{item: label}}, a Series or a table.")
+    if isinstance(gold, pd.Series) and not gold.index.is_unique:
+        twice = show(gold.index[first(gold.index.duplicated())])
+        raise CrowdshotError(f"gold names item {twice} more than once, expected each once.")
+    missing = (None, "") if -1 in ann.classes.tolist() else (None, "", -1)
+    return {item: label for item, label in gold.items() if not pd.isna(label) and label not in missing}
+
+
+def _columns(source: str, header: Sequence[Any], columns: Columns) -> tuple[int, int]:
+    """Where the items and the true labels stand."""
     if len(header) < 2:
-        raise CrowdshotError(f"{path} has {len(header)} column, expected the item and its true label.")
+        raise CrowdshotError(f"{source} has {len(header)} column, expected the item and its true label.")
     called = [plain(name) for name in header]
-    item = called.index(plain(ann.columns.item)) if plain(ann.columns.item) in called else int(called[0] in TRUTH)
-    label = _label_column(path, header, item, ann.columns.label)
-    ids, truth = one_each(table, item), np.array([spelling(word) for word in table.text(label)], dtype=object)
-    known = (positions(ann.items, ids) >= 0) & (truth != "")
-    if not known.any():
-        raise CrowdshotError(
-            f"{path} has true labels of {ids[0]!r} and others, expected some of the labelled items, "
-            f"{listing(ann.items, 1)}."
-        )
-    strange = known & (positions(ann.classes, truth) < 0)
-    if strange.any():
-        row = int(np.argmax(strange))
-        raise CrowdshotError(
-            f"{table.place(row, label)} is {truth[row]!r}, which nobody answered, expected one of"
-            f" {listing(ann.classes)}."
-        )
-    return dict(zip(ids[known], truth[known], strict=True)), int((~known).sum())
+    item = called.index(plain(columns.item)) if plain(columns.item) in called else int(called[0] in TRUTH)
+    others = [column for column in range(len(header)) if column != item]
+    if header[item] == columns.label:
+        raise CrowdshotError(f"{source} has {header[item]!r} first and no item, expected the item and its true label.")
+    called_so = [column for column in others if called[column] in TRUTH]
+    as_usual = [column for column in others if header[column] == columns.label]
+    for found in (called_so, as_usual, others):
+        if len(found) == 1:
+            return item, found[0]
+    names = listing(header[column] for column in others)
+    raise CrowdshotError(f"{source} has {len(others)} columns beside the item, {names}, expected one called truth.")
+
+
+# ---- among the labels -------------------------------------------------------------------------------------------
+
+
+def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = None) -> Positions:
+    """Which of ``items`` each name means, -1 for none; ``files``: the same items as paths, where they are images."""
+    row = positions(items, names)
+    if files is not None and all(isinstance(file, PurePath) for file in files):
+        rest = row < 0
+        row[rest] = match_files(np.array(list(names), dtype=object)[rest], files)
+    twice = (row >= 0) & pd.Index(row).duplicated()
+    if twice.any():
+        raise CrowdshotError(f"gold names item {show(items[row[first(twice)]])} more than once, expected each once.")
+    return row
+
+
+def some_of(
+    gold: Mapping[str, str], items: Ids, files: Sequence[Any] | None = None, source: Path | None = None
+) -> tuple[dict[Any, str], int]:
+    """Gold of these items, and how many other items it has; a file that was named (``source``) has some of them."""
+    names = list(gold)
+    row = find_items(names, items, files)
+    if source is not None and (row < 0).all():
+        found = f"has true labels of {names[0]!r} and others" if names else "has no true label"
+        raise CrowdshotError(f"{source} {found}, expected some of the labelled items, {listing(items, 1)}.")
+    known = {items[place]: gold[name] for name, place in zip(names, row.tolist(), strict=True) if place >= 0}
+    return known, int((row < 0).sum())
+
+
+def hold(ann: Annotations, gold: Mapping[Any, Any]) -> tuple[Annotations, Positions]:
+    """The annotations with classes for all labels of gold, and (N,) the class of each item, -1 where none is known."""
+    spelled = {str(name): name for name in ann.classes}  # 1 and "1" are one class
+    truth = [spelled.get(str(label), label) for label in gold.values()]
+    ann = _with_classes(ann, truth)
+    known = np.full(ann.n_items, -1, dtype=np.int64)
+    known[positions(ann.items, list(gold))] = positions(ann.classes, truth)
+    return ann, known
+
+
+def join(ann: Annotations, gold: Mapping[Any, Any]) -> Annotations:
+    """The annotations with all items of gold, those that nobody labelled last."""
+    return replace(ann, items=unique_ids(dict.fromkeys([*ann.items, *gold]), "items")) if gold else ann
+
+
+def _with_classes(ann: Annotations, labels: Iterable[Any]) -> Annotations:
+    """In order if they were, else the new ones last."""
+    labels = list(dict.fromkeys(labels))
+    more = [label for label, place in zip(labels, positions(ann.classes, labels), strict=True) if place < 0]
+    if not more:
+        return ann
+    classes = unique_ids([*ann.classes.tolist(), *more], "classes")
+    if (ordered(ann.classes) == ann.classes).all():
+        classes = ordered(classes)
+    return replace(ann, label=positions(classes, ann.classes)[ann.label], classes=classes)
+
+
+# ---- how it agrees with what is believed ------------------------------------------------------------------------
+
+
+class Agreement(NamedTuple):
+    """What would be believed of gold items if they had none: how often that is right, and its confidence.
+
+    ``right``: of the items that somebody labelled; None where nobody labelled one. ``unlabelled``: of the others, where
+    a classifier judges them. ``confidence``: the mean of what the consensus of the labelled ones would claim.
+    """
+
+    right: Share | None
+    unlabelled: Share | None
+    confidence: float
+
+    @property
+    def shared_mistakes(self) -> bool:
+        """Whether the crowd is surely less often right than it seems to be: it makes the same mistakes."""
+        return self.right is not None and self.right.high < self.confidence
+
+
+def compare(ann: Annotations, known: Positions, believed: NDArray[np.float64]) -> pd.DataFrame:
+    """A row for each item whose class is ``known`` (N,), and what was ``believed`` (n, K) of these without knowing."""
+    row = np.flatnonzero(known >= 0)
+    return pd.DataFrame(
+        {
+            ann.columns.item: as_index(ann.items).take(row),
+            "truth": as_index(ann.classes).take(known[row]),
+            "believed": as_index(ann.classes).take(believed.argmax(1)),
+            "confidence": believed.max(1),
+            "n_labels": np.bincount(ann.item, minlength=ann.n_items)[row],
+        }
+    )
+
+
+def agreement(compared: pd.DataFrame) -> Agreement:
+    """Of the table that `compare` makes."""
+    right, labelled = (compared["truth"] == compared["believed"]).to_numpy(), (compared["n_labels"] > 0).to_numpy()
+    confidence = float(compared["confidence"][labelled].mean()) if labelled.any() else 0.0
+    return Agreement(Share.of_all(right[labelled]), Share.of_all(right[~labelled]), confidence)

@@ -27,12 +27,14 @@ def search(
     scale: Tensor,
     tau: Tensor,
     width: int,
+    truth: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Labelings (B, M, N), at most ``width`` of each episode, from what `labelings.fit` prepares.
 
     ``gram`` (B, N, N) has the inner products of items, ``labels`` is (B, N, R), ``order`` (B, N).
-    Items that nobody labelled are -1 and change nothing. Episodes with few labelled items have fewer labelings than
-    others of the batch; the second result, (B, M), tells which are real.
+    ``truth`` (B, N): the class of items whose class is known, else -1. Other items that nobody labelled are -1 and
+    change nothing. Episodes with few labelled items have fewer labelings than others of the batch; the second result,
+    (B, M), tells which are real.
     """
     B, N, R, K, M, dtype = len(gram), gram.shape[-1], labels.shape[-1], n_classes, 1, gram.dtype
     who, said = compact(labels)  # (B, N, L)
@@ -46,7 +48,8 @@ def search(
     for place in range(N):
         item = order[:, place]
         row, annotator, label = gram[episode, item], who[episode, item], said[episode, item]  # (B, N), (B, L), (B, L)
-        labelled = (label >= 0).any(-1)[:, None]  # (B, 1)
+        own_class = truth[episode, item][:, None]  # (B, 1)
+        labelled = (label >= 0).any(-1)[:, None] | (own_class >= 0)  # (B, 1)
 
         # what the item adds to each labeling if it is of class k, (B, M, K)
         own = row.gather(1, item[:, None])[..., None]  # |u|^2
@@ -59,6 +62,8 @@ def search(
         gain = gain + crowd.gain(known, annotator, label).sum(2)
         only_one = torch.where(torch.arange(K, device=gram.device) == 0, 0.0, -torch.inf).to(dtype)
         gain = torch.where(labelled[..., None], gain, only_one)
+        another = (own_class >= 0) & (own_class != torch.arange(K, device=gram.device))  # (B, K)
+        gain = gain.masked_fill(another[:, None], -torch.inf)
 
         best = (log_p[..., None] + gain).flatten(1).topk(min(width, M * K), dim=1)
         log_p, parent, k = best.values, best.indices // K, best.indices % K

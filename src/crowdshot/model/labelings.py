@@ -118,17 +118,20 @@ def fit(
     tau: Number = TAU,
     width: int = WIDTH,
     confusion: Tensor | None = None,
+    truth: Tensor | None = None,
 ) -> Posterior:
     """The most probable labelings, as far as a search of ``width`` finds them.
 
     ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing, with the same leading shape;
     ``scale`` and ``tau`` are numbers. ``confusion`` (..., R, K, K): the annotators' matrices, where they are known.
+    ``truth`` (..., N) int: the class of items whose class is known, labelled or not; -1 elsewhere.
     """
     _check(embeddings, labels, n_classes, width)
     lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
     u, said = embeddings.reshape(-1, N, D), labels.reshape(-1, N, R)
     scale, tau = as_number(scale, u), as_number(tau, u)
-    labelled = (said >= 0).any(-1, keepdim=True).to(u.dtype)  # (B, N, 1)
+    told = said.new_full(said.shape[:2], -1) if truth is None else truth.reshape(-1, N)
+    labelled = ((said >= 0).any(-1) | (told >= 0))[..., None].to(u.dtype)  # (B, N, 1)
     centre, unit = _centre_and_spread(u, labelled)
     u = labelled * (u - centre) / unit
     gram = u @ u.mT
@@ -136,8 +139,8 @@ def fit(
     if confusion is not None:
         crowd = annotator_skills.Known(confusion.reshape(-1, R, n_classes, n_classes).to(u))
     with torch.no_grad():
-        order = _order(u, said, n_classes, scale, tau)
-        labelings, real = search(gram, said, order, crowd, log_class_probs, n_classes, scale, tau, width)
+        order = _order(u, said, told, n_classes, scale, tau)
+        labelings, real = search(gram, said, order, crowd, log_class_probs, n_classes, scale, tau, width, told)
     counts = _counts(labelings, said, n_classes)
     log_joint = log_probability(labelings, gram, counts, crowd, scale, tau)
     log_weights = log_joint.masked_fill(~real, -torch.inf).log_softmax(-1)  # (B, M)
@@ -155,8 +158,8 @@ def fit(
 
 
 @torch.no_grad()
-def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
-    """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R).
+def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None) -> Tensor:
+    """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R), or a known class.
 
     Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
     where the share of labelings would count each labeling for its one class (Rao and Blackwell):
@@ -185,7 +188,8 @@ def item_beliefs(fit: Posterior, labels: Tensor) -> Tensor:
         called = (labelings.T[part][..., None], label.clamp_min(0)[:, None])  # true, observed
         known[item[:, None, None], one[:, None], place, *called] -= (label >= 0).long()[:, None]
         gain[:, part] += crowd.gain(known, annotator, label).sum(2).movedim(0, 1)
-    return (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
+    belief = (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
+    return belief if truth is None else torch.where((truth >= 0)[:, None], one_hot(truth, K, belief.dtype), belief)
 
 
 def log_probability(
@@ -226,15 +230,15 @@ def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
     return centre, torch.where(squared > 0, squared, 1).sqrt()
 
 
-def _order(u: Tensor, labels: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
+def _order(u: Tensor, labels: Tensor, truth: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
     """(B, N): in turns an item of every class, the surest first, as a quick fit of the mixture sees them.
 
     Early decisions are then safe ones, and soon every class has a mean that later items can be compared with. A width
     of 16 so finds what took 256 with the items in the order of their agreement.
     """
-    guess = mixture.fit(u, labels, K, steps=GUESS_STEPS, tau=tau, scale=scale, c=OneCoin(), track=False)
+    guess = mixture.fit(u, labels, K, steps=GUESS_STEPS, tau=tau, scale=scale, c=OneCoin(), truth=truth, track=False)
     sure, k = guess.responsibilities.max(-1)
-    sure = torch.where((labels >= 0).any(-1), sure, -1.0)  # those without labels come last
+    sure = torch.where((labels >= 0).any(-1) | (truth >= 0), sure, -1.0)  # those without labels come last
     surest = sure.argsort(dim=-1, descending=True, stable=True)
     k = k.gather(1, surest)
     turn = one_hot(k, K, u.dtype).cumsum(1).gather(2, k[..., None])[..., 0]  # an item's place among its class

@@ -21,6 +21,7 @@ Positions = NDArray[np.int64]
 
 TURNS = 3
 BESIDE_LABELS = 0.6  # what features say counts for so much
+CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
 
 
 class Joint(NamedTuple):
@@ -31,15 +32,38 @@ class Joint(NamedTuple):
 
 
 def fit(
-    x: Floats, item: Positions, annotator: Positions, label: Positions, n_annotators: int, K: int, network: Network
+    x: Floats,
+    item: Positions,
+    annotator: Positions,
+    label: Positions,
+    n_annotators: int,
+    K: int,
+    network: Network,
+    known: Positions | None = None,
 ) -> Joint:
-    """x (N, D), a row for each item; item, annotator, label (L,)."""
-    N, rows = len(x), np.unique(item)
+    """x (N, D), a row for each item; item, annotator, label (L,).
+
+    ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere.
+    """
+    N = len(x)
+    gold = np.full(N, -1) if known is None else known
+    rows = np.unique(np.concatenate([item, np.flatnonzero(gold >= 0)]))
     place = np.full(N, -1)
     place[rows] = np.arange(len(rows))
-    problem = inference.problem_of(place[item], annotator, label, len(rows), n_annotators, K, named_only=False)
+    problem = inference.problem_of(
+        place[item], annotator, label, len(rows), n_annotators, K, named_only=False, known=gold[rows]
+    )
     score = inference.infer(problem, network)[-1].reshape(-1, K)
-    alone = softmax(score)
+    held = gold[rows] >= 0
+    truth = np.eye(K)[gold[rows][held]]
+    score[held] = CERTAIN * (truth - 1)
+
+    def settled(score: Floats) -> Floats:
+        belief = softmax(score)
+        belief[held] = truth
+        return belief
+
+    alone = settled(score)
     teach = spread_out(x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
     looks = Looks(x[rows][teach])
@@ -49,7 +73,7 @@ def fit(
         told[teach], forecast = looks.believed(belief[teach], (score - np.log(size))[teach])
         if len(others):
             told[others] = np.log(forecast(x[rows][others])) - np.log(forecast.size)
-        belief = softmax(score + BESIDE_LABELS * told)
+        belief = settled(score + BESIDE_LABELS * told)
     everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
     everyone[rows], by_labels[rows] = belief, alone
     if len(rows) < N:

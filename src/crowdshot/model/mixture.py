@@ -92,6 +92,7 @@ def fit(
     scale: Number = 1.0,
     covariance: str = "identity",
     classes_in_use: Tensor | None = None,
+    truth: Tensor | None = None,
     most_steps: int | None = None,
     track: bool = True,
     classifier_only: bool = False,
@@ -102,7 +103,8 @@ def fit(
     the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
     tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
     support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
-    counts constants for all K). ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
+    counts constants for all K). ``truth`` (..., N) int has the class of items whose class is known, -1 elsewhere.
+    ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
     ``track=False`` leaves ``log_posterior`` empty and saves its cost; ``classifier_only`` also leaves out the last
     E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
     """
@@ -113,6 +115,12 @@ def fit(
     votes = labels if labels.is_sparse else dense_votes(labels, n_classes, dtype)
     present = _present(classes_in_use, n_classes, device)
     responsibilities, weight = _soft_vote(votes, n_classes)
+    ruled_out: Tensor | None = None
+    if truth is not None:
+        ruled_out = _ruled_out(truth, n_classes)
+        told = (truth >= 0)[..., None]
+        responsibilities = torch.where(told, (~ruled_out).to(dtype), responsibilities)
+        weight = torch.where(told, 1, weight)
 
     # Exact in exact arithmetic for any origin; in floating point, far better around the data's own centre.
     origin = (weight * embeddings.detach()).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True).clamp_min(1)
@@ -128,7 +136,7 @@ def fit(
         if classifier_only and step == n_steps - 1:
             new_responsibilities, log_evidence = responsibilities, weight[..., 0]
         else:
-            new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance)
+            new_responsibilities, log_evidence = _e_step(centred, votes, new, scale, covariance, ruled_out)
         if track and not classifier_only:
             log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
             objective = log_likelihood + _log_prior(new, origin, tau, b, scale, covariance)
@@ -181,6 +189,11 @@ def _soft_vote(votes: Tensor, K: int) -> tuple[Tensor, Tensor]:
     total = counts.sum(-1, keepdim=True)
     weight = (total > 0).to(votes.dtype)
     return torch.where(total > 0, counts / total.clamp_min(1), 1 / K), weight
+
+
+def _ruled_out(truth: Tensor, K: int) -> Tensor:
+    """(..., N) -> (..., N, K): the classes that an item cannot have, as another is known to be its own."""
+    return (truth >= 0)[..., None] & (truth[..., None] != torch.arange(K, device=truth.device))
 
 
 def _m_step(
@@ -248,12 +261,16 @@ def _scatter(
     return within.clamp_min(0) + tau[..., None] * around_zero.square().sum(-2)
 
 
-def _e_step(u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, covariance: str) -> tuple[Tensor, Tensor]:
+def _e_step(
+    u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, covariance: str, ruled_out: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """(6): lambda, and each item's log-evidence, the logarithm of its factor in (1) (powered by ``scale``)."""
     tiny = torch.finfo(u.dtype).tiny
     log_confusion = parameters.confusion.clamp_min(tiny).log().mT.flatten(-3, -2)  # (..., R·K observed, K true)
     gaussian, common = _log_gaussian(u, parameters.means, parameters.covariance, covariance)
     log_joint = scale[..., None, None] * gaussian + parameters.log_class_probs[..., None, :] + votes @ log_confusion
+    if ruled_out is not None:
+        log_joint = log_joint.masked_fill(ruled_out, -torch.inf)
     return log_joint.softmax(-1), log_joint.logsumexp(-1) + scale[..., None] * common
 
 

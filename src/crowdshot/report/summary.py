@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crowdshot.wording import counted
+from crowdshot.wording import counted, percent, spread
 
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
@@ -39,7 +39,7 @@ def tell(report: dict[str, Any]) -> str:
     if report.get("gold"):
         parts.append(_gold(report))
     if "annotator_table" in report:
-        truth_used = bool(report.get("gold")) and "gold_right" not in report
+        truth_used = bool(report.get("gold"))
         parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
     parts.append(_files(report["files"]))
     return "\n".join(parts)
@@ -121,10 +121,20 @@ def _questions(report: dict[str, Any]) -> str:
 
 
 def _gold(report: dict[str, Any]) -> str:
-    """What was known to be true: held fixed or, where ``gold_right`` is told, compared with."""
+    """What was known to be true, how often it would be right without, and whether the crowd fools itself."""
+    lines = [f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"]
     if "gold_right" in report:
-        return f"{report['gold_right']:,} of {report['gold']:,} items whose true label is known have it"
-    return f"{counted(report['gold'], 'true labels')} known and held fixed (from {report['gold_from']})"
+        right, of = report["gold_right"], report["gold_labelled"]
+        lines.append(
+            f"without them {right:,} of {counted(of, 'items with labels')} would be right: {percent(right / of)}"
+            f" ({spread(report['gold_low'], report['gold_high'])})"
+        )
+        if report["shared_mistakes"]:
+            lines.append(
+                f"by their confidence it would be {percent(report['gold_claimed'])}: the annotators share mistakes, so"
+                " probabilities of other items are too high as well"
+            )
+    return "\n".join(lines)
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:

@@ -21,7 +21,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats import read_labels
-from crowdshot.labels.positions import Positions, positions
+from crowdshot.labels.positions import Positions
 from crowdshot.wording import listing, plural
 
 ITEMS = (20, 500)  # with known truth in a draw, evenly in the logarithm
@@ -60,10 +60,8 @@ def _read(folder: Path) -> Project:
         raise CrowdshotError(
             f"{answers} has {plural(annotations.n_classes, 'class')}, expected two or more to learn from."
         )
-    gold, _ = known_truth.read(truth, annotations)
-    known = np.full(annotations.n_items, -1, dtype=np.int64)
-    known[positions(annotations.items, gold)] = positions(annotations.classes, gold.values())
-    return Project(folder.name, annotations, known)
+    gold, _ = known_truth.some_of(known_truth.read(truth, annotations.columns), annotations.items, source=truth)
+    return Project(folder.name, *known_truth.hold(annotations, gold))
 
 
 def _file(folder: Path, stem: str) -> Path:

@@ -40,9 +40,6 @@ def aggregate(
         ),
     ] = Aggregator.LEARNED,
     steps: Annotated[int, typer.Option(min=1, help="EM steps at most; learned and shrunk have three.")] = 100,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A table of items and their true labels, held fixed.")
-    ] = None,
     out: File = None,
     annotators: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
@@ -54,5 +51,5 @@ def aggregate(
     """Consensus from labels alone, without looking at the items, and who is how often right."""
     from crowdshot.commands import aggregate
 
-    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, gold, out, annotators)
+    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, out, annotators)
     show(report, as_json, table if out is None else None, "consensus")

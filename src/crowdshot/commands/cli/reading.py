@@ -52,6 +52,10 @@ class Reading:
     names: Annotated[
         Path | None, typer.Option("--names", metavar="FILE", help="A table of annotators and what they are called.")
     ] = None
+    gold: Annotated[
+        Path | None,
+        typer.Option("--gold", metavar="FILE", help="A table of items and their true labels, which are held fixed."),
+    ] = None
 
     def of(self, labels: Sequence[Path]) -> "LabelFiles":
         from crowdshot.commands.given import LabelFiles  # here, as --help need not wait for pandas
@@ -64,4 +68,5 @@ class Reading:
             rename=as_new_names(self.rename),
             merge_case=self.merge_case,
             names=self.names,
+            gold=self.gold,
         )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor
 
 from crowdshot.classifier import cross_check
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.cross_check import Check
+from crowdshot.labels import known_truth
 from crowdshot.labels.belief import SETTLED, Share
-from crowdshot.labels.positions import positions
+from crowdshot.labels.known_truth import Agreement
 from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.classes import Class, choose_examples, describe_classes
 from crowdshot.report.page.how_made import Run
@@ -54,7 +53,7 @@ class Facts:
     levels: list[Level]
     check: Share | None
     why_unchecked: str
-    gold: Share | None
+    gold: Agreement
     items: list[Item]
     n_of_kind: dict[str, int]
     people: list[Person]
@@ -93,7 +92,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         levels=[_level(basis, check, confidence) for confidence in LEVELS],
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
-        gold=_known(basis, run.gold),
+        gold=known_truth.agreement(clf.gold_),
         items=in_detail(basis, wanted, check, pictures),
         n_of_kind=n_of_kind,
         people=everyone,
@@ -110,12 +109,3 @@ def _level(basis: Basis, check: Check | None, confidence: float) -> Level:
         int((sure & ~basis.labelled).sum()),
         check.when_sure(confidence) if check else None,
     )
-
-
-def _known(basis: Basis, gold: Mapping[str, str]) -> Share | None:
-    """How often the consensus is what a file of labels says is true; None where it says nothing."""
-    if not gold:
-        return None
-    row = positions(basis.annotations.items, list(gold))
-    truth = positions(basis.annotations.classes, list(gold.values()))
-    return Share.of_all(np.asarray(basis.label[row] == truth)[row >= 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,7 @@ class Run:
     """What the results do not know of themselves.
 
     ``sources``: the files of labels. ``paths``: the items' images in the items' order, none for features. ``how``:
-    terms and what they are. ``gold``: the answers that a file of labels says are true. ``looks``: what images or
-    features were worth, in sentences.
+    terms and what they are. ``looks``: what images or features were worth, in sentences.
     """
 
     sources: Sequence[str]
@@ -37,7 +36,6 @@ class Run:
     how: Mapping[str, str]
     command: str
     left_out: Sequence[str] = ()
-    gold: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[str] = ()
 
 

@@ -1,0 +1,80 @@
+"""What is known beside items and their labels, and whether all that leaves something to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels import known_truth
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.known_truth import Gold
+from crowdshot.labels.positions import Positions
+from crowdshot.wording import first, listing, show
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known beside items and their labels.
+
+    ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere.
+    """
+
+    gold: Positions
+
+    @classmethod
+    def nothing(cls, n_items: int) -> Known:
+        return cls(np.full(n_items, -1, dtype=np.int64))
+
+    def hide(self, rows: Positions) -> Known:
+        """All but the gold of these items."""
+        gold = self.gold.copy()
+        gold[rows] = -1
+        return Known(gold)
+
+    def classes_of(self, annotations: Annotations) -> Positions:
+        """(k,) the classes that somebody named, or gold did."""
+        out: Positions = np.unique(np.concatenate([annotations.label, self.gold[self.gold >= 0]]))
+        return out
+
+    def among(self, place: Positions) -> Known:
+        """The same with what was class k called ``place[k]``."""
+        return Known(np.where(self.gold < 0, -1, place[self.gold]))
+
+
+def known_of(
+    annotations: Annotations, gold: Gold, items: Sequence[Any] | None = None, closed: bool = False
+) -> tuple[Annotations, Known]:
+    """The annotations, with gold's classes unless ``closed``, and what is known of their items; ``items`` as in fit."""
+    given = known_truth.as_mapping(gold, annotations)
+    rows = known_truth.find_items(list(given), annotations.items, items)
+    if (rows < 0).any():
+        stranger = show(list(given)[first(rows < 0)])
+        raise CrowdshotError(f"gold names item {stranger}, expected items of X, {listing(annotations.items, 1)}.")
+    gold = dict(zip(annotations.items[rows].tolist(), given.values(), strict=True))
+    held, known = known_truth.hold(annotations, gold)
+    if closed and held.n_classes > annotations.n_classes:
+        strange = next(label for label in held.classes if label not in annotations.classes)
+        raise CrowdshotError(
+            f"gold has {show(strange)}, expected one of the classes given, {listing(annotations.classes)}."
+        )
+    return held, Known(known)
+
+
+def check_classes(annotations: Annotations, known: Known, listed: bool = True) -> None:
+    """There must be something to tell apart; ``listed``: somebody said that these are classes."""
+    classes, numbers = annotations.classes, annotations.classes.dtype.kind in "iu"
+    if classes.dtype.kind == "f" and not listed:
+        odd = next(value for value in classes.tolist() if not value.is_integer())
+        raise CrowdshotError(
+            f"labels holds {odd!r}, expected names or whole numbers (Unknown label type: continuous); classes= lists"
+            " numbers that are classes."
+        )
+    named = known.classes_of(annotations)
+    if len(named) == 1:
+        missing = "; -1 means no label, unless classes= lists it" if numbers else ""
+        only = show(classes[named[0]])
+        raise CrowdshotError(f"labels has {only} alone (only one class), expected two classes or more{missing}.")
