@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_cost_in_the_command_or_in_a_file(labels: Path, tmp_path: Path, call) ->
     prices = tmp_path / "prices.csv"
     prices.write_text("cost,worker\n3,cyd\n0.5,bob\n9,zoe\n")
     done = call(labels, "--budget", 2, "--cost", prices)
-    assert done.err == "crowdshot: note: left out: 1 cost of people who gave no label\n"
+    assert done.err.splitlines()[0] == "crowdshot: note: left out: 1 cost of people who gave no label"
+    assert "fewer questions than the budget of 2 allows: 0.5 is left, for which nobody answers\n" in done.err
     table = pd.read_csv(_written(done, tmp_path))
     assert set(table["worker"]) <= {"ann", "bob"}
     assert table["cost"].sum() <= 2
@@ -373,3 +375,75 @@ def test_what_is_known_is_not_asked(labels: Path, features: Path, tmp_path: Path
     said = call(*given, "--gold", gold)
     assert said.code == 2
     assert "gold.csv has true labels of '9.png' and others, expected some of the labelled items" in said.err
+
+
+# ---- who can be asked, and when it is enough ----------------------------------------------------------------------
+
+
+def test_fewer_questions_than_asked_for_and_why(labels: Path, tmp_path: Path, call) -> None:
+    """LABELS leave four pairs open: 1 and 2 of cyd, 4 of ann and bob."""
+    said = call(labels, "--budget", 9, "--json")
+    report = json.loads(said.out)
+    assert (report["n_questions"], report["fewer"], report["unasked"]) == (4, "nobody", 4)
+    assert report["nobody_left"] == report["not_settled"]
+    said = call(labels, "--budget", 9)
+    why = "fewer questions than the budget of 9 allows: everybody who can be asked has labelled all items then"
+    assert said.err.startswith(f"crowdshot: note: {why}\n")
+    assert "not settled nobody is left to ask: find another person\n" in said.err
+    said = call(labels, "--budget", 3, "--max-per-annotator", 1, "--annotators-available", "cyd")
+    assert len(said.out.splitlines()) == 2
+    assert "everybody who could be asked has 1 question, which is the most for one" in said.err
+    said = call(labels, "--budget", 9, "--out", tmp_path / "questions.csv")
+    assert "\nfewer questions than the budget of 9 allows: " in said.out
+    assert said.err == ""
+    said = call(labels, "--budget", 2)
+    assert said.err == ""
+    assert json.loads(call(labels, "--budget", 2, "--json").out)["fewer"] is None
+
+
+def test_only_who_is_there_is_asked(labels: Path, tmp_path: Path, call) -> None:
+    said = call(labels, "--budget", 9, "--annotators-available", "cyd")
+    assert {line.split(",")[1] for line in said.out.splitlines()[1:]} == {"cyd"}
+    people = tmp_path / "people.csv"
+    people.write_text("city,worker\nRome,cyd\nOslo,dan\n")
+    said = call(labels, "--budget", 9, "--annotators-available", people, "--json")
+    report = json.loads(said.out)
+    assert "'dan' gave no label yet: somebody new; labels are of 'ann', 'bob', 'cyd'." in said.err
+    asked = [(question["image"], question["worker"]) for question in report["questions"]]
+    assert {who for _, who in asked} == {"cyd", "dan"}
+    assert {image for image, who in asked if who == "dan"} == {"1.png", "2.png", "3.png", "4.png"}
+    assert report["unasked"] == 6
+    assert report["nobody_left"] == report["not_settled"]  # after these
+
+
+def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:
+    simulated = ("simulate", "--items", 60, "--classes", 3, "--annotators", 8, "--labels-per-item", 2, "--seed", 1)
+    subprocess.run([sys.executable, "-m", "crowdshot", *map(str, simulated), "--out", str(tmp_path / "c")], check=True)
+    labels = tmp_path / "c" / "labels.csv"
+    report = json.loads(call(labels, "--stop-at", 0.8, "--json").out)
+    found = report["stop_at"]
+    assert found["share"] == 0.8
+    assert 0 < found["at_best"] < found["labels"]
+    assert found["at_worst"] is None or found["at_worst"] > found["labels"]
+    more = json.loads(call(labels, "--stop-at", 0.95, "--json").out)["stop_at"]
+    assert more["labels"] is None or more["labels"] > found["labels"]
+    said = call(labels, "--stop-at", 0.8).err
+    assert re.search(
+        rf"about {found['labels']:,} more labels should settle 80\s% of the items \({found['at_best']:,} at best", said
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--stop-at", "95", "--stop-at is 95, expected a share of the items, above 0 and at most 1."),
+        ("--stop-at", "0", "--stop-at is 0, expected a share of the items, above 0 and at most 1."),
+        ("--annotators-available", "ann,,bob", "--annotators-available is 'ann,,bob', expected a file, or different"),
+        ("--annotators-available", "ann,ann", "--annotators-available is 'ann,ann', expected a file, or different"),
+    ],
+)
+def test_what_is_wrong_with_who_and_when_is_told(labels: Path, tmp_path: Path, option, value, message, call) -> None:
+    said = call(labels, option, value, "--out", tmp_path / "questions.csv")
+    assert (said.code, said.out) == (2, "")
+    assert message in said.err
+    assert not (tmp_path / "questions.csv").exists()

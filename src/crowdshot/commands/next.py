@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +18,15 @@ from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
-from crowdshot.labels import annotators, asking, known_truth
+from crowdshot.labels import annotators, asking, known_truth, settling
 from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import doubt
+from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.formats.write import write_questions
-from crowdshot.labels.positions import as_index, positions
+from crowdshot.labels.positions import as_index, positions, unique_ids
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
 from crowdshot.wording import first, listing, show
@@ -50,15 +51,21 @@ def ask(
     cost: Mapping[str, float] | Path | None = None,
     most: int | None = None,
     out: Path | None = None,
+    available: Sequence[str] | Path | None = None,
+    stop_at: float | None = None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Labels, and items where there are any -> a table with a row for each question, the best first.
 
-    ``cost``: {annotator: what an answer costs}, or a file of it; who is not in it costs 1. ``out``: a file that ends in
-    .json is for Label Studio, any other is CSV.
+    ``cost``: {annotator: what an answer costs}, or a file of it; who is not in it costs 1. ``available``: who can be
+    asked, or a file of it, else everybody; who gave no label yet is taken for somebody new. ``stop_at``: a share of the
+    items, to tell how many labels would settle it. ``out``: a file that ends in .json is for Label Studio, any other is
+    CSV.
     """
     if out is not None:
-        costs = cost if isinstance(cost, Path) else None
-        check_table(out, *labels.inputs, given.features, costs, endings=(*TABLES, ".json"))
+        lists = [given_as for given_as in (cost, available) if isinstance(given_as, Path)]
+        check_table(out, *labels.inputs, given.features, *lists, endings=(*TABLES, ".json"))
+    if stop_at is not None and not 0 < stop_at <= 1:
+        raise CrowdshotError(f"stop_at is {stop_at:g}, expected a share of the items, above 0 and at most 1.")
     if not given:
         belief = _from_labels(labels, given.encoder)
     else:
@@ -66,15 +73,19 @@ def ask(
 
         fitted = fit(labels, given)
         belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out)
-    ann = belief.annotations
-    check_columns(ann.columns, str(labels), OWN_NAMES)
+    check_columns(belief.annotations.columns, str(labels), OWN_NAMES)
+    ann, can = _available(available, belief.annotations)
+    belief = belief._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
+    closed = (ann.item, ann.annotator)
     with progress("choosing questions"):
         confusion = asking.expected_confusion(ann, belief.probabilities)
-        if most is None and math.isfinite(budget):
-            most = asking.fair_share(budget / price.min(), ann.n_annotators)
-        questions = asking.choose(belief.probabilities, confusion, (ann.item, ann.annotator), budget, price, most)
+        if most is None:
+            most = asking.fair_share(budget / price[can].min() if math.isfinite(budget) else 1, int(can.sum()))
+        limit = np.where(can, most, 0)
+        questions = asking.choose(belief.probabilities, confusion, closed, budget, price, limit)
         plain = annotators.expected_confusion(ann, belief.probabilities)
+        open_ = np.flatnonzero(belief.probabilities.max(1) < SETTLED)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:
         with progress("writing"):
@@ -95,7 +106,12 @@ def ask(
         "doubt": float(doubt(belief.probabilities).sum()),
         "gain": float(sum(question.gain for question in questions)),
         "errors_mended": asking.mended(belief.probabilities, plain, questions),
-        "unasked": ann.n_items * ann.n_annotators - ann.n_labels,
+        "unasked": ann.n_items * int(can.sum()) - int(can[ann.annotator].sum()),
+        "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
+        "most": most,
+        "not_settled": len(open_),
+        "nobody_left": asking.nobody_left(open_, closed, questions, limit),
+        **({} if stop_at is None else {"stop_at": settling.forecast(ann, belief.probabilities, stop_at)._asdict()}),
         **spellings(belief.labels),
         "left_out": {**belief.left_out, "costs of people who gave no label": others},
         "files": [] if out is None else [str(out)],
@@ -118,6 +134,27 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     with progress("aggregating"):
         consensus = AGGREGATORS[DEFAULT](ann, STEPS, read.gold)
     return Belief(read, ann, consensus.probabilities, left_out)
+
+
+def _available(given: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:
+    """The annotations with those who gave no label yet, and (R,) which annotators can be asked."""
+    if given is None:
+        return ann, np.ones(ann.n_annotators, dtype=bool)
+    names = _read_names(given, ann.columns.annotator) if isinstance(given, Path) else list(given)
+    known = set(map(str, ann.annotators))
+    new = [name for name in names if name not in known]
+    if new:
+        told = f"{listing(new)} gave no label yet: somebody new; labels are of {listing(ann.annotators)}."
+        warnings.warn(told, UserWarning, stacklevel=2)
+        ann = replace(ann, annotators=unique_ids([*ann.annotators, *new], "annotators_available"))
+    return ann, np.isin(ann.annotators.astype(str), names)
+
+
+def _read_names(path: Path, annotator: str) -> list[str]:
+    """The column is the annotator's as in the labels, else the first."""
+    table = read_table(path)
+    names: list[str] = one_each(table, table.header.index(annotator) if annotator in table.header else 0).tolist()
+    return names
 
 
 def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[Floats, int]:

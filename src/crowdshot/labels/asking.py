@@ -27,7 +27,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -40,6 +40,8 @@ from crowdshot.labels.positions import Positions
 from crowdshot.wording import show
 
 Gains = Callable[[Floats, Floats], Floats]
+# nothing is worth asking, all had enough, are too dear, or have answered
+Stop = Literal["gain", "most", "cost", "nobody"]
 
 BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
 MOST_CASES = 512
@@ -108,28 +110,30 @@ def choose(
     closed: tuple[Positions, Positions],
     budget: float,
     cost: Floats | None = None,
-    most: int | None = None,
+    most: int | Positions | None = None,
     by: Gains = gains,
 ) -> list[Question]:
     """The questions to ask, the best first, until the budget is spent or no question is worth asking.
 
     ``belief`` (N, K), ``confusion`` (R, K, K). ``closed``: items and annotators, (L,) each, of the pairs that must not
     be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for
-    one annotator. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
+    one annotator, or (R,) for each of them. Of annotators whose answers are worth the same, the one with the fewest
+    questions gets it.
 
     Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
     annotators who have had enough or cost too much by now, which is noticed when their turn comes.
     """
     N, R = len(belief), len(confusion)
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
-    _check(belief, confusion, budget, price, most)
+    limit = np.broadcast_to(N if most is None else most, R)
+    _check(belief, confusion, budget, price, limit)
     left, asked = float(budget), np.zeros(R, dtype=np.int64)
     not_from = _by_item(*closed, N)
     cases: dict[int, Floats] = {}
 
     def values(item: int, gain: Floats) -> Floats:
         """(R,) gain for its price, -1 where the question may not be asked."""
-        shut = (price > left * (1 + SAME)) | (asked >= (N if most is None else most)) | (gain < WORTH)
+        shut = (price > left * (1 + SAME)) | (asked >= limit) | (gain < WORTH)
         shut[not_from[item]] = True
         return np.where(shut, -1.0, gain / price)
 
@@ -159,6 +163,39 @@ def choose(
         cases[item] = _after(now, confusion[annotator])
         heapq.heappush(queue, (-float(values(item, by(cases[item], confusion).sum(0)).max()), item))
     return chosen
+
+
+def why_no_more(
+    n_items: int,
+    closed: tuple[Positions, Positions],
+    questions: Sequence[Question],
+    budget: float,
+    price: Floats,
+    limit: Positions,
+) -> Stop | None:
+    """Why no more questions were chosen; None where the budget is spent. ``limit`` (R,): `choose`'s ``most``."""
+    asked = np.bincount([question.annotator for question in questions], minlength=len(price))
+    left = budget - float(asked @ price)
+    could = limit > 0
+    if left < price[could].min() * (1 - SAME):
+        return None
+    open_ = could & (np.bincount(closed[1], minlength=len(price)) + asked < n_items)
+    had_enough, too_dear = asked >= limit, price > left * (1 + SAME)
+    if (open_ & ~had_enough & ~too_dear).any():
+        return "gain"
+    if (open_ & had_enough).any():
+        return "most"
+    return "cost" if open_.any() else "nobody"
+
+
+def nobody_left(
+    open_: Positions, closed: tuple[Positions, Positions], questions: Sequence[Question], limit: Positions
+) -> int:
+    """Of the items ``open_`` (n,), how many everybody who can be asked has labelled, or will."""
+    item = np.append(closed[0], [question.item for question in questions]).astype(np.int64)
+    annotator = np.append(closed[1], [question.annotator for question in questions]).astype(np.int64)
+    said = np.bincount(item[limit[annotator] > 0], minlength=max([*open_, *item], default=0) + 1)
+    return int((said[open_] >= (limit > 0).sum()).sum())
 
 
 def mended(belief: Floats, confusion: Floats, questions: Sequence[Question]) -> float:
@@ -196,7 +233,7 @@ def _after(cases: Floats, confusion: Floats) -> Floats:
     return possible
 
 
-def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, most: int | None) -> None:
+def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, limit: Positions) -> None:
     R, K = len(confusion), belief.shape[1]
     if confusion.shape != (R, K, K):
         raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with belief.")
@@ -206,5 +243,5 @@ def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, most
         raise CrowdshotError(f"budget is {budget:g}, expected a number above 0.")
     if not (np.isfinite(price) & (price > 0)).all():
         raise CrowdshotError(f"cost has {price.min():g} in it, expected numbers above 0.")
-    if most is not None and most < 1:
-        raise CrowdshotError(f"most is {most}, expected 1 or more.")
+    if not (limit > 0).any() or (limit < 0).any():
+        raise CrowdshotError(f"most is {limit.min()}, expected 1 or more for somebody.")

@@ -38,6 +38,7 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(_questions(report))
     if report.get("gold"):
         parts.append(_gold(report))
+    parts += remarks(report)
     if "annotator_table" in report:
         truth_used = bool(report.get("gold"))
         parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
@@ -129,12 +130,49 @@ def _gold(report: dict[str, Any]) -> str:
             f"without them {right:,} of {counted(of, 'items with labels')} would be right: {percent(right / of)}"
             f" ({spread(report['gold_low'], report['gold_high'])})"
         )
-        if report["shared_mistakes"]:
-            lines.append(
-                f"by their confidence it would be {percent(report['gold_claimed'])}: the annotators share mistakes, so"
-                " probabilities of other items are too high as well"
-            )
     return "\n".join(lines)
+
+
+def remarks(report: Mapping[str, Any]) -> list[str]:
+    """What a reader ought to know even where a table takes the place of all other words."""
+    lines = []
+    if report.get("shared_mistakes"):
+        lines.append(
+            f"of the items with known truth {percent(report['gold_right'] / report['gold_labelled'])} would be right,"
+            f" {percent(report['gold_claimed'])} by their confidence: the annotators share mistakes, so"
+            " probabilities of other items are too high as well"
+        )
+    if report.get("n_questions") and report["fewer"]:
+        lines.append(f"fewer questions than the budget of {report['budget']:g} allows: {_why_fewer(report)}")
+        if report["nobody_left"]:
+            lines.append(
+                f"for {counted(report['nobody_left'], 'items')} that are not settled nobody is left to ask:"
+                " find another person"
+            )
+    if "stop_at" in report:
+        lines.append(_until(report["stop_at"]))
+    return lines
+
+
+def _why_fewer(report: Mapping[str, Any]) -> str:
+    return {
+        "gain": "no other answer is expected to change anything",
+        "most": f"everybody who could be asked has {counted(report['most'], 'questions')}, which is the most for one"
+        " (--max-per-annotator)",
+        "cost": f"{report['budget'] - report['cost']:g} is left, for which nobody answers",
+        "nobody": "everybody who can be asked has labelled all items then",
+    }[report["fewer"]]
+
+
+def _until(forecast: Mapping[str, Any]) -> str:
+    share, labels, best, worst = (forecast[name] for name in ("share", "labels", "at_best", "at_worst"))
+    if labels == 0:
+        return f"{percent(share)} of the items are settled already"
+    if labels is None:
+        return f"no number of labels from people like these can be expected to settle {percent(share)} of the items"
+    low = "" if best is None else f"{best:,} at best, "
+    high = "and many more at worst" if worst is None else f"{worst:,} at worst"
+    return f"about {labels:,} more labels should settle {percent(share)} of the items ({low}{high})"
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:

@@ -109,6 +109,8 @@ def show(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = N
     if as_json:
         typer.echo(json.dumps(report if table is None else {**report, rows: tables.records(table)}))
     elif table is not None:
+        for line in summary.remarks(report):
+            note(line)
         whole.write_csv(table, sys.stdout)
     else:
         typer.echo(summary.tell(report))

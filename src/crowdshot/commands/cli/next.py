@@ -7,14 +7,15 @@ import typer
 
 from crowdshot.commands.cli.console import show
 from crowdshot.commands.cli.flat import flat
-from crowdshot.commands.cli.options import AsJson, EncoderName, Features, Images, Labels, SkipBad, as_costs
+from crowdshot.commands.cli.options import AsJson, EncoderName, Features, Images, Labels, SkipBad, as_costs, as_names
 from crowdshot.commands.cli.reading import Reading
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
 Examples:
   crowdshot next labels.csv --budget 50
-  crowdshot next labels.csv --images photos --budget 50 --most 10 --out questions.csv
+  crowdshot next labels.csv --images photos --budget 50 --max-per-annotator 10 --out questions.csv
+  crowdshot next labels.csv --annotators-available ann,bob --stop-at 0.95
   crowdshot next labels.csv --budget 100 --cost expert=5,student=1 --out questions.csv
   crowdshot next export.json --images photos --out questions.json
 """
@@ -37,8 +38,23 @@ def ask_next(
     most: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Questions for one annotator at most; else a tenth, or an equal share if that is more."
+            "--most",
+            "--max-per-annotator",
+            min=1,
+            help="Questions for one annotator at most; else a tenth, or an equal share if that is more.",
         ),
+    ] = None,
+    available: Annotated[
+        str | None,
+        typer.Option(
+            "--annotators-available",
+            metavar="NAME,…|FILE",
+            help="Who can be asked, else everybody; who gave no label yet is taken for somebody new.",
+        ),
+    ] = None,
+    stop_at: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Tell how many labels should settle this share of the items, like 0.95."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -60,5 +76,5 @@ def ask_next(
     from crowdshot.commands.given import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad)
-    report, table = next.ask(reading.of(labels), budget, items, as_costs(cost), most, out)
+    report, table = next.ask(reading.of(labels), budget, items, as_costs(cost), most, out, as_names(available), stop_at)
     show(report, as_json, table if out is None else None, "questions")

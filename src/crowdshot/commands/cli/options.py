@@ -109,6 +109,18 @@ def as_costs(text: str | None) -> dict[str, float] | Path | None:
     return as_file(text) or as_values("--cost", text, expected, _as_cost)
 
 
+def as_names(text: str | None) -> list[str] | Path | None:
+    """ "ann,bob" -> names; where there is such a file, its path."""
+    if text is None:
+        return None
+    if Path(text).is_file():
+        return Path(text)
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise CrowdshotError(f"--annotators-available is {text!r}, expected a file, or different names, like ann,bob.")
+    return names
+
+
 def _as_cost(text: str) -> float:
     cost = float(text)
     if not 0 < cost < math.inf:

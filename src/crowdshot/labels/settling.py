@@ -1,0 +1,89 @@
+"""How many more labels would settle a share of the items.
+
+What is believed of the items is played on: each item's class is drawn from its belief, the most doubtful item that is
+not settled is asked about, of somebody like those who labelled so far, who answers by their confusion matrix, and
+Bayes' rule says what is believed then. People share mistakes, so an answer's evidence counts for `EXPECTED` of what
+independent answers would have; `BEST` and `WORST` are how far crowds differ in that: labels of real crowds that were
+held back and given back, a few at a time, mostly settled as many items as with something between the two
+(benchmarks/settling.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
+from crowdshot.labels.belief import SETTLED, Floats, doubt
+from crowdshot.labels.positions import Positions
+
+BEST, EXPECTED, WORST = 1.0, 0.6, 0.35
+MOST = 20  # labels an item that are looked ahead
+ROUND = 0.1  # labels for an item that are bought at a time
+ITEMS = 1_000  # that are played with, of more
+DRAWS = 4  # of answers
+
+
+class Forecast(NamedTuple):
+    """More labels until ``share`` of the items is settled; None where `MOST` an item would not do."""
+
+    share: float
+    labels: int | None
+    at_best: int | None
+    at_worst: int | None
+
+
+def forecast(ann: Annotations, belief: Floats, share: float, settled_at: float = SETTLED) -> Forecast:
+    """belief (N, K): what is believed of the annotations' items, by labels alone or not."""
+    needed = [until(course(ann, belief, counts, settled_at), share) for counts in (EXPECTED, BEST, WORST)]
+    return Forecast(share, *(None if n is None else round(n * ann.n_items) for n in needed))
+
+
+def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:
+    """The share of items that is settled after 0, `ROUND`, 2 `ROUND`, … more labels an item, up to `MOST`.
+
+    ``counts``: what an answer's evidence counts for, 1 for independent answers.
+    """
+    rows = np.argsort(belief.max(1), kind="stable")  # the same whatever the order of items
+    if len(rows) > ITEMS:
+        rows = rows[np.linspace(0, len(rows) - 1, ITEMS).round().astype(np.int64)]
+    confusion = expected_confusion(ann, belief)
+    often = np.bincount(ann.annotator, minlength=ann.n_annotators) / ann.n_labels
+    draws = [_played(belief[rows], confusion, often, counts, settled_at, seed) for seed in range(DRAWS)]
+    out: Floats = np.mean(draws, axis=0)
+    return out
+
+
+def until(shares: Floats, share: float) -> float | None:
+    """Labels an item after which a `course` has reached this share."""
+    reached = np.flatnonzero(shares >= share)
+    return None if len(reached) == 0 else float(reached[0]) * ROUND
+
+
+def _played(belief: Floats, confusion: Floats, often: Floats, counts: float, settled_at: float, seed: int) -> Floats:
+    random = np.random.default_rng(seed)
+    belief, at_a_time = belief.copy(), max(1, round(ROUND * len(belief)))
+    truth = _drawn(belief, random)
+    shares = np.empty(round(MOST / ROUND) + 1)
+    for place in range(len(shares)):
+        settled = belief.max(1) >= settled_at
+        shares[place] = settled.mean()
+        if settled.all():
+            shares[place:] = 1
+            break
+        open_ = np.flatnonzero(~settled)
+        asked = open_[np.argsort(-doubt(belief[open_]), kind="stable")[:at_a_time]]
+        who = random.choice(len(often), len(asked), p=often)
+        said = _drawn(confusion[who, truth[asked]], random)
+        after = belief[asked] * confusion[who, :, said] ** counts
+        belief[asked] = after / after.sum(1, keepdims=True)
+    return np.maximum.accumulate(shares)
+
+
+def _drawn(probabilities: Floats, random: np.random.Generator) -> Positions:
+    """(n, K) -> (n,)"""
+    above = random.random(len(probabilities))[:, None] > probabilities.cumsum(1)
+    out: Positions = above.sum(1).clip(max=probabilities.shape[1] - 1)
+    return out

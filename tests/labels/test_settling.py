@@ -1,0 +1,47 @@
+"""How many more labels settle a share: by hand where answers are certain, and what has to hold elsewhere."""
+
+import numpy as np
+import pytest
+
+from crowdshot import Annotations
+from crowdshot.labels import settling
+
+SURE = np.array([[[0.95, 0.05], [0.05, 0.95]]])
+GUESS = np.full((1, 2, 2), 0.5)
+
+
+def test_one_sure_answer_settles_a_toss_up():
+    """Ten toss-ups, a label for one of them at a time, each of which leaves 0.95."""
+    shares = settling._played(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
+    np.testing.assert_allclose(shares[:12], [*np.arange(0, 1.01, 0.1), 1.0])
+    assert settling.until(shares, 0.95) == pytest.approx(1.0)
+    assert settling.until(shares, 0.3) == pytest.approx(0.3)
+
+
+def test_half_of_the_evidence_takes_two_answers_at_least():
+    """0.95 to the power of a half against 0.05 to it is 0.81 to 0.19: two that agree are needed."""
+    shares = settling._played(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
+    assert settling.until(shares, 0.1) > 1.0
+    assert 2.0 <= settling.until(shares, 1.0) < 5.0
+
+
+def test_guessers_settle_nothing_and_settled_items_need_nothing():
+    assert settling.until(settling._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
+    settled = settling._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
+    assert settling.until(settled, 1.0) == 0
+
+
+def test_neither_order_nor_number_of_items_decide():
+    random = np.random.default_rng(0)
+    truth = random.integers(2, size=400)
+    ann = Annotations.from_matrix(np.where(random.random((400, 3)) < 0.8, truth[:, None], 1 - truth[:, None]))
+    p = random.uniform(0.5, 0.99, 400)
+    belief = np.where((truth == 0)[:, None], np.stack([p, 1 - p], 1), np.stack([1 - p, p], 1))
+    found = settling.forecast(ann, belief, 0.9)
+    assert 0 < found.at_best < found.labels
+    order = random.permutation(400)
+    again = settling.forecast(ann.select_items(ann.items[order]), belief[order], 0.9)
+    assert again == found
+    twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # of 4,800 items a part is played with
+    many = settling.forecast(twelve, np.tile(belief, (12, 1)), 0.9)
+    assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
