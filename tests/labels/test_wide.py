@@ -82,7 +82,7 @@ def test_a_column_of_items_names_the_rows():
 
 def test_a_column_of_truth_or_notes_is_no_annotator():
     table = WIDE.assign(Truth=["cat", "cat", "dog"], notes=["cat", "", ""])
-    with pytest.warns(UserWarning, match="left out, as no annotator is called so: 'Truth', 'notes'"):
+    with pytest.warns(UserWarning, match="left out, as no annotators: 'Truth', 'notes'"):
         assert of(table) == of(WIDE)
 
 
@@ -113,6 +113,21 @@ def test_minus_one_is_no_label_and_the_sentence_says_so():
     with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless classes= lists it"):
         CrowdClassifier("identity").fit(X, y)
     assert CrowdClassifier("identity").fit(X, y, classes=[-1, 1]).classes_.tolist() == [-1, 1]
+
+
+def test_minus_one_beside_0_and_1_is_a_label_where_others_are_missing_otherwise():
+    table = pd.DataFrame({"ann": [-1, 0, 1], "bob": [-1, None, 1]})
+    assert Annotations.from_matrix(table).classes.tolist() == [-1, 0, 1]
+    assert Annotations.from_matrix([[-1, 0], [None, 1]]).classes.tolist() == [-1, 0, 1]
+    assert Annotations.from_matrix(np.array([[-1, 0], [0, 1]])).classes.tolist() == [0, 1]
+    with pytest.warns(UserWarning, match=r"-1 is taken for a missing label; classes=\[-1, 0, 1\] makes it one"):
+        assert Annotations.from_matrix(table.fillna(0).astype(int)).classes.tolist() == [0, 1]
+
+
+def test_a_column_of_something_else_is_left_out_of_a_dataframe_too():
+    table = WIDE.assign(mail=["x@y.z", "x@y.z", ""], Dauer=[3, 4, 3], cyd=["DOG", "cat ", "dog"])
+    with pytest.warns(UserWarning, match="left out, as no annotators: 'mail', 'Dauer'"):
+        assert of(table)[1] == ["ann", "bob", "cyd"]
 
 
 def test_features_that_are_none():

@@ -22,6 +22,7 @@ class LabelFiles:
     columns: Mapping[str, str] | None = None
     format_name: str | None = None
     sheet: str | None = None
+    annotator_columns: Sequence[str] = ()
     rename: Mapping[str, str] | Path | None = None
     merge_case: bool = False
     names: Path | None = None
@@ -33,7 +34,7 @@ class LabelFiles:
     @property
     def inputs(self) -> list[Path]:
         """All files that are read, which nothing may be written over."""
-        return [*self.paths, *([] if self.gold is None else [self.gold])]
+        return [*self.paths, *(file for file in (self.rename, self.names, self.gold) if isinstance(file, Path))]
 
     @property
     def gold_from(self) -> str:
@@ -47,8 +48,9 @@ class LabelFiles:
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""
-        given = {name.replace("_", "-"): value for name, value in vars(self).items() if name != "paths"}
-        return {"format" if name == "format-name" else name: value for name, value in given.items()}
+        given = {name.removesuffix("_name").replace("_", "-"): value for name, value in vars(self).items()}
+        del given["paths"]
+        return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in given.items()}
 
 
 @dataclass(frozen=True)

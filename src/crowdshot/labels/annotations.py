@@ -157,8 +157,9 @@ class Annotations:
 
         (N,) labels are those of one annotator.
 
-        -1 is a label after all where ``classes`` lists it. ``items`` and ``annotators`` name the rows and the
-        columns (else a DataFrame's index and columns, or 0, 1, 2, …). All of them are kept, labelled or not.
+        -1 is a label after all where ``classes`` lists it, and beside 0 and 1 alone where others are missing otherwise.
+        ``items`` and ``annotators`` name the rows and the columns (else a DataFrame's index and columns, or 0, 1, 2,
+        …). All of them are kept, labelled or not.
 
         >>> Annotations.from_matrix([["cat", "dog"], ["dog", None]], annotators=["ann", "bob"])
         Annotations(2 items × 2 annotators, 3 labels, 2 classes: 'cat', 'dog')
@@ -194,7 +195,11 @@ class Annotations:
         )
         label, class_ids = factorize(values.ravel())
         given = None if classes is None else unique_ids(classes, "classes")
-        if given is None or -1 not in given.tolist():
+        doubtful = given is None and set(class_ids.tolist()) == {-1, 0, 1}
+        if (given is None or -1 not in given.tolist()) and not (doubtful and (label < 0).any()):
+            if doubtful and isinstance(matrix, pd.DataFrame):
+                told = "labels: -1 is taken for a missing label; classes=[-1, 0, 1] makes it one as 0 and 1 are."
+                warnings.warn(told, UserWarning, stacklevel=2)
             label, class_ids = without(label, class_ids, np.array([c == -1 for c in class_ids.tolist()], dtype=bool))
         cells = np.flatnonzero(label >= 0)
         if len(cells) == 0:

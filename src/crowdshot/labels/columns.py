@@ -1,6 +1,7 @@
 """Which columns of a table hold the item, the annotator and the label."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,48 +17,55 @@ class Columns(NamedTuple):
     label: str = "label"
 
 
+NAMES = "name|nr|no|number|nummer|名|名称|名稱|姓名|番号|编号|編號"  # what may stand behind what is named or numbered
 GivenColumns = Columns | Mapping[str, str] | Sequence[str] | None
 
-# For each column three ranks of names; the first rank that any column of the table matches decides.
+# For each column three ranks of names; the first rank that any column of the table matches decides. In English, German,
+# French, Spanish and Portuguese, Japanese, Chinese.
 ALIASES: dict[str, tuple[str, str, str]] = {
     "item": (
         "item",
         "task image file filename filepath imagepath imagefile imagename picture photo example sample instance"
-        " object question unit document text url uri hit",
+        " object question unit document text url uri hit"
+        " bild datei objekt foto texte texto element fichier imagen elemento archivo imagem arquivo"
+        " 画像 項目 ファイル 图片 图像 文件 项目 圖片 圖像 檔案",
         "id name path index key",
     ),
     "annotator": (
         "annotator",
         "worker user labeler labeller rater coder labeledby labelledby annotatedby judge reviewer expert"
-        " participant contributor performer",
+        " participant contributor performer"
+        " bewerter bewerterin annotatorin annotateur annotatrice anotador anotadora"
+        " アノテーター 作業者 标注员 标注者 標註員 標註者",
         "person who by email username",
     ),
     "label": (
         "label",
-        "answer class annotation choice category response vote rating judgment judgement verdict",
+        "answer class annotation choice category response vote rating judgment judgement verdict"
+        " etikett klasse kategorie étiquette classe catégorie etiqueta clase categoría rótulo categoria"
+        " ラベル 分類 标签 类别 標籤 類別",
         "value target y",
     ),
 }
 
-# Columns of tables that have more than labels; what a wide table calls so is no annotator.
-TRUTH = {"truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"}
-NO_ANNOTATOR = {
-    *("note", "notes", "comment", "comments", "remark", "remarks", "description", "caption", "tags", "width", "height"),
-    *("size", "split", "fold", "set", "source", "url", "link", "date", "time", "timestamp", "created", "updated"),
-    *("consensus", "majority", "confidence", "agreement"),
-}
-
 
 def plain(name: Any) -> str:
-    """A column's name without case, spaces and the like: ``True Label`` is truelabel."""
-    return re.sub(r"[^a-z0-9]", "", str(name).lower())
+    """A column's name without case, accents, width, spaces and the like: ``True Label`` is truelabel."""
+    return "".join(c for c in unicodedata.normalize("NFKD", str(name)).casefold() if c.isalnum())
+
+
+RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
+TRUTH = {
+    *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
+    *map(plain, ("Wahrheit", "vérité", "verdad", "verdade", "正解", "真值")),
+}
 
 
 def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str = "the table") -> Columns:
     """The names of the three columns: those given, the others by their aliases.
 
-    ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case, spaces,
-    ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
+    ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case, accents,
+    spaces, ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
     """
     found = list(found)
     given = _given(columns)
@@ -85,19 +93,30 @@ def _given(columns: GivenColumns) -> dict[str, str]:
     raise CrowdshotError(f"columns is {columns!r}, expected three names or a mapping with keys among {listing(roles)}.")
 
 
-def _match(role: str, found: list[Any], source: str) -> Any:
+def matches(role: str, found: Iterable[Any], ranks: int = 3) -> list[Any]:
+    """The columns that are called like an item, an annotator or a label, by the first of so many ranks that has any.
+
+    As `ALIASES` has them, the usual ones first.
+    """
     exact = {name: plain(name) for name in found}
-    without_id = {name: word.removesuffix("id").removesuffix("name") for name, word in exact.items()}
-    for aliases in ALIASES[role]:
+    without_id = {name: re.sub(rf"({NAMES})?(id)?$", "", word) for name, word in exact.items()}
+    for aliases in RANKS[role][:ranks]:
         for words in (exact, without_id):
-            matches = [name for name, word in words.items() if word in aliases.split()]
-            if len(matches) == 1:
-                return matches[0]
-            if matches:
-                raise CrowdshotError(
-                    f"{source} has {len(matches)} columns that could be the {role}, {listing(matches)}, expected one;"
-                    f" columns={{{role!r}: …}} says which."
-                )
+            called = [name for name, word in words.items() if word in aliases]
+            if called:
+                return sorted(called, key=lambda name: aliases.index(words[name]))
+    return []
+
+
+def _match(role: str, found: list[Any], source: str) -> Any:
+    called = matches(role, found)
+    if len(called) == 1:
+        return called[0]
+    if called:
+        raise CrowdshotError(
+            f"{source} has {len(called)} columns that could be the {role}, {listing(called)}, expected one;"
+            f" columns={{{role!r}: …}} says which."
+        )
     known = " ".join(ALIASES[role][:2]).split()[:7]
     among = f" among {listing(found)}" if found else ""
     raise CrowdshotError(

@@ -10,6 +10,7 @@ from crowdshot.wording import counted, percent, spread
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
 MOST_ITEMS = 5
+MOST_LEFT_OUT = 20
 LONGEST = 30  # characters of a name in a table
 OWN = ("Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
@@ -53,7 +54,7 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
         names = what if isinstance(what, list) else []
         number = len(what) if isinstance(what, list) else what
         if number:
-            lines.append(counted(number, reason) + (f" ({_some(names, 5)})" if names else ""))
+            lines.append(counted(number, reason) + (f" ({_some(names, MOST_LEFT_OUT)})" if names else ""))
     return lines
 
 

@@ -44,7 +44,6 @@ def triples(labels) -> list[tuple[str, str, str]]:
         (WIDE, ("image", "annotator", "label")),
         (WIDE.replace("image", ""), ("item", "annotator", "label")),
         (WIDE.replace("cat,\n", "cat,NaN\n"), ("image", "annotator", "label")),
-        (WIDE.replace("cat,\n", "cat,-1\n"), ("image", "annotator", "label")),
         (
             "\n".join(json.dumps(dict(zip(("item", "user", "label"), row, strict=True))) for row in TRIPLES),
             ("item", "user", "label"),
@@ -67,6 +66,34 @@ def test_parquet(tmp_path) -> None:
 def test_ids_that_look_like_numbers_stay_as_written(read) -> None:
     labels = read("item,annotator,label\n007,01,01\n7,1,1.0\n")
     assert triples(labels) == [("007", "01", "01"), ("7", "1", "1")]  # but spreadsheets write a 1 as 1.0
+
+
+@pytest.mark.parametrize(
+    ("item", "annotator", "label"),
+    [
+        *[(name, "Annotator", "Etikett") for name in ("Bild", "Datei", "Objekt", "BILD", "Dateiname", "Bild-Nr.")],
+        *[("Bild", "Bewerter", name) for name in ("Klasse", "Kategorie")],
+        *[
+            (name, "annotateur", "étiquette")
+            for name in ("image", "élément", "fichier", "ÉLÉMENT", "E\u0301le\u0301ment")
+        ],
+        *[("image", "annotateur", name) for name in ("classe", "catégorie")],
+        *[(name, "anotador", "etiqueta") for name in ("imagen", "elemento", "archivo")],
+        *[("imagen", "Anotador", name) for name in ("clase", "categoría")],
+        *[(name, "anotador", "rótulo") for name in ("imagem", "item", "arquivo")],
+        *[("imagem", "anotador", name) for name in ("classe", "categoria")],
+        *[(name, "アノテーター", "ラベル") for name in ("画像", "項目", "ファイル", "ﾌｧｲﾙ", "ファイル名")],
+        ("画像ID", "作業者", "分類"),
+        *[(name, "标注员", "标签") for name in ("图片", "图像", "文件", "项目", "图片名称")],
+        ("图片", "标注者", "类别"),
+        ("ｉｔｅｍ", "Ｗｏｒｋｅｒ ＩＤ", "Ｌａｂｅｌ"),
+    ],
+)
+def test_headers_in_other_languages(read, item: str, annotator: str, label: str) -> None:
+    labels = read(f"x,{label},{annotator},{item}\n?,cat,ann,1\n")
+    assert triples(labels) == [("1", "ann", "cat")]
+    assert labels.annotations.columns == (item, annotator, label)
+    assert read(f"{item},Eva,João,Notiz\n1,cat,dog,\n2,dog,cat,x\n").annotations.annotators.tolist() == ["Eva", "João"]
 
 
 def test_columns_can_be_named(read) -> None:
@@ -119,7 +146,7 @@ def test_a_label_given_twice_is_told(read) -> None:
         ("item,annotator,label\n1,ann,cat\n2, ,cat\n", "labels, row 3, column 'annotator' is empty"),
         ("item,worker,user,label\n1,a,b,c\n", "2 columns that could be the annotator"),
         ("item,annotator,label,label\n1,a,b,c\n", "labels has more than one column 'label'"),
-        ("bild,person,antwort\n1,a,b\n", "labels has no column for the item"),
+        ("ding,person,antwort\n1,a,b\n", "labels has no column for the item"),
         ("image,size,weight\n1,2,3\n4,5,6\n", "labels has no column for the annotator"),  # no label in common
         ('{"item": 1, "annotator": "a", "label": ["cat", "dog"]}', "row 1, column 'label' holds a list"),
     ],
@@ -133,11 +160,11 @@ def test_bad_tables(read, content: str, message: str) -> None:
     ("content", "message"),
     [
         ("item,ann\n", "has a header but no rows"),
-        ("item,ann,ann\n1,x,y\n", "more than one column 'ann'"),
-        ("item,ann,\n1,x,y\n", "a column without a name"),
+        ("item,ann,ann\n1,x,x\n", "more than one column 'ann'"),
+        ("item,ann,\n1,x,x\n", "a column without a name"),
         ("item,ann\n1,x\n\n1,y\n", "labels, row 4, column 'item' is '1', which row 2 has too"),
         ("item,ann\n1,x\n,y\n", "labels, row 3, column 'item' is empty"),
-        ("bild,ann\n1,x\n", "labels has no column for the item among 'bild', 'ann'"),
+        ("ding,ann\n1,x\n", "labels has no column for the item among 'ding', 'ann'"),
     ],
 )
 def test_bad_wide_tables(read, content: str, message: str) -> None:
@@ -293,23 +320,150 @@ def test_readers_raise_nothing_but_our_error(tmp_path_factory, name: str | None,
 
 
 def test_a_wide_table_may_know_the_truth_and_have_notes(read) -> None:
-    with pytest.warns(
-        UserWarning, match="as no annotator is called so: 'Notes', 'width'|'True Label' is taken for"
-    ) as told:
+    with pytest.warns(UserWarning, match="'True Label' is taken for the true labels, and for no annotator"):
         labels = read("item,ann,bob,True Label,Notes,width\n1,cat,cat,cat,,10\n2,dog,cat,,blurry,10\n")
     assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "cat"), ("2", "ann", "dog"), ("2", "bob", "cat")]
     assert labels.gold == {"1": "cat"}
-    assert len(told) == 2
+    assert labels.left_out == {"columns of no annotator": ["Notes", "width"]}
 
 
 def test_a_wide_table_without_annotators(read) -> None:
     with pytest.raises(CrowdshotError, match="has 2 columns of true labels, 'truth', 'gold', expected one at most"):
-        read("item,truth,gold\n1,cat,cat\n2,dog,cat\n")
-    with (
-        pytest.warns(UserWarning, match="is called so: 'notes', 'source'"),
-        pytest.raises(CrowdshotError, match="no column of an annotator among 'item', 'notes', 'source'"),
-    ):
+        read("item,truth,gold\n1,cat,cat\n2,dog,cat\n", format_name="wide")
+    with pytest.raises(CrowdshotError, match="no columns that are surely annotators' among 'notes', 'source'"):
+        read("item,notes,source\n1,cat,cat\n2,dog,cat\n", format_name="wide")
+    with pytest.raises(CrowdshotError, match=r"no column for the annotator .*, annotator_columns= those of a table"):
         read("item,notes,source\n1,cat,cat\n2,dog,cat\n")
+
+
+def test_what_else_a_sheet_has_is_left_out_and_named(read) -> None:
+    header = "#,Image,Ann,Email Address,Datum,BOB,cyd,Batch,Difficulty,Free text,Zahl der Wörter,Final label,Dana,,"
+    rows = [
+        "1,a.png,cat,x@y.org,2024-03-01,CAT ,dog,1,easy,a cat,12,cat,,,",
+        "2,b.png,dog,x@y.org,2024-03-02,dog,dog,1,hard,cat,13,dog,,,",
+        "3,c.png,Cat,z@y.org,2024-03-02,cat,cat,2,easy,blurry,12,cat,,,",
+        "4,d.png,dog,z@y.org,2024-03-03,cat,dog,2,easy,who knows,99,dog,,,",
+        "5,e.png,owl,z@y.org,2024-03-04,cat,,2,easy,,7,dog,,,",
+        "6,f.png,dog,z@y.org,2024-03-05,cat,dog,2,easy,too dark,8,dog,,,",
+        "Total,Total,6,,,6,5,,,,,,,,",
+    ]
+    with pytest.warns(UserWarning, match="are taken for"):
+        labels = read("\n".join([header, *rows]))
+    assert labels.annotations.annotators.tolist() == ["Ann", "BOB", "cyd", "Dana"]  # Dana has not begun
+    assert labels.annotations.classes.tolist() == ["CAT", "Cat", "cat", "dog", "owl"]
+    assert labels.annotations.n_items == 6
+    strays = ["#", "Email Address", "Datum", "Batch", "Difficulty", "Free text", "Zahl der Wörter", "Final label"]
+    assert labels.left_out == {"columns of no annotator": strays, "rows of totals": ["Total"]}
+
+
+EXTRA = [
+    *(
+        "Email Address",
+        "Email",
+        "E-Mail",
+        "Datum",
+        "Date",
+        "Batch",
+        "#",
+        "No.",
+        "Nr.",
+        "Timestamp",
+        "Notes",
+        "Comments",
+    ),
+    *("created_at", "updatedAt", "Duration (s)", "Status", "Reviewed", "Priority", "URL", "Time spent", "Row", "Total"),
+    *("Kommentar", "Bemerkungen", "Dificultad", "Fecha", "Observações", "Durée", "備考", "日付", "备注", "Confidence"),
+]
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_columns_that_are_called_after_something_else_are_no_annotators(read, name: str) -> None:
+    """Whatever stands in them, labels too."""
+    labels = read(f"image,ann,{name},bob\n1,yes,yes,yes\n2,no,,no\n3,yes,no,no\n")
+    assert labels.annotations.annotators.tolist() == ["ann", "bob"]
+    assert labels.left_out == {"columns of no annotator": [name]}
+
+
+def test_annotator_columns_decide(read) -> None:
+    table = "image,Notes,ann,bob,weird\n1,cat,cat,cat,z\n2,dog,dog,cat,z\n"
+    labels = read(table, annotator_columns=["Notes", "weird"])
+    assert labels.annotations.annotators.tolist() == ["Notes", "weird"]
+    assert labels.left_out == {"columns of no annotator": ["ann", "bob"]}
+    named = read("photo no,ann,x\n1,a,b\n2,b,c\n", {"item": "photo no"}, annotator_columns=["x"])
+    assert triples(named) == [("1", "x", "b"), ("2", "x", "c")]
+    with pytest.raises(
+        CrowdshotError, match=r"annotator_columns names 'eve', expected some of the columns of .*'Notes'"
+    ):
+        read(table, annotator_columns=["ann", "eve"])
+
+
+def test_two_kinds_of_columns_are_not_told_apart_by_guessing(read) -> None:
+    table = "image,ann,bob,seen,sent\n1,cat,cat,yes,no\n2,dog,cat,no,yes\n"
+    with pytest.raises(
+        CrowdshotError, match="no columns that are surely annotators' among 'ann', 'bob', 'seen', 'sent'"
+    ):
+        read(table, format_name="wide")
+    with pytest.raises(CrowdshotError, match=r"annotator_columns= those of a table with a column for each\."):
+        read(table)
+    third = table.replace("bob", "bob,cyd").replace("cat,yes", "cat,cat,yes").replace("cat,no", "cat,dog,no")
+    assert read(third).annotations.annotators.tolist() == ["ann", "bob", "cyd"]
+
+
+@pytest.mark.parametrize(
+    "table", ["item,email,ann,bob\n1,x@y.z,a,a\n2,x@y.z,b,a\n", "item,Reviewer,ann,bob\n1,Eve,a,a\n2,Eve,b,a\n"]
+)
+def test_a_column_about_people_does_not_make_a_long_table(read, table: str) -> None:
+    assert read(table).annotations.annotators.tolist() == ["ann", "bob"]
+
+
+def test_a_long_table_may_have_columns_in_common(read) -> None:
+    labels = read("item,annotator,label,checked,sent\n1,ann,cat,yes,yes\n1,bob,dog,no,yes\n")
+    assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "dog")]
+
+
+def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:
+    labels = read("image,ann,bob\ntotal,cat,cat\n2,dog,cat\nSum,2,2\nAverage:,1,1\n")
+    assert labels.annotations.items.tolist() == ["total", "2"]
+    assert labels.left_out == {"rows of totals": ["Sum", "Average:"]}
+    long = read("image,annotator,label\n1,ann,cat\n2,bob,dog\nTotal,,2\n")
+    assert (long.annotations.items.tolist(), long.left_out) == (["1", "2"], {"rows of totals": ["Total"]})
+
+
+# ---- -1 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes", "told"),
+    [
+        (["-1,0", "0,1", "1,-1"], ["-1", "0", "1"], True),
+        (["-1.0,0.0", ",1.0", "1.0,-1.0"], ["-1", "0", "1"], True),
+        (["-1,1", "1,1", "1,-1"], ["-1", "1"], False),
+        (["-2,-1", "-1,0", "2,-2"], ["-2", "-1", "0", "2"], False),
+    ],
+)
+def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: bool) -> None:
+    content = "image,ann,bob\n" + "".join(f"{n},{row}\n" for n, row in enumerate(cells))
+    if told:
+        with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename={'-1': ''} says that"):
+            labels = read(content)
+    else:
+        labels = read(content)
+    assert labels.annotations.classes.tolist() == classes
+    assert labels.left_out == {}
+
+
+@pytest.mark.parametrize("classes", [("cat", "dog"), ("0", "1", "2")])
+def test_minus_one_is_missing_beside_others_and_told(read, classes) -> None:
+    rows = "".join(f"{n},{name},{name}\n" for n, name in enumerate(classes))
+    labels = read(f"image,ann,bob\n{rows}x,{classes[0]},-1\ny,-1.0,-1\n")
+    assert labels.annotations.classes.tolist() == list(classes)
+    assert labels.left_out == {"cells with -1, taken for no label": 3}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_minus_one_can_be_said_to_be_none(read) -> None:
+    labels = read("image,ann,bob\n1,-1,0\n2,0,1\n3,1,-1\n", rename={"-1": ""})
+    assert labels.annotations.classes.tolist() == ["0", "1"]
 
 
 def test_a_header_in_the_middle_is_no_label(read) -> None:

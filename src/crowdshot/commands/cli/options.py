@@ -1,5 +1,6 @@
 """What the options of several commands are called and mean, and how the text given to them is read."""
 
+import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -86,6 +87,16 @@ def as_columns(text: str | None) -> dict[str, str] | None:
 def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     """ "hammer=0.8,spammer=0.2" -> numbers."""
     return as_values(option, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
+
+
+def as_names(option: str, text: str | None) -> list[str]:
+    """ "ann, bob" -> ["ann", "bob"]; a name that holds a comma stands in quotation marks."""
+    if text is None:
+        return []
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not all(names) or len(set(names)) < len(names):
+        raise CrowdshotError(f"{option} is {text!r}, expected different names with commas between them.")
+    return names
 
 
 def as_file(text: str) -> Path | None:

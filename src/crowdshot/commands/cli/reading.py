@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot.commands.cli.options import as_columns, as_new_names
+from crowdshot.commands.cli.options import as_columns, as_names, as_new_names
 
 if TYPE_CHECKING:
     from crowdshot.commands.given import LabelFiles
@@ -37,6 +37,14 @@ class Reading:
     sheet: Annotated[
         str | None, typer.Option("--sheet", metavar="NAME", help="Which sheet of a workbook, where several might do.")
     ] = None
+    annotator_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--annotator-columns",
+            metavar="NAME,…",
+            help="Which columns are annotators', of a table with a column for each; else it is told which are not.",
+        ),
+    ] = None
     rename: Annotated[
         str | None,
         typer.Option(
@@ -65,6 +73,7 @@ class Reading:
             as_columns(self.columns),
             self.format_name,
             self.sheet,
+            as_names("--annotator-columns", self.annotator_columns),
             rename=as_new_names(self.rename),
             merge_case=self.merge_case,
             names=self.names,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,7 @@ def read_labels(
     format_name: str | None = None,
     *,
     sheet: str | None = None,
+    annotator_columns: Sequence[str] = (),
     rename: NewNames = None,
     merge_case: bool = False,
     names: NewNames = None,
@@ -67,13 +68,14 @@ def read_labels(
     Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
 
     - ``sheet``: which one of a workbook, where several could hold labels.
+    - ``annotator_columns``: which columns of a wide table are annotators', where that is not plain to see.
     - ``rename``: {label: new name}, or a table with the columns old and new; what is renamed to "" is no label.
     - ``merge_case``: labels that differ in case and spaces alone are one, by their most frequent spelling.
     - ``names``: {annotator: name}, or a table with these columns; two with the same name are one.
     """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths), sheet)
+    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths), sheet, annotator_columns)
     files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
@@ -137,11 +139,11 @@ def _tell_twins(ann: Annotations, source: str) -> None:
             warnings.warn(told, UserWarning, stacklevel=3)
 
 
-def _open(paths: list[Path], sheet: str | None) -> list[LabelFile]:
+def _open(paths: list[Path], sheet: str | None, annotator_columns: Sequence[str]) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("paths is empty, expected one file of labels at least.")
     names = own_names(paths) if len(paths) > 1 else [None]
-    files = [LabelFile(path, name, sheet) for path, name in zip(paths, names, strict=True)]
+    files = [LabelFile(path, name, sheet, annotator_columns) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
         raise CrowdshotError(f"sheet is {sheet!r}, expected none, as {files[0].name} is no Excel workbook.")
     return files

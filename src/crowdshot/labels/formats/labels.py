@@ -27,14 +27,21 @@ class LabelFile:
     """A file of labels, read once; each view of it is made when a format first asks for it.
 
     ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
-    which one of a workbook's is meant.
+    which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'.
     """
 
-    def __init__(self, path: str | os.PathLike[str], annotator: str | None = None, sheet: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        annotator: str | None = None,
+        sheet: str | None = None,
+        annotator_columns: Sequence[str] = (),
+    ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
         self.annotator = annotator
         self.sheet = sheet
+        self.annotator_columns = annotator_columns
         self.data = read_bytes(path)
 
     @cached_property

@@ -1,17 +1,17 @@
 """Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
 
-A wide table's column that is called truth, gold or the like has the true labels; one called notes, width or the like is
-no annotator's.
+A wide table's column that is called truth, gold or the like has the true labels; which others are annotators' is told
+by `labels.wide`. Rows of totals at the end of a table are left out.
 
-CSV with any separator, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007" and "7"
-differ; a blank cell is a missing label, and so are NaN and -1 in a wide table. A long table without annotators is one
-annotator's, if it is one of several files.
+CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007"
+and "7" differ; a blank cell is a missing label, and so are NaN and, unless it is a label, -1 in a wide table. A long
+table without annotators is one annotator's, if it is one of several files.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,20 +20,23 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.files.tables import Table, one_each
+from crowdshot.labels import wide
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.columns import NO_ANNOTATOR, TRUTH, Columns, GivenColumns, find_columns, plain
+from crowdshot.labels.columns import TRUTH, Columns, GivenColumns, find_columns, matches, plain
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
+from crowdshot.labels.spelling import fold
 from crowdshot.wording import first, listing
 
-MISSING = ("", "nan", "-1")  # in a wide table, lower case
+NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
 
 
 def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     table = _with_annotator(file, columns)
-    names = find_columns(table.header, columns, table.name)
+    names = _find_columns(table, columns)
     if len(table.frame) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
     place = [table.header.index(name) for name in names]
+    table, totals = _without_totals(table, place[0], [place[1]])
     item, annotator, label = (table.text(column) for column in place)
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
@@ -42,35 +45,28 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
             raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
     annotations = Annotations.from_frame(frame, names, source=table.name)
-    blank = int((label == "").sum())
-    return LabelsRead(annotations, {"rows without a label": blank} if blank else {})
+    return LabelsRead(annotations, _some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())}))
 
 
 def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
-    table = file.table
-    at = _item_column(table, columns)
+    at = _item_column(file.table, columns)
     if at is None:
-        found = listing(table.header)
+        found = listing(file.table.header)
         raise CrowdshotError(
-            f"{table.name} has no column for the item among {found}, expected one; columns={{'item': …}} names it."
+            f"{file.table.name} has no column for the item among {found}, expected one; columns={{'item': …}} names it."
         )
+    others = [column for column in range(len(file.table.header)) if column != at]
+    table, totals = _without_totals(file.table, at, [])
     header = table.header
-    others = [column for column in range(len(header)) if column != at]
     truth = [column for column in others if plain(header[column]) in TRUTH]
-    idle = [column for column in others if plain(header[column]) in NO_ANNOTATOR]
-    if idle:
-        names = listing(header[column] for column in idle)
-        warnings.warn(f"{table.name}: left out, as no annotator is called so: {names}.", UserWarning, stacklevel=2)
     if len(truth) > 1:
         names = listing(header[column] for column in truth)
         raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
     if truth:
         told = f"{table.name}: {header[truth[0]]!r} is taken for the true labels, and for no annotator."
         warnings.warn(told, UserWarning, stacklevel=2)
-    others = [column for column in others if column not in truth + idle]
-    annotators = [header[column] for column in others]
-    if not annotators:
-        raise CrowdshotError(f"{table.name} has no column of an annotator among {listing(header)}, expected one.")
+    people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
+    annotators = [header[column] for column in people]
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
     if odd is not None:
         found = f"more than one column {odd!r}" if odd else "a column without a name"
@@ -78,17 +74,27 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     items = one_each(table, at)
     if len(items) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
+    counts = wide.count(np.concatenate([table.text(column) for column in people]))
+    missing = {"", "nan"} if _is_label(counts, table.name) else {"", "nan", "-1"}
     frame = pd.DataFrame(
         {
-            "item": np.tile(items, len(others)),
+            "item": np.tile(items, len(people)),
             "annotator": np.repeat(np.array(annotators, dtype=object), len(items)),
-            "label": np.concatenate([_said(table, column) for column in others]),
+            "label": np.concatenate([_said(table, column, missing) for column in people]),
         }
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
-    known = zip(items, _said(table, truth[0]), strict=True) if truth else ()
-    gold = {item: label for item, label in known if label}
-    return LabelsRead(replace(annotations, columns=Columns(item=header[at] or "item")), gold=gold)
+    known = zip(items, _said(table, truth[0], missing), strict=True) if truth else ()
+    left_out: dict[str, int | list[str]] = {
+        NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in others if c not in people + truth],
+        OF_TOTALS: totals,
+        "cells with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
+    }
+    return LabelsRead(
+        replace(annotations, columns=Columns(item=header[at] or "item")),
+        _some(left_out),
+        gold={item: label for item, label in known if label},
+    )
 
 
 def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
@@ -101,52 +107,107 @@ def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
 
 
 def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
-    """It names its items but neither annotators nor labels, and columns have labels in common."""
+    """It names its items, but not both annotators and labels, and columns have labels in common."""
     table = file.table
     at = _item_column(table, columns)
-    if at is None or any(_named(role, table.header) for role in ("annotator", "label")):
+    if at is None or file.annotator_columns:
+        return at is not None
+    named = [bool(matches(role, table.header, ranks=2)) for role in ("annotator", "label")]
+    if all(named) or (file.annotator is not None and named[1]):
         return False
-    seen: set[str] = set()
-    for column in set(range(len(table.header))) - {at}:
-        distinct = set(_said(table, column)) - {""}
-        if not seen.isdisjoint(distinct):
-            return True
-        seen |= distinct
-    return False
+    others = [
+        column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
+    ]
+    return len(wide.annotators_among([table.header[c] for c in others], [_linking(table, c) for c in others])) > 1
+
+
+def _find_columns(table: Table, columns: GivenColumns) -> Columns:
+    try:
+        return find_columns(table.header, columns, table.name)
+    except CrowdshotError as error:
+        if any(matches(role, table.header) for role in ("annotator", "label")) or columns:
+            raise
+        hint = "annotator_columns= those of a table with a column for each"
+        raise CrowdshotError(f"{str(error).removesuffix('.')}, {hint}.") from None
+
+
+def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[int]:
+    """The columns of annotators, as named or as found; one alone is an annotator's."""
+    header = [table.header[column] for column in others]
+    strange = next((name for name in named if name not in header), None)
+    if strange is not None:
+        raise CrowdshotError(
+            f"annotator_columns names {strange!r}, expected some of the columns of {table.name}, {listing(header)}."
+        )
+    if named:
+        return [column for column in others if table.header[column] in named]
+    found = [others[place] for place in wide.annotators_among(header, [_linking(table, column) for column in others])]
+    if not found and len(others) > 1:
+        raise CrowdshotError(
+            f"{table.name} has no columns that are surely annotators' among {listing(header)}, expected some with"
+            " labels in common; annotator_columns= names them."
+        )
+    if not found and not others:
+        raise CrowdshotError(f"{table.name} has no column of an annotator, expected one.")
+    return found or others
+
+
+def _linking(table: Table, column: int) -> wide.Counts:
+    """What a column has that others may have too; -1 may mean a missing label in each."""
+    return {value: number for value, number in wide.count(table.text(column)).items() if value != "-1"}
+
+
+def _is_label(counts: wide.Counts, source: str) -> bool:
+    """Is -1 a label? Where it may as well be none, that is told."""
+    if "-1" not in counts or not wide.is_label(counts):
+        return False
+    if set(counts) == {"-1", "0", "1"}:
+        told = f"{source}: -1 is taken for a label, as 0 and 1 are; rename={{'-1': ''}} says that it is none."
+        warnings.warn(told, UserWarning, stacklevel=3)
+    return True
+
+
+def _without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
+    """The table without rows of totals at its end, in which these columns are empty, and what those are called."""
+    ids, cells = table.text(item), [table.text(column) for column in empty]
+    end = len(ids)
+    while end and wide.is_total(ids[end - 1]) and not any(column[end - 1] for column in cells):
+        end -= 1
+    return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[end:].tolist()
+
+
+def _some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
+    return {reason: what for reason, what in left_out.items() if what}
 
 
 def _with_annotator(file: LabelFile, columns: GivenColumns) -> Table:
     """The table, with a column for its one annotator where it has none and its file is one of several."""
     table = file.table
     named = columns is not None and (not isinstance(columns, Mapping) or "annotator" in columns)
-    if named or file.annotator is None or any(_named("annotator", [name]) for name in table.header):
+    if named or file.annotator is None or matches("annotator", table.header):
         return table
     return replace(table, frame=table.frame.assign(annotator=file.annotator))
 
 
 def _item_column(table: Table, columns: GivenColumns) -> int | None:
-    """Its position, by the name given, by its usual names, or the first if that has no name (an index, to pandas)."""
+    """Its position, by the name given, by its usual names, or the first if that has no name (an index, to pandas).
+
+    Of several with usual names, the most usual of those that name each row.
+    """
     if columns is not None and not (isinstance(columns, Mapping) and set(columns) == {"item"}):
         return None
-    name = columns["item"] if isinstance(columns, Mapping) else _named("item", table.header)
-    if name is None and table.header[:1] == [""]:
+    names = [columns["item"]] if isinstance(columns, Mapping) else matches("item", table.header)
+    if not names and table.header[:1] == [""]:
         return 0
-    return table.header.index(name) if table.header.count(name) == 1 else None  # type: ignore[arg-type]
+    places = [table.header.index(name) for name in names if table.header.count(name) == 1]
+    own = [place for place in places if len(set(table.text(place))) == len(table.frame)] if len(places) > 1 else places
+    return next(iter(own), None)
 
 
-def _named(role: str, header: list[str]) -> str | None:
-    """The column that is called like an item, an annotator or a label."""
-    others = {other: f"\0{other}" for other in Columns._fields if other != role}
-    try:
-        return str(getattr(find_columns([*header, *others.values()], others), role))
-    except CrowdshotError:
-        return None
-
-
-def _said(table: Table, column: int) -> Ids:
+def _said(table: Table, column: int, missing: Collection[str]) -> Ids:
     """What an annotator's column says, "" where it says nothing."""
     code, words = pd.factorize(table.text(column))
-    known: Ids = np.array(["" if word.lower() in MISSING else word for word in words], dtype=object)
+    known: Ids = np.array(["" if fold(word) in missing else word for word in words], dtype=object)
     said: Ids = known[code]
     return said
 
