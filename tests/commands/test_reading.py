@@ -64,6 +64,12 @@ def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
         (["--rename", "dgo=dog,dgo=cat"], "which has 'dgo' more than once, expected it once."),
         (["--rename", "no.csv"], "no.csv does not exist, expected a file."),
         (["--names", "no.csv"], "no.csv does not exist, expected a file."),
+        (
+            ["--annotator-columns", "ann,ann"],
+            "--annotator-columns is 'ann,ann', expected different names, like ann,bob.",
+        ),
+        (["--annotator-columns", "who,eve"], "--annotator-columns names 'eve', expected some of the columns of"),
+        (["--sheet", "one"], "--sheet is 'one', expected none, as "),
         (["--columns", "annotator=who,annotator=label"], "which has 'annotator' more than once, expected it once."),
     ],
 )

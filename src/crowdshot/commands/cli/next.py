@@ -7,7 +7,16 @@ import typer
 
 from crowdshot.commands.cli.console import show
 from crowdshot.commands.cli.flat import flat
-from crowdshot.commands.cli.options import AsJson, EncoderName, Features, Images, Labels, SkipBad, as_costs, as_names
+from crowdshot.commands.cli.options import (
+    AsJson,
+    EncoderName,
+    Features,
+    Images,
+    Labels,
+    SkipBad,
+    as_available,
+    as_costs,
+)
 from crowdshot.commands.cli.reading import Reading
 
 # "\b" keeps the lines that follow as they are
@@ -76,5 +85,7 @@ def ask_next(
     from crowdshot.commands.given import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad)
-    report, table = next.ask(reading.of(labels), budget, items, as_costs(cost), most, out, as_names(available), stop_at)
+    report, table = next.ask(
+        reading.of(labels), budget, items, as_costs(cost), most, out, as_available(available), stop_at
+    )
     show(report, as_json, table if out is None else None, "questions")

@@ -89,13 +89,13 @@ def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     return as_values(option, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
 
 
-def as_names(option: str, text: str | None) -> list[str]:
+def as_names(option: str, text: str | None, otherwise: str = "") -> list[str]:
     """ "ann, bob" -> ["ann", "bob"]; a name that holds a comma stands in quotation marks."""
     if text is None:
         return []
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [""])]
     if not all(names) or len(set(names)) < len(names):
-        raise CrowdshotError(f"{option} is {text!r}, expected different names with commas between them.")
+        raise CrowdshotError(f"{option} is {text!r}, expected {otherwise}different names, like ann,bob.")
     return names
 
 
@@ -120,16 +120,11 @@ def as_costs(text: str | None) -> dict[str, float] | Path | None:
     return as_file(text) or as_values("--cost", text, expected, _as_cost)
 
 
-def as_names(text: str | None) -> list[str] | Path | None:
+def as_available(text: str | None) -> list[str] | Path | None:
     """ "ann,bob" -> names; where there is such a file, its path."""
     if text is None:
         return None
-    if Path(text).is_file():
-        return Path(text)
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) < len(names):
-        raise CrowdshotError(f"--annotators-available is {text!r}, expected a file, or different names, like ann,bob.")
-    return names
+    return Path(text) if Path(text).is_file() else as_names("--annotators-available", text, "a file, or ")
 
 
 def _as_cost(text: str) -> float:
