@@ -322,7 +322,10 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
             (labels, "--images", tmp_path, "--features", features),
             "--images is given and so is --features, expected one of the two.",
         ),
-        ((labels, "--encoder", "glyphs"), "--encoder is given without items, expected --images or --features with it."),
+        (
+            (labels, "--encoder", "glyphs"),
+            "--encoder is given without items, expected --images, --features or --texts with it.",
+        ),
         ((tmp_path / "one.csv",), "labels has 'cat' alone, expected two classes or more"),
         (
             (tmp_path / "clash.csv", "--columns", "item=gain"),

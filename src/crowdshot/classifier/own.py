@@ -14,11 +14,10 @@ from torch import Tensor
 
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
-from crowdshot.classifier.default_encoder import clean_encoder, default_encoder
+from crowdshot.classifier.default_encoder import any_encoder, clean_encoder
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import ByLooks, suits
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.positions import Positions
@@ -106,10 +105,6 @@ def own_order(x: Tensor, labels: Tensor, known: Tensor, K: int) -> tuple[Tensor,
     return along.argsort(stable=True), middle.argsort(stable=True)
 
 
-def shipped_for(X: Any) -> Encoder:
-    return load_encoder(default_encoder(X))
-
-
 @dataclass(frozen=True)
 class Mixture:
     """MAP-EM on embeddings: Ours, and whatever differs from it in constants or encoder alone.
@@ -122,7 +117,7 @@ class Mixture:
     name: str
     given: Mapping[str, Any]
     seed: int
-    choose: Callable[[Any], Encoder] = shipped_for
+    choose: Callable[[Any], Encoder] = any_encoder
     at_home: tuple[str, ...] = ("mixture",)
 
     def __post_init__(self) -> None:

@@ -36,15 +36,15 @@ def adapt(
     check_folder(output.out, output.overwrite)
     fitted = fit(labels, given, method, settings)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
-    options: Report = {"images": given.images, "features": given.features, "out": output.out, "encoder": given.encoder}
-    options |= {**labels.options(), "method": method, "settings": settings}
-    options |= {"skip-bad": given.skip_bad, "overwrite": True}
-    looks = _looks(clf, worth_of(clf, fitted.embeddings), "images" if given.images else "features")
+    options: Report = {**given.options(), "out": output.out, **labels.options(), "method": method}
+    options |= {"settings": settings, "overwrite": True}
+    looks = _looks(clf, worth_of(clf, fitted.embeddings), items.kind)
     n_labelled = len(np.unique(clf.annotations_.item))
     run = Run(
         sources=[str(path) for path in labels.paths],
         items_from=items.source,
-        paths=items.X if isinstance(items.X, list) else [],
+        paths=items.paths,
+        texts=items.texts,
         how=describe(clf, given.encoder),
         command=command("adapt", labels.paths, options),
         left_out=summary.left_out(fitted.left_out),

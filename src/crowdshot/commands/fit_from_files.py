@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier
@@ -15,7 +16,7 @@ from crowdshot.classifier.known import check_classes, known_of
 from crowdshot.classifier.learners import AUTO
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import ItemFiles, LabelFiles
-from crowdshot.encoders.items import Items, check_kind, find_readable, open_items
+from crowdshot.encoders.items import Items, check_kind, find_readable
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
@@ -26,6 +27,8 @@ from crowdshot.labels.positions import Positions, positions
 from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
+
+WHAT = {"images": "an image", "features": "features", "texts": "a text"}
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,23 @@ def fit(
     labels: LabelFiles, given: ItemFiles, method: str = AUTO, settings: Mapping[str, Any] | None = None
 ) -> FittedFromFiles:
     """Whatever is wrong with the files is told before the work that it would spoil."""
-    items = open_items(given.images, given.features)
+    items = given.open()
     clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
-    network = clf.choose_encoder(items.X)
-    check_kind(network, items, f"encoder {given.encoder}")
-    clf.set_params(encoder=network)
+    if given.encoder is not None:
+        named = clf.choose_encoder(items.X)
+        check_kind(named, items, f"encoder {given.encoder}")
+        clf.set_params(encoder=named)
     read = labels.read()
     check_columns(read.annotations.columns, str(labels))
+    items = _as_called(items, read.annotations)
     annotations, unmatched = _match(read.annotations, items, given.skip_bad)
-    with progress("checking images") as tick:
+    with progress(f"checking {items.kind}") as tick:
         kept, unreadable = find_readable(items, given.skip_bad, tick)
     order = _as_labelled(read.annotations, annotations, kept)
     if not np.isin(order, annotations.item).any():
-        raise CrowdshotError(f"{labels} has no label of an image that can be read, expected one at least.")
+        raise CrowdshotError(f"{labels} has no label of an item that can be read, expected one at least.")
     items, annotations = items.take(order), annotations.select_items(annotations.items[order])
-    files = [Path(name) for name in items.ids] if given.images else None
+    files = [Path(name) for name in items.ids] if items.are_files else None
     gold, others = known_truth.some_of(read.gold, annotations.items, files, labels.gold)
     check_classes(*known_of(annotations, gold))
 
@@ -70,8 +75,8 @@ def fit(
         clf.fit_embeddings(embeddings, annotations, items=annotations.items, gold=gold)
     left_out: dict[str, int | list[str]] = {
         **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
-        f"labelled items without {'an image' if given.images else 'features'}": unmatched,
-        "unreadable images": [image.name for image in unreadable],
+        f"labelled items without {WHAT[items.kind]}": unmatched,
+        f"unreadable {items.kind}": [image.name for image in unreadable],
         "gold labels of other items": others,
     }
     return FittedFromFiles(clf, read, items, embeddings, left_out)
@@ -86,16 +91,28 @@ def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Po
 
 
 def method_of(clf: CrowdClassifier) -> Report:
-    """Which one, and in a few words what it does."""
-    method = find(clf.learner_again().name)
-    return {"method": method.name, "method_summary": method.summary}
+    """Which one, and in a few words what it does; what it sees items by, where that is worth a word."""
+    method, about = find(clf.learner_again().name), clf.encoder_.card.get("about")
+    return {"method": method.name, "method_summary": method.summary} | ({"encoder_summary": about} if about else {})
 
 
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:
     """The labels about ``items``, all of them in their order; and the labelled items that are not among them."""
     lost: Literal["refuse", "leave out"] = "leave out" if skip_bad else "refuse"
     advice = "skip_bad=True leaves them out"
-    if items.kind == "features":
-        return rows_of(annotations, items.ids, items.source, "features", lost, advice)
+    what = WHAT[items.kind].removeprefix("a ").removeprefix("an ")
+    if not items.are_files:
+        return rows_of(annotations, items.ids, items.source, what, lost, advice)
     files = np.array([Path(name) for name in items.ids], dtype=object)
-    return rows_of(annotations, files, items.source, "image", lost, advice, Path(items.source).resolve())
+    return rows_of(annotations, files, items.source, what, lost, advice, Path(items.source).resolve())
+
+
+def _as_called(items: Items, annotations: Annotations) -> Items:
+    """Texts under the ids that they have or, where labels name an item by its text, under these."""
+    if items.kind != "texts" or items.are_files or not set(annotations.items).isdisjoint(items.ids):
+        return items
+    ids = np.array(items.texts, dtype=object)
+    if set(annotations.items).isdisjoint(ids):
+        return items
+    once = np.flatnonzero(~pd.Index(ids).duplicated())
+    return replace(items, ids=ids).take(once)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.formats import LabelsRead, read_labels
+from crowdshot.labels.texts import read_text_items
+from crowdshot.wording import shown
+
+if TYPE_CHECKING:
+    from crowdshot.encoders.items import Items
 
 
 @dataclass(frozen=True)
@@ -55,18 +61,35 @@ class LabelFiles:
 
 @dataclass(frozen=True)
 class ItemFiles:
-    """A folder of images or a file of features, or neither; ``encoder``: a name or a file, else it is chosen.
+    """A folder of images, a file of features, texts, or none; ``encoder``: a name or a file, else it is chosen.
 
-    ``skip_bad`` leaves out unreadable images, and labelled items that have none.
+    ``skip_bad`` leaves out unreadable items, and labels of items that are not there.
     """
 
     images: Path | None = None
     features: Path | None = None
     encoder: str | None = None
     skip_bad: bool = False
+    texts: Path | None = None
 
     def __bool__(self) -> bool:
-        return self.images is not None or self.features is not None
+        return any(given is not None for given in (self.images, self.features, self.texts))
+
+    def open(self) -> Items:
+        from crowdshot.encoders.items import Items, open_items  # here, as labels alone need not wait for torch
+
+        if self.texts is None:
+            return open_items(self.images, self.features)
+        other = "images" if self.images else "features" if self.features else None
+        if other is not None:
+            raise CrowdshotError(f"texts is given and so is {other}=, expected one of the two.")
+        ids, texts, are_files = read_text_items(self.texts)
+        return Items("texts", shown(self.texts), ids, texts, are_files)
+
+    def options(self) -> dict[str, Any]:
+        """As they are typed, for `wording.command`."""
+        names = ("images", "features", "texts", "encoder", "skip_bad")
+        return {name.replace("_", "-"): getattr(self, name) for name in names}
 
 
 NO_ITEMS = ItemFiles()

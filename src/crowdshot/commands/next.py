@@ -33,6 +33,7 @@ from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
 OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "believed", "confidence", "n_labels"))
+TEXT = "text"  # what a column of texts is called, unless that is the item's name
 
 
 class Belief(NamedTuple):
@@ -42,6 +43,7 @@ class Belief(NamedTuple):
     annotations: Annotations
     probabilities: Floats
     left_out: dict[str, Any]
+    texts: Sequence[str] = ()  # the items themselves, where they are texts
 
 
 def ask(
@@ -63,7 +65,7 @@ def ask(
     """
     if out is not None:
         lists = [given_as for given_as in (cost, available) if isinstance(given_as, Path)]
-        check_table(out, *labels.inputs, given.features, *lists, endings=(*TABLES, ".json"))
+        check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
     if stop_at is not None and not 0 < stop_at <= 1:
         raise CrowdshotError(f"stop_at is {stop_at:g}, expected a share of the items, above 0 and at most 1.")
     if not given:
@@ -72,7 +74,7 @@ def ask(
         from crowdshot.commands.fit_from_files import fit  # here, as labels alone need not wait for torch
 
         fitted = fit(labels, given)
-        belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out)
+        belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out, fitted.items.texts)
     check_columns(belief.annotations.columns, str(labels), OWN_NAMES)
     ann, can = _available(available, belief.annotations)
     belief = belief._replace(annotations=ann)
@@ -90,7 +92,8 @@ def ask(
     if out is not None:
         with progress("writing"):
             if out.suffix.lower() == ".json":
-                write_questions(out, table, belief.labels)
+                texts = dict(zip(ann.items.tolist(), belief.texts, strict=True)) if belief.texts else None
+                write_questions(out, table, belief.labels, texts)
             else:
                 write_file(out, table)
     report = {
@@ -122,7 +125,7 @@ def ask(
 def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
     if encoder is not None:
-        raise CrowdshotError("encoder is given without items, expected images= or features= with it.")
+        raise CrowdshotError("encoder is given without items, expected images=, features= or texts= with it.")
     read = labels.read()
     ann, left_out = read.annotations, dict(read.left_out)
     known_truth.some_of(read.gold, ann.items, source=labels.gold)
@@ -189,7 +192,7 @@ def _read_cost(path: Path, annotator: str) -> dict[str, float]:
 
 
 def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats | None) -> pd.DataFrame:
-    """Under the column names that came in: item, annotator, room for the label, gain, cost, and what is believed now.
+    """Under the column names that came in: item, text, annotator, room for the label, gain, cost, and what is believed.
 
     The label is empty until somebody answers, so that the file can be filled in and given back beside the old one.
     """
@@ -200,6 +203,7 @@ def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats |
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
+            **({TEXT: [belief.texts[i] for i in item]} if belief.texts and TEXT not in ann.columns else {}),
             ann.columns.annotator: as_index(ann.annotators).take(annotator),
             ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),

@@ -11,7 +11,7 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.commands.counts import Report
 from crowdshot.commands.fit_from_files import method_of
 from crowdshot.commands.given import ItemFiles
-from crowdshot.encoders.items import check_kind, check_width, find_readable, open_items
+from crowdshot.encoders.items import check_kind, check_width, find_readable
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
@@ -21,12 +21,12 @@ from crowdshot.report.tables import prediction_table
 def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame]:
     """A fitted model and new items -> a table with item, label, confidence and each class's probability."""
     if out is not None:
-        check_table(out, model, given.features)
+        check_table(out, model, given.features, given.texts)
     clf = CrowdClassifier.load(model)
-    items = open_items(given.images, given.features)
+    items = given.open()
     check_kind(clf.encoder_, items, f"{model}")
     check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
-    with progress("checking images") as tick:
+    with progress(f"checking {items.kind}") as tick:
         kept, unreadable = find_readable(items, given.skip_bad, tick)
     items = items.take(kept)
     with progress("embedding") as tick:
@@ -41,7 +41,7 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
         "classes": clf.classes_.tolist(),
         "settled": int((table["confidence"] >= SETTLED).sum()),
         "settled_at": SETTLED,
-        "left_out": {"unreadable images": [image.name for image in unreadable]},
+        "left_out": {f"unreadable {items.kind}": [image.name for image in unreadable]},
         "files": [] if out is None else [str(out)],
     }
     return report, table

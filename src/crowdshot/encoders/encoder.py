@@ -1,4 +1,4 @@
-"""Encoders: images or feature vectors -> embeddings in which classes are round clouds; saved, loaded, shipped.
+"""Encoders: images, texts or feature vectors -> embeddings in which classes are round clouds; saved, loaded, shipped.
 
 An ``Encoder`` is a network together with what it must be fed and a card that says where it comes from. Saved
 ones are rebuilt from the name of their architecture and its arguments, never unpickled. Own architectures join
@@ -10,18 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from crowdshot.encoders.features import FeatureInput, as_numbers, read_features
-from crowdshot.encoders.images import BadImage, ImageInput, image_batches
+from crowdshot.encoders.features import as_numbers
+from crowdshot.encoders.images import BadImage
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card
 from crowdshot.wording import described
 
-# ---- the encoder ----------------------------------------------------------------------------------------------
+
+class Input(Protocol):
+    """What an encoder is fed: how items become batches that its network takes, tensors or lists."""
+
+    kind: ClassVar[str]
+
+    def batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Any]:
+        """Items in any form that this allows; what cannot be read is an error or, given a list, put there."""
+
+    def blank(self) -> Any | None:
+        """A batch of one item that says nothing; None where that depends on the items."""
+
+    def describe(self) -> str:
+        """For messages: "images of 28×28 grey pixels"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a card, with its ``kind``."""
 
 
 @dataclass(eq=False)
@@ -36,26 +52,23 @@ class Encoder:
     module: nn.Module
     architecture: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
-    input: ImageInput | FeatureInput | None = None
+    input: Input | None = None
     card: Card = field(default_factory=dict)
 
     @classmethod
-    def wrap(cls, module: nn.Module, input: ImageInput | FeatureInput | None = None) -> Encoder:
+    def wrap(cls, module: nn.Module, input: Input | None = None) -> Encoder:
         """Someone else's network, (n, ...) -> (n, D) or more axes, which are flattened."""
         return cls(module, input=input)
 
     @property
     def n_features_out(self) -> int | None:
         """D, found by encoding a blank item; None where that depends on what comes in."""
-        if isinstance(self.input, ImageInput):
-            blank = torch.zeros(1, self.input.channels, *self.input.size)
-        elif isinstance(self.input, FeatureInput) and self.input.n_features is not None:
-            blank = torch.zeros(1, self.input.n_features)
-        else:
+        blank = None if self.input is None else self.input.blank()
+        if blank is None:
             return None
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         with _evaluating(self.module):
-            return self._forward(blank.to(device)).shape[1]
+            return self._forward(_on(blank, device)).shape[1]
 
     def embed(
         self,
@@ -81,7 +94,10 @@ class Encoder:
         done = 0
         with _evaluating(self.module):
             for batch in self._batches(X, batch_size, bad):
-                parts.append(self._forward(batch.to(device)))
+                parts.append(self._forward(_on(batch, device)).to(device))
+                if parts[-1].shape[1] != parts[0].shape[1]:
+                    widths = f"{parts[0].shape[1]} and then {parts[-1].shape[1]}"
+                    raise CrowdshotError(f"encoder has {widths} numbers an item, expected as many for each.")
                 done += len(batch)
                 if progress is not None:
                     progress(done, n_items)
@@ -96,30 +112,25 @@ class Encoder:
             )
         return embeddings
 
-    def _batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Tensor]:
-        if isinstance(self.input, ImageInput):
-            if getattr(X, "ndim", 0) == 2:
-                raise CrowdshotError(
-                    f"X is {described(X)}, expected {self.input.describe()}, for which this encoder was made; reshape "
-                    "flattened images to (N, height, width), or use encoder='identity' for feature vectors."
-                )
-            return image_batches(X, self.input, batch_size, bad)
-        if isinstance(self.input, FeatureInput):
-            x = read_features(X, self.input)
-        else:
-            numbers = as_numbers(X)
-            if numbers is None or numbers.ndim == 0:
-                raise CrowdshotError(f"X is {described(X)}, expected an array or tensor of numbers.")
-            x = numbers
+    def _batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Any]:
+        if self.input is not None:
+            return self.input.batches(X, batch_size, bad)
+        x = as_numbers(X)
+        if x is None or x.ndim == 0:
+            raise CrowdshotError(f"X is {described(X)}, expected an array or tensor of numbers.")
         return iter(torch.split(x, batch_size))
 
-    def _forward(self, x: Tensor) -> Tensor:
+    def _forward(self, x: Any) -> Tensor:
         out = self.module(x)
         if not isinstance(out, Tensor) or out.ndim < 2 or len(out) != len(x):
             raise CrowdshotError(
                 f"encoder has {described(out)} as its network's output for {len(x)} items, expected ({len(x)}, D)."
             )
         return out.flatten(1).float()
+
+
+def _on(batch: Any, device: str | torch.device) -> Any:
+    return batch.to(device) if isinstance(batch, Tensor) else batch
 
 
 def _count(X: Any) -> int:

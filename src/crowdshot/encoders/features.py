@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from crowdshot.wording import described
 class FeatureInput:
     """Vectors of ``n_features`` numbers (None: any), read as (x - mean) / std where those are given."""
 
+    kind: ClassVar[str] = "features"
     n_features: int | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -37,8 +38,14 @@ class FeatureInput:
         if not np.isfinite(self.std).all() or min(self.std, default=1.0) <= 0:
             raise CrowdshotError(f"std is {self.std}, expected finite numbers above 0.")
 
+    def batches(self, X: Any, batch_size: int, bad: list[Any] | None = None) -> Iterator[Tensor]:
+        return iter(torch.split(read_features(X, self), batch_size))
+
+    def blank(self) -> Tensor | None:
+        return None if self.n_features is None else torch.zeros(1, self.n_features)
+
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "features", "n_features": self.n_features, "mean": list(self.mean), "std": list(self.std)}
+        return {"kind": self.kind, "n_features": self.n_features, "mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureInput:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.folders import list_files
 from crowdshot.files.image_names import IMAGE_SUFFIXES
 from crowdshot.files.pictures import (
     UnreadableError,
@@ -48,6 +49,7 @@ class ImageInput:
     applied after scaling to [0, 1]; left out, they are 0 and 1.
     """
 
+    kind: ClassVar[str] = "images"
     size: tuple[int, int]
     channels: int = 1
     ink: bool = False
@@ -71,8 +73,19 @@ class ImageInput:
         for name, value in (("size", size), ("ink", bool(self.ink)), ("mean", mean), ("std", std)):
             object.__setattr__(self, name, value)
 
+    def batches(self, X: Any, batch_size: int, bad: list[BadImage] | None = None) -> Iterator[Tensor]:
+        if getattr(X, "ndim", 0) == 2:
+            raise CrowdshotError(
+                f"X is {described(X)}, expected {self.describe()}, for which this encoder was made; reshape flattened"
+                " images to (N, height, width), or use encoder='identity' for feature vectors."
+            )
+        return image_batches(X, self, batch_size, bad)
+
+    def blank(self) -> Tensor:
+        return torch.zeros(1, self.channels, *self.size)
+
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "images", **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}}
+        return {"kind": self.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ImageInput:
@@ -92,28 +105,8 @@ class BadImage:
 
 
 def list_images(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """All images below ``folder``: path relative to it, with forward slashes -> path; sorted.
-
-    Goes by the suffix. Hidden files and folders are passed over, links to folders are not followed.
-    """
-    root = Path(folder)
-    if not root.is_dir():
-        found = "is a file" if root.exists() else "does not exist"
-        raise CrowdshotError(f"{shown(root)} {found}, expected a folder of images.")
-
-    def stop(error: OSError) -> None:
-        raise CrowdshotError(f"{shown(error.filename)} could not be listed ({error.strerror}).") from error
-
-    paths: dict[str, Path] = {}
-    for here, folders, files in os.walk(root, onerror=stop):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            path = Path(here, name)
-            if not name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES:
-                paths[path.relative_to(root).as_posix()] = path
-    if not paths:
-        raise CrowdshotError(f"{shown(root)} holds no images, expected some of {' '.join(sorted(IMAGE_SUFFIXES))}.")
-    return dict(sorted(paths.items()))
+    """All images below ``folder``, by their endings."""
+    return list_files(folder, IMAGE_SUFFIXES, "images")
 
 
 def read_images(images: Any, spec: ImageInput, bad: list[BadImage] | None = None) -> Tensor:

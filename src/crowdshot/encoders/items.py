@@ -1,4 +1,4 @@
-"""What is to be classified: a folder of images or a file of features."""
+"""What is to be classified: a folder of images, a file of features, or texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import BadImage, ImageInput, list_images
+from crowdshot.encoders.images import BadImage, list_images
+from crowdshot.encoders.texts import unreadable
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.files.features import read_feature_file
@@ -27,12 +28,16 @@ FEW = 3  # how many culprits a message names
 
 @dataclass(frozen=True)
 class Items:
-    """N items of one kind. ``ids`` (N,): as the file calls them, or paths below the folder; ``X``: for an encoder."""
+    """N items of one kind. ``ids`` (N,): as the file calls them, or paths below the folder; ``X``: for an encoder.
 
-    kind: Literal["images", "features"]
+    ``are_files``: ids are names of files.
+    """
+
+    kind: Literal["images", "features", "texts"]
     source: str
     ids: Ids
-    X: list[Path] | NDArray[np.float32]
+    X: list[Path] | list[str] | NDArray[np.float32]
+    are_files: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,6 +45,15 @@ class Items:
     def take(self, wanted: NDArray[np.int64]) -> Items:
         X = [self.X[i] for i in wanted] if isinstance(self.X, list) else self.X[wanted]
         return replace(self, ids=self.ids[wanted], X=X)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Of images."""
+        return [x for x in self.X if isinstance(x, Path)] if self.kind == "images" else []
+
+    @property
+    def texts(self) -> list[str]:
+        return [x for x in self.X if isinstance(x, str)] if self.kind == "texts" else []
 
 
 def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None) -> Items:
@@ -50,7 +64,7 @@ def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLik
     if images is not None:
         paths = list_images(images)
         ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none
-        return Items("images", shown(images), ids, list(paths.values()))
+        return Items("images", shown(images), ids, list(paths.values()), are_files=True)
     assert features is not None
     file = read_feature_file(features)
     return Items("features", os.fspath(features), file.ids, file.features)
@@ -58,12 +72,10 @@ def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLik
 
 def check_kind(encoder: Encoder, items: Items, called: str) -> None:
     """Is the encoder, or the model that holds it (``called`` in the message), made for items of this kind?"""
-    made_for = {ImageInput: "images", FeatureInput: "features"}.get(type(encoder.input))  # type: ignore[arg-type]
-    if made_for is not None and made_for != items.kind:
-        assert encoder.input is not None
+    if encoder.input is not None and encoder.input.kind != items.kind:
         raise CrowdshotError(
             f"{items.source} holds {items.kind}, expected {encoder.input.describe()}, for which {called} was made; "
-            f"{made_for}= takes these."
+            f"{encoder.input.kind}= takes these."
         )
     width = encoder.input.n_features if isinstance(encoder.input, FeatureInput) else None
     check_width(items, width, called)
@@ -77,16 +89,18 @@ def check_width(items: Items, expected: int | None, called: str) -> None:
 
 
 def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int64], list[BadImage]]:
-    """Positions of the images that can be read, and those that cannot, which are an error unless they are skipped.
+    """Positions of the items that can be read, and those that cannot, which are an error unless they are skipped.
 
     Every image is decoded once here, before any work that a bad one could spoil.
     """
     if isinstance(items.X, np.ndarray):
         return np.arange(len(items)), []
 
-    def fault(path: Path) -> str | None:
+    def fault(item: Path | str) -> str | None:
+        if isinstance(item, str):
+            return unreadable(item)
         try:
-            decode(path, {})
+            decode(item, {})
         except UnreadableError as error:
             return str(error)
         return None
@@ -102,7 +116,7 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
         more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
         hint = "" if skip else "; skip_bad=True leaves them out"
         raise CrowdshotError(
-            f"{items.source} has {len(bad)} images of {len(items)} that cannot be read ({named}{more}), expected none"
-            f"{hint}."
+            f"{items.source} has {len(bad)} {items.kind} of {len(items)} that cannot be read ({named}{more}), expected"
+            f" none{hint}."
         )
     return np.array([i for i, why in enumerate(faults) if why is None], dtype=np.int64), bad

@@ -11,21 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from crowdshot.encoders.architectures import ARCHITECTURES
-from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.encoder import Encoder, Input
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import MEAN, SIDE, STD
 from crowdshot.encoders.shipped import shipped_encoders, weights_file
+from crowdshot.encoders.texts import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
 
-INPUTS: dict[str, type[ImageInput] | type[FeatureInput]] = {"images": ImageInput, "features": FeatureInput}
+INPUTS: dict[str, type[ImageInput] | type[FeatureInput] | type[TextInput]] = {
+    kind.kind: kind for kind in (ImageInput, FeatureInput, TextInput)
+}
 
 
 def build_encoder(
     architecture: str,
     arguments: Mapping[str, Any] | None = None,
-    input: ImageInput | FeatureInput | None = None,
+    input: Input | None = None,
     card: Card | None = None,
 ) -> Encoder:
     """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``."""

@@ -15,6 +15,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
+from crowdshot.files.image_names import strings_in
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import find_columns
 from crowdshot.labels.positions import Positions, as_index, positions
@@ -23,10 +24,10 @@ from crowdshot.wording import first, show
 
 
 def names_of(X: Any) -> list[Any] | None:
-    """What X itself calls its items: a DataFrame's index, if it names each row, or file paths; None for arrays."""
-    if isinstance(X, pd.DataFrame):
+    """What X itself calls its items: the index of a table, if it names each row, or file paths; else None."""
+    if isinstance(X, pd.DataFrame | pd.Series):
         return list(X.index) if X.index.is_unique else None
-    if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
+    if isinstance(X, list | tuple) and strings_in(X) == "paths":
         return [PurePath(x) for x in X]
     return None
 

@@ -31,6 +31,8 @@ def tell(report: dict[str, Any]) -> str:
     parts = [_counts(report)]
     if "method_summary" in report and report["method"] not in OWN:
         parts.append(f"{report['method']}: {report['method_summary']}")
+    if "encoder_summary" in report:
+        parts.append(report["encoder_summary"])
     if "settled" in report:
         parts.append(_settled(report))
     if "looks" in report:

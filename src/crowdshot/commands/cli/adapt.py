@@ -15,6 +15,7 @@ from crowdshot.commands.cli.options import (
     Labels,
     Overwrite,
     SkipBad,
+    Texts,
     as_settings,
 )
 from crowdshot.commands.cli.reading import Reading
@@ -36,6 +37,7 @@ def adapt(
     out: Folder,
     images: Images = None,
     features: Features = None,
+    texts: Texts = None,
     encoder: EncoderName = None,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
@@ -58,5 +60,5 @@ def adapt(
     from crowdshot.commands import adapt
     from crowdshot.commands.given import ItemFiles, Output
 
-    items = ItemFiles(images, features, encoder, skip_bad)
+    items = ItemFiles(images, features, encoder, skip_bad, texts)
     show(adapt.adapt(reading.of(labels), items, Output(out, overwrite), method, as_settings(settings)), as_json)

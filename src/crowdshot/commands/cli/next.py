@@ -14,6 +14,7 @@ from crowdshot.commands.cli.options import (
     Images,
     Labels,
     SkipBad,
+    Texts,
     as_available,
     as_costs,
 )
@@ -36,6 +37,7 @@ def ask_next(
     budget: Annotated[float, typer.Option(metavar="N", help="What may be spent: labels, or what they cost.")] = 20,
     images: Images = None,
     features: Features = None,
+    texts: Texts = None,
     encoder: EncoderName = None,
     cost: Annotated[
         str | None,
@@ -84,7 +86,7 @@ def ask_next(
     from crowdshot.commands import next
     from crowdshot.commands.given import ItemFiles
 
-    items = ItemFiles(images, features, encoder, skip_bad)
+    items = ItemFiles(images, features, encoder, skip_bad, texts)
     report, table = next.ask(
         reading.of(labels), budget, items, as_costs(cost), most, out, as_available(available), stop_at
     )

@@ -27,6 +27,15 @@ Features = Annotated[
         " features.",
     ),
 ]
+Texts = Annotated[
+    Path | None,
+    typer.Option(
+        "--texts",
+        metavar="FILE|DIR",
+        help="Texts: CSV, JSON, Parquet or a label tool's export with a column or field for the text and, where labels"
+        " do not name items by their text, the item's id; or a folder of .txt files.",
+    ),
+]
 EncoderName = Annotated[
     str | None, typer.Option("--encoder", metavar="NAME|FILE", help="See `crowdshot encoders`; or a file of your own.")
 ]
@@ -35,7 +44,7 @@ File = Annotated[
     Path | None, typer.Option("--out", metavar="FILE.csv", help="The file to write; else the table goes to stdout.")
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out unreadable images and labelled items that have no image.")
+    bool, typer.Option("--skip-bad", help="Leave out unreadable items, and labels of items that are not there.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write into a folder that is not empty.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]

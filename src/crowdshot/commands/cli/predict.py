@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from crowdshot.commands.cli.console import show
-from crowdshot.commands.cli.options import AsJson, Features, File, Images, SkipBad
+from crowdshot.commands.cli.options import AsJson, Features, File, Images, SkipBad, Texts
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
@@ -20,6 +20,7 @@ def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
     images: Images = None,
     features: Features = None,
+    texts: Texts = None,
     out: File = None,
     skip_bad: SkipBad = False,
     as_json: AsJson = False,
@@ -28,5 +29,5 @@ def predict(
     from crowdshot.commands import predict
     from crowdshot.commands.given import ItemFiles
 
-    report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad), out)
+    report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad, texts=texts), out)
     show(report, as_json, table if out is None else None, "predictions")

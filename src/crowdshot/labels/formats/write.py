@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -83,12 +83,15 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
     return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
 
 
-def write_questions(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> None:
+def write_questions(
+    path: FilePath, table: pd.DataFrame, labels: LabelsRead, texts: Mapping[Any, str] | None = None
+) -> None:
     """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
 
     Each is the item's own data and three fields more: ``next_item``, by which `label_studio` knows the item again, and
     ``next_annotator`` and ``next_gain``, to filter and to sort by.
-    There are no predictions in it: who sees an answer tends to agree with it.
+    There are no predictions in it: who sees an answer tends to agree with it. ``texts``: the items' own, where the
+    labels came from no project that has them.
     """
     columns = labels.annotations.columns
     items = list(dict.fromkeys(table[columns.item].tolist()))
@@ -96,6 +99,8 @@ def write_questions(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> 
     data_of = {item: {key: str(item)} for item in items}  # unless the export knows better
     for row, _, data in reversed(_tasks(items, labels.project)):  # of several tasks of an item, the first
         data_of[items[row]] = data
+    if texts is not None and labels.project is None:
+        data_of = {item: {"text": texts[item]} for item in items}
     asked = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
     tasks = [
         {

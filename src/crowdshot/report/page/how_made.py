@@ -26,8 +26,9 @@ VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
 class Run:
     """What the results do not know of themselves.
 
-    ``sources``: the files of labels. ``paths``: the items' images in the items' order, none for features. ``how``:
-    terms and what they are. ``looks``: what images or features were worth, in sentences.
+    ``sources``: the files of labels. ``paths``, ``texts``: the items' images, or texts themselves, in the items' order;
+    none for features. ``how``: terms and what they are. ``looks``: what images, features or texts were worth, in
+    sentences.
     """
 
     sources: Sequence[str]
@@ -37,6 +38,7 @@ class Run:
     command: str
     left_out: Sequence[str] = ()
     looks: Sequence[str] = ()
+    texts: Sequence[str] = ()
 
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
@@ -54,6 +56,8 @@ def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
 
 
 def _encoder(encoder: Encoder) -> str:
+    if "about" in encoder.card:
+        return str(encoder.card["about"])
     fed = "" if encoder.input is None else f" for {encoder.input.describe()}"
     trained_on = encoder.card.get("trained_on")
     return f"{encoder.architecture or 'a network'}{fed}" + (f", trained on {trained_on}" if trained_on else "")
