@@ -659,6 +659,49 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     assert "gold.csv has no true label, expected some of the labelled items" in said.err
 
 
+def test_adapt_exports_a_clean_dataset(made: Path, tmp_path: Path, call) -> None:
+    given = ("adapt", made / "labels.csv", "--images", made / "photos", "--encoder", made / "tiny.safetensors")
+    said = call(*given, "--out", tmp_path / "out", "--export", tmp_path / "clean", "--threshold", 0.7)
+    assert (said.code, said.err) == (0, "")
+    clean = pd.read_csv(tmp_path / "clean" / "clean.csv")
+    consensus = pd.read_csv(tmp_path / "out" / "consensus.csv")
+    pd.testing.assert_frame_equal(clean, consensus[consensus["confidence"] >= 0.7].reset_index(drop=True))
+    assert f"{len(clean)} items with probability 70 % or more exported to {tmp_path / 'clean'}\n" in said.out
+    found = [path for path in (tmp_path / "clean" / "images").rglob("*.png") if path.is_file()]
+    assert len(found) == len(clean) > 20
+    by_name = dict(zip(clean["image"].map(lambda name: Path(name).name), clean["answer"], strict=True))
+    assert all(by_name[path.name] == path.parent.name for path in found)
+    said = call(*given, "--out", tmp_path / "two", "--export", made / "photos" / "clean")
+    assert (said.code, said.out) == (2, "")
+    assert "--export is" in said.err
+    said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "clean")
+    assert (said.code, said.out) == (2, "")
+    assert "clean is not empty, expected a new or empty folder; --overwrite writes into it." in said.err
+    said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "three", "--threshold", 90)
+    assert "--threshold is 90, expected a probability, 0 to 1." in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "out"]
+
+
+def test_what_features_and_labels_alone_export(made: Path, tmp_path: Path, call) -> None:
+    given = (made / "labels.csv", "--threshold", 0.5, "--export")
+    said = call(
+        "adapt", *given, tmp_path / "a", "--features", made / "features.csv", "--out", tmp_path / "out", "--json"
+    )
+    assert said.code == 0
+    report = json.loads(said.out)
+    assert (report["exported_at"], report["exported_to"]) == (0.5, str(tmp_path / "a"))
+    said = call("aggregate", *given, tmp_path / "b", "--out", tmp_path / "c.csv")
+    assert said.code == 0
+    for folder, number in (
+        ("a", report["exported"]),
+        ("b", (pd.read_csv(tmp_path / "c.csv")["confidence"] >= 0.5).sum()),
+    ):
+        assert not (tmp_path / folder / "images").exists()
+        assert len(pd.read_csv(tmp_path / folder / "clean.csv")) == number > 0
+        coco = json.loads((tmp_path / folder / "coco.json").read_text())
+        assert len(coco["annotations"]) == number
+
+
 @pytest.mark.slow
 def test_a_million_labels(tmp_path: Path, call) -> None:
     random = np.random.default_rng(0)

@@ -11,13 +11,14 @@ import numpy as np
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.worth import Worth, worth_of
-from crowdshot.commands.counts import Report, counts, gold_facts, spellings
+from crowdshot.commands.counts import Report, counts, export_facts, gold_facts, spellings
 from crowdshot.commands.fit_from_files import fit, method_of
 from crowdshot.commands.given import ItemFiles, LabelFiles, Output
 from crowdshot.files.whole import check_folder
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
 from crowdshot.report import summary
+from crowdshot.report.export import Export, write_export
 from crowdshot.report.folder import write_results
 from crowdshot.report.page.how_made import Run, describe
 from crowdshot.report.page.writing import write_report
@@ -31,9 +32,13 @@ def adapt(
     output: Output,
     method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
+    export: Export | None = None,
 ) -> Report:
     """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder."""
     check_folder(output.out, output.overwrite)
+    if export is not None:
+        export.check(given.images, output.out)
+        check_folder(export.folder, output.overwrite)
     fitted = fit(labels, given, method, settings)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     options: Report = {**given.options(), "out": output.out, **labels.options(), "method": method}
@@ -53,8 +58,10 @@ def adapt(
     with progress("writing the results and a report"):
         report = partial(write_report, clf=clf, embeddings=fitted.embeddings, run=run)
         files = write_results(clf, output.out, output.overwrite, read, report)
-
     consensus = clf.consensus_
+    if export is not None:
+        with progress("exporting"):
+            files += write_export(export, consensus, clf.annotations_, read, items.paths, items.texts, output.overwrite)
     labelled = consensus["n_labels"] > 0
     settled = consensus["confidence"] >= SETTLED
     return {
@@ -70,6 +77,7 @@ def adapt(
         "annotator_table": records(clf.annotators_),
         **gold_facts(clf.gold_, labels.gold_from),
         **spellings(read),
+        **({} if export is None else export_facts(export, consensus)),
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }

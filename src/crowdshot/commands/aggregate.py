@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.commands.counts import Report, counts, gold_facts, spellings
+from crowdshot.commands.counts import Report, counts, export_facts, gold_facts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.whole import check_table, write_file
+from crowdshot.files.whole import check_folder, check_table, write_file
 from crowdshot.labels import known_truth
 from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, VOTES
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
+from crowdshot.report.export import Export, write_export
 from crowdshot.report.tables import check_columns, records, with_probabilities
 
 
@@ -24,17 +25,21 @@ def aggregate(
     steps: int = STEPS,
     out: Path | None = None,
     annotators: Path | None = None,
+    export: Export | None = None,
 ) -> tuple[Report, pd.DataFrame]:
     """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
 
     All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
-    ``annotators``: a file for a table of how good each of them is.
+    ``annotators``: a file for a table of how good each of them is. ``export``: see `crowdshot.report.export`.
     """
     files = [file for file in (out, annotators) if file is not None]
     for file in files:
         check_table(file, *labels.inputs)
     if len(files) == 2 and files[0].resolve() == files[1].resolve():
         raise CrowdshotError(f"annotators is {annotators}, which is out= too, expected another file.")
+    if export is not None:
+        export.check()
+        check_folder(export.folder, overwrite=False)
     read = labels.read()
     ann = read.annotations
     check_columns(ann.columns, str(labels))
@@ -52,6 +57,8 @@ def aggregate(
         for path, content in ((out, table), (annotators, people)):
             if path is not None:
                 write_file(path, content)
+        if export is not None:
+            files += write_export(export, table, ann, read)
     report = {
         "method": method,
         **counts(ann),
@@ -61,6 +68,7 @@ def aggregate(
         "annotator_table": records(people),
         **gold_facts(known_truth.compare(ann, known, without.probabilities[known >= 0]), labels.gold_from),
         **spellings(read),
+        **({} if export is None else export_facts(export, table)),
         "left_out": read.left_out,
         "files": [str(file) for file in files],
     }

@@ -10,6 +10,7 @@ from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.spelling import near_twins
+from crowdshot.report.export import Export
 
 Report = dict[str, Any]  # plain JSON, what a command has to say
 
@@ -25,6 +26,11 @@ def spellings(read: LabelsRead) -> Report:
 def counts(ann: Annotations) -> Report:
     sizes = {"items": ann.n_items, "annotators": ann.n_annotators, "labels": ann.n_labels}
     return {**sizes, "classes": ann.classes.tolist()}
+
+
+def export_facts(export: Export, consensus: pd.DataFrame) -> Report:
+    exported = int((consensus["confidence"] >= export.threshold).sum())
+    return {"exported": exported, "exported_at": export.threshold, "exported_to": str(export.folder)}
 
 
 def gold_facts(compared: pd.DataFrame, source: str) -> Report:

@@ -28,6 +28,8 @@ from crowdshot.wording import first, listing, show
 
 Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
 
+FEWEST = 5  # items with gold and labels, below which one mistake would say too much
+
 
 # ---- from anywhere to {item: label} -----------------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class Agreement(NamedTuple):
     @property
     def shared_mistakes(self) -> bool:
         """Whether the crowd is surely less often right than it seems to be: it makes the same mistakes."""
-        return self.right is not None and self.right.high < self.confidence
+        return self.right is not None and self.right.of >= FEWEST and self.right.high < self.confidence
 
 
 def compare(ann: Annotations, known: Positions, believed: NDArray[np.float64]) -> pd.DataFrame:

@@ -23,6 +23,14 @@ WHAT = {
     "predictions.json": "the consensus as Label Studio imports it",
     "labels.csv": "who said what about which item",
     "truth.csv": "what the items really are",
+    "clean.csv": "the items that were sure enough, with their labels",
+    "images": "their images by class, and metadata.csv, as imagefolder has it",
+    "coco.json": "the same in the shape of COCO",
+    "crowdkit.csv": "who said what about them, for crowd-kit",
+    "cleanlab.csv": "the same for cleanlab",
+    "label-studio.json": "their labels as Label Studio imports them",
+    "argilla.json": "their labels as Argilla's suggestions",
+    "cvat.xml": "their labels as CVAT imports them",
 }
 
 
@@ -35,6 +43,9 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(report["encoder_summary"])
     if "settled" in report:
         parts.append(_settled(report))
+    if "exported" in report:
+        sure = f"probability {100 * report['exported_at']:g} % or more"
+        parts.append(f"{counted(report['exported'], 'items')} with {sure} exported to {report['exported_to']}")
     if "looks" in report:
         parts += what_looks_were_worth(report["looks"], report["items"])
     if "n_questions" in report:

@@ -116,6 +116,17 @@ def test_every_writer(tmp_path, name: str) -> None:
         assert [prediction["task"] for prediction in json.loads(path.read_text())] == [1, 2, 3]
     elif name == "crowdkit":
         assert path.read_text().splitlines()[:2] == ["task,worker,label", f"{HOST}a.png,2,Cat"]
+    elif name == "coco":
+        found = json.loads(path.read_text())
+        assert [category["name"] for category in found["categories"]] == ["Cat", "Dog", "Fox"]
+        assert found["annotations"][0] == {"id": 1, "image_id": 1, "category_id": 1, "score": 0.5}
+        assert found["images"][0] == {"id": 1, "file_name": f"{HOST}a.png", "item": f"{HOST}a.png"}
+    elif name == "argilla":
+        suggestion = json.loads(path.read_text())[0]["suggestions"]["choice"]
+        assert (suggestion["value"], suggestion["score"]) == ("Cat", 0.5)
+    elif name == "cvat":
+        back = read_labels(path).annotations.to_frame()
+        assert back["label"].tolist() == consensus(labels)["choice"].tolist()
     else:
         back = pd.read_csv(path, index_col=0)
         assert back.to_numpy()[:2].tolist() == [[1, 0], [2, 2]]  # Cat, Dog, Fox; annotators in the file's order

@@ -8,7 +8,9 @@ from crowdshot.commands.cli.console import show
 from crowdshot.commands.cli.flat import flat
 from crowdshot.commands.cli.options import (
     AsJson,
+    Copies,
     EncoderName,
+    ExportFolder,
     Features,
     Folder,
     Images,
@@ -16,6 +18,7 @@ from crowdshot.commands.cli.options import (
     Overwrite,
     SkipBad,
     Texts,
+    Threshold,
     as_settings,
 )
 from crowdshot.commands.cli.reading import Reading
@@ -27,6 +30,7 @@ Examples:
   crowdshot adapt export.tsv --columns item=url,annotator=who,label=animal --images photos --out results
   crowdshot adapt ann.xml bob.xml --format cvat --images photos --out results
   crowdshot adapt labels.csv --features embeddings.npz --out results --json
+  crowdshot adapt labels.csv --images photos --out results --export clean --threshold 0.95 --copies
   crowdshot adapt labels.csv --images photos --method LRDS --settings C=0.1,steps=3 --out results
 """
 
@@ -46,6 +50,9 @@ def adapt(
         str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
     ] = None,
     skip_bad: SkipBad = False,
+    export: ExportFolder = None,
+    threshold: Threshold = 0.9,
+    copies: Copies = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
@@ -59,6 +66,9 @@ def adapt(
     """
     from crowdshot.commands import adapt
     from crowdshot.commands.given import ItemFiles, Output
+    from crowdshot.report.export import Export
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    show(adapt.adapt(reading.of(labels), items, Output(out, overwrite), method, as_settings(settings)), as_json)
+    exported = None if export is None else Export(export, threshold, copies)
+    report = adapt.adapt(reading.of(labels), items, Output(out, overwrite), method, as_settings(settings), exported)
+    show(report, as_json)

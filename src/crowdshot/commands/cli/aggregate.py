@@ -8,7 +8,7 @@ import typer
 
 from crowdshot.commands.cli.console import show
 from crowdshot.commands.cli.flat import flat
-from crowdshot.commands.cli.options import AsJson, File, Labels
+from crowdshot.commands.cli.options import AsJson, ExportFolder, File, Labels, Threshold
 from crowdshot.commands.cli.reading import Reading
 
 # "\b" keeps the lines that follow as they are
@@ -44,12 +44,16 @@ def aggregate(
     annotators: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
     ] = None,
+    export: ExportFolder = None,
+    threshold: Threshold = 0.9,
     as_json: AsJson = False,
     *,
     reading: Reading,
 ) -> None:
     """Consensus from labels alone, without looking at the items, and who is how often right."""
     from crowdshot.commands import aggregate
+    from crowdshot.report.export import Export
 
-    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, out, annotators)
+    exported = None if export is None else Export(export, threshold)
+    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, out, annotators, exported)
     show(report, as_json, table if out is None else None, "consensus")

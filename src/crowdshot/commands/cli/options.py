@@ -47,6 +47,16 @@ SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out unreadable items, and labels of items that are not there.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write into a folder that is not empty.")]
+ExportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="DIR", help="A folder for the items that are sure enough, as datasets and predictions."
+    ),
+]
+Threshold = Annotated[
+    float, typer.Option("--threshold", metavar="P", help="How probable a label must be to be exported.")
+]
+Copies = Annotated[bool, typer.Option("--copies", help="Export images as copies, not as links.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -116,8 +118,8 @@ def write_questions(
     _write_json(path, tasks)
 
 
-def _write_json(path: FilePath, tasks: list[dict[str, Any]]) -> None:
-    _write_text(path, json.dumps(tasks, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+def _write_json(path: FilePath, content: list[dict[str, Any]] | dict[str, Any]) -> None:
+    _write_text(path, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 
 
 def _write_text(path: FilePath, text: str) -> None:
@@ -127,6 +129,70 @@ def _write_text(path: FilePath, text: str) -> None:
 
 def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: LabelsRead, by_id: bool = False) -> None:
     _write_json(path, to_label_studio(table, labels, by_id=by_id))
+
+
+def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
+    """A consensus in the shape of COCO, which has no format for whole images: annotations with a category and a score.
+
+    The file's name is that of the column ``file``, where the table has it, else the item; likewise width and height.
+    """
+    columns = labels.annotations.columns
+    items, said, scores = (table[name].tolist() for name in (columns.item, columns.label, "confidence"))
+    files = table["file"].tolist() if "file" in table else list(map(str, items))
+    number = {str(name): i for i, name in enumerate(labels.annotations.classes, 1)}
+    sizes = table[["width", "height"]].to_dict("records") if "width" in table else [{}] * len(table)
+    return {
+        "info": {"description": f"crowdshot-{__version__}"},
+        "images": [
+            {"id": i, "file_name": file, "item": str(item), **size}
+            for i, (file, item, size) in enumerate(zip(files, items, sizes, strict=True), 1)
+        ],
+        "categories": [{"id": i, "name": name} for name, i in number.items()],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": number[str(label)], "score": float(score)}
+            for i, (label, score) in enumerate(zip(said, scores, strict=True), 1)
+        ],
+    }
+
+
+def to_argilla(table: pd.DataFrame, labels: LabelsRead) -> list[dict[str, Any]]:
+    """A consensus as suggestions of Argilla 2's records, as ``records.from_json`` reads them.
+
+    The field and the question are called as in the labels' table.
+    """
+    columns = labels.annotations.columns
+    rows = zip(table[columns.item], table[columns.label], table["confidence"], strict=True)
+    agent = f"crowdshot-{__version__}"
+    return [
+        {
+            "id": str(item),
+            "fields": {columns.item: str(item)},
+            "metadata": {},
+            "suggestions": {columns.label: {"value": str(label), "score": float(score), "agent": agent}},
+            "responses": {},
+            "vectors": {},
+        }
+        for item, label, score in rows
+    ]
+
+
+def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
+    """A consensus as tags, in "CVAT for images 1.1"; CVAT knows an image by its name, which is the item's."""
+    columns = labels.annotations.columns
+    root = ElementTree.Element("annotations")
+    ElementTree.SubElement(root, "version").text = "1.1"
+    sizes = table[["width", "height"]].astype(str).to_dict("records") if "width" in table else [{}] * len(table)
+    rows = zip(table[columns.item], table[columns.label], sizes, strict=True)
+    for i, (item, label, size) in enumerate(rows):
+        image = ElementTree.SubElement(root, "image", {"id": str(i), "name": _for_xml(item), **size})
+        ElementTree.SubElement(image, "tag", {"label": _for_xml(label), "source": "auto"})
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _for_xml(name: Any) -> str:
+    """Without the characters that XML cannot hold."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", str(name))
 
 
 def _write_csv(path: FilePath, table: pd.DataFrame, index: bool = False) -> None:
@@ -147,5 +213,8 @@ WRITERS: dict[str, Writer] = {
     "label-studio": _write_label_studio,
     "label-studio-by-id": lambda path, table, labels: _write_label_studio(path, table, labels, by_id=True),
     "crowdkit": lambda path, table, labels: _write_csv(path, labels.annotations.to_crowdkit()),
+    "coco": lambda path, table, labels: _write_json(path, to_coco(table, labels)),
+    "argilla": lambda path, table, labels: _write_json(path, to_argilla(table, labels)),
+    "cvat": lambda path, table, labels: _write_text(path, to_cvat(table, labels)),
     "cleanlab": lambda path, table, labels: _write_csv(path, labels.annotations.to_cleanlab(), index=True),
 }

@@ -1,0 +1,146 @@
+"""What is settled, as a dataset to train on: images by class, tables, and what label tools import.
+
+clean.csv            the settled items with their labels
+images/              a folder for each class with its images, and metadata.csv, as Hugging Face's imagefolder has it
+coco.json            images, categories, and annotations with image_id, category_id and score
+crowdkit.csv, cleanlab.csv    who said what about these items
+label-studio.json, argilla.json, cvat.xml    the labels as predictions
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.safe_names import safe_names
+from crowdshot.files.whole import write_csv, write_folder
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.formats import WRITERS
+from crowdshot.labels.formats.labels import LabelsRead
+
+METADATA = "metadata.csv"
+BY_TOOL = {
+    "coco.json": "coco",
+    "crowdkit.csv": "crowdkit",
+    "cleanlab.csv": "cleanlab",
+    "label-studio.json": "label-studio",
+    "argilla.json": "argilla",
+    "cvat.xml": "cvat",
+}
+
+
+class Export(NamedTuple):
+    """Items whose label is at least ``threshold`` probable go into ``folder``; images as links, or as copies."""
+
+    folder: Path
+    threshold: float = SETTLED
+    copies: bool = False
+
+    def check(self, *inputs: Path | None) -> None:
+        """To be called before the work. What is read and what is exported must not lie in one another."""
+        if not 0 <= self.threshold <= 1:
+            raise CrowdshotError(f"threshold is {self.threshold:g}, expected a probability, 0 to 1.")
+        here = self.folder.resolve()
+        for source in inputs:
+            there = None if source is None else source.resolve()
+            if there is not None and (here == there or there in here.parents or here in there.parents):
+                raise CrowdshotError(f"export is {self.folder}, in or around {source}, expected a folder elsewhere.")
+        old = self.folder / "images"
+        if old.exists() and not (old / METADATA).is_file():
+            raise CrowdshotError(f"{old} is there and not exported by crowdshot, expected another folder to export to.")
+
+
+def write_export(
+    export: Export,
+    consensus: pd.DataFrame,
+    annotations: Annotations,
+    labels: LabelsRead,
+    images: Sequence[Path] = (),
+    texts: Sequence[str] = (),
+    overwrite: bool = False,
+) -> list[Path]:
+    """A consensus, a row for each of the annotations' items, and the images or texts that these are -> a folder."""
+    rows = np.flatnonzero(consensus["confidence"].to_numpy() >= export.threshold)
+    if len(rows) == 0:
+        best = consensus["confidence"].max()
+        told = f"no item has a probability of {export.threshold:g} or more (the highest is {best:.3g})"
+        warnings.warn(f"{told}: {export.folder} has none.", UserWarning, stacklevel=2)
+    clean = consensus.iloc[rows].reset_index(drop=True)
+    if texts and "text" not in clean:
+        clean = clean.assign(text=[texts[row] for row in rows.tolist()])
+    place = np.full(annotations.n_items, -1)
+    place[rows] = np.arange(len(rows))
+    about = replace(labels, annotations=annotations.with_items(place, annotations.items[rows]))
+    listed = clean
+    writers: dict[str, Callable[[Path], None]] = {"clean.csv": partial(write_csv, clean)}
+    if images:
+        sources = [images[row] for row in rows.tolist()]
+        files = _files(clean[annotations.columns.label], sources)
+        listed = clean.assign(file=files, **_sizes(sources))
+        folder = export.folder.resolve() / "images"
+        writers["images"] = lambda path: _write_images(path, folder, files, sources, clean, about, export.copies)
+    for name, tool in BY_TOOL.items():
+        writers[name] = lambda path, write=WRITERS[tool]: write(path, listed, about)  # type: ignore[misc]
+    return write_folder(export.folder, writers, overwrite)
+
+
+def _files(labels: pd.Series[str], sources: Sequence[Path]) -> list[str]:
+    """Where each image goes, class/name, below the folder of images."""
+    classes = list(dict.fromkeys(labels))
+    folder = dict(zip(classes, safe_names(classes, taken=[METADATA]), strict=True))
+    out = [""] * len(sources)
+    for name in classes:
+        rows = np.flatnonzero((labels == name).to_numpy())
+        for row, file in zip(rows.tolist(), safe_names(sources[row].name for row in rows.tolist()), strict=True):
+            out[row] = f"{folder[name]}/{file}"
+    return out
+
+
+def _sizes(sources: Sequence[Path]) -> dict[str, list[int]]:
+    from PIL import Image  # here, as labels alone need not wait for it
+
+    sizes = []
+    for source in sources:
+        with Image.open(source) as image:
+            sizes.append(image.size)
+    return {"width": [width for width, _ in sizes], "height": [height for _, height in sizes]}
+
+
+def _write_images(
+    path: Path,
+    final: Path,
+    files: Sequence[str],
+    sources: Sequence[Path],
+    clean: pd.DataFrame,
+    labels: LabelsRead,
+    copies: bool,
+) -> None:
+    """Links lead from where the folder will be, ``final``, and not from where it is written, ``path``."""
+    path.mkdir()
+    for file, source in zip(files, sources, strict=True):
+        target = path / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if copies or not _linked(target, os.path.relpath(source.resolve(), (final / file).parent)):
+            shutil.copyfile(source, target)
+    table = pd.DataFrame({"file_name": files, "label": clean[labels.annotations.columns.label]})
+    write_csv(table.assign(confidence=clean["confidence"]), path / METADATA)
+
+
+def _linked(target: Path, to: str) -> bool:
+    """Whether a link could be made; some systems allow none."""
+    try:
+        target.symlink_to(to)
+    except OSError:
+        return False
+    return True

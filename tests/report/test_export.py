@@ -1,0 +1,162 @@
+"""`--export`: a dataset of what is sure enough, that other tools read, and that stays in its folder."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from crowdshot import Annotations, CrowdshotError, read_labels
+from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.report.export import Export, write_export
+
+FILES = ["argilla.json", "clean.csv", "cleanlab.csv", "coco.json", "crowdkit.csv", "cvat.xml", "label-studio.json"]
+EVIL = ["../../up", "CON", "a/b", "a_b", "Cat", "cat", "metadata.csv", ".", ""]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    """Five pictures, two of the same name."""
+    paths = [tmp_path / "photos" / name for name in ("1.png", "2.png", "more/1.png", "3.png", "4.png")]
+    for i, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8 + i, 9), (i, 0, 0)).save(path)
+    return paths
+
+
+def crowd(photos: list[Path], classes=("cat", "dog")) -> tuple[pd.DataFrame, Annotations]:
+    """Three cats and a dog at 0.9 or more, and a dog at 0.6, whom nobody labelled."""
+    items = [path.relative_to(photos[0].parent).as_posix() for path in photos]
+    cat, dog = classes
+    ann = Annotations.from_matrix(
+        [[cat, cat], [cat, None], [cat, dog], [dog, dog], [None, None]], items=items, annotators=["ann", "bob"]
+    )
+    table = pd.DataFrame(
+        {"item": items, "label": [cat, cat, cat, dog, dog], "confidence": [0.99, 0.9, 0.95, 0.97, 0.6]}
+    )
+    return table, ann
+
+
+def test_all_files_tell_of_what_is_sure_enough(photos, tmp_path):
+    table, ann = crowd(photos)
+    files = write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
+    assert sorted(path.name for path in files) == [*FILES[:6], "images", FILES[6]]
+    clean = pd.read_csv(tmp_path / "out" / "clean.csv")
+    pd.testing.assert_frame_equal(clean, table[:4])
+    coco = json.loads((tmp_path / "out" / "coco.json").read_text("utf-8"))
+    assert coco["categories"] == [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert coco["images"][1] == {"id": 2, "file_name": "cat/2.png", "item": "2.png", "width": 9, "height": 9}
+    assert coco["annotations"][3] == {"id": 4, "image_id": 4, "category_id": 2, "score": 0.97}
+    assert len(coco["images"]) == len(coco["annotations"]) == 4
+    for image in coco["images"]:
+        with Image.open(tmp_path / "out" / "images" / image["file_name"]) as found:
+            assert found.size == (image["width"], image["height"])
+    metadata = pd.read_csv(tmp_path / "out" / "images" / "metadata.csv")
+    assert metadata["file_name"].tolist() == ["cat/1.png", "cat/2.png", "cat/1 (2).png", "dog/3.png"]
+    assert metadata["label"].tolist() == ["cat", "cat", "cat", "dog"]
+    said = pd.read_csv(tmp_path / "out" / "crowdkit.csv")
+    assert list(said) == ["task", "worker", "label"]
+    assert len(said) == 7
+    cleanlab = pd.read_csv(tmp_path / "out" / "cleanlab.csv", index_col=0)
+    np.testing.assert_array_equal(cleanlab, [[0, 0], [0, np.nan], [0, 1], [1, 1]])
+    tasks = json.loads((tmp_path / "out" / "label-studio.json").read_text("utf-8"))
+    assert [task["predictions"][0]["score"] for task in tasks] == [0.99, 0.9, 0.95, 0.97]
+    records = json.loads((tmp_path / "out" / "argilla.json").read_text("utf-8"))
+    assert records[3]["fields"] == {"item": "3.png"}
+    assert records[3]["suggestions"]["label"]["value"] == "dog"
+    assert records[3]["suggestions"]["label"]["score"] == 0.97
+    back = read_labels(tmp_path / "out" / "cvat.xml").annotations
+    assert back.to_frame().iloc[:, [0, 2]].to_numpy().tolist() == table.iloc[:4, :2].to_numpy().tolist()
+
+
+def test_other_packages_take_them(photos, tmp_path):
+    from crowdkit.aggregation import MajorityVote
+
+    table, ann = crowd(photos)
+    write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
+    votes = MajorityVote().fit_predict(pd.read_csv(tmp_path / "out" / "crowdkit.csv"))
+    assert votes["2.png"] == "cat"
+    again = Annotations.from_cleanlab(pd.read_csv(tmp_path / "out" / "cleanlab.csv", index_col=0))
+    assert again.n_labels == 7
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_links_lead_to_the_images_and_copies_are_the_images(photos, tmp_path, copies):
+    table, ann = crowd(photos)
+    write_export(Export(tmp_path / "out", copies=copies), table, ann, LabelsRead(ann), photos)
+    found = tmp_path / "out" / "images" / "dog" / "3.png"
+    assert found.is_symlink() is not copies
+    assert found.read_bytes() == photos[3].read_bytes()
+    if not copies:
+        assert not os.path.isabs(os.readlink(found))  # both may be moved together
+        tmp_path.rename(tmp_path.with_name("moved"))
+        assert (tmp_path.with_name("moved") / "out" / "images" / "dog" / "3.png").exists()
+        tmp_path.with_name("moved").rename(tmp_path)
+
+
+def test_what_was_exported_before_is_replaced_and_nothing_else(photos, tmp_path):
+    table, ann = crowd(photos)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    write_export(Export(tmp_path / "out", 0.5), table, ann, LabelsRead(ann), photos, overwrite=True)
+    assert (tmp_path / "out" / "images" / "dog" / "4.png").exists()
+    write_export(Export(tmp_path / "out", 0.9), table, ann, LabelsRead(ann), photos, overwrite=True)
+    assert not (tmp_path / "out" / "images" / "dog" / "4.png").exists()
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+    with pytest.raises(CrowdshotError, match="is not empty, expected a new or empty folder"):
+        write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
+
+
+@pytest.mark.parametrize("evil", EVIL[:-1])
+def test_no_class_leads_out_of_the_folder(photos, tmp_path, evil):
+    table, ann = crowd(photos, (evil, "dog"))
+    before = sorted(tmp_path.rglob("*"))
+    write_export(Export(tmp_path / "a" / "out"), table, ann, LabelsRead(ann), photos)
+    new = set(tmp_path.rglob("*")) - set(before) - {tmp_path / "a"}
+    assert all((tmp_path / "a" / "out") in [path, *path.parents] for path in new)
+    with (tmp_path / "a" / "out" / "images" / "metadata.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [evil, evil, evil, "dog"]
+    for row in rows:
+        assert (tmp_path / "a" / "out" / "images" / row["file_name"]).is_file()
+
+
+def test_classes_that_differ_in_case_have_folders_of_their_own(photos, tmp_path):
+    table, ann = crowd(photos, ("Cat", "cat"))
+    write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), photos)
+    folders = sorted(path.name for path in (tmp_path / "out" / "images").iterdir())
+    assert folders == ["Cat", "cat (2)", "metadata.csv"]
+
+
+def test_nothing_sure_enough_is_told(photos, tmp_path):
+    table, ann = crowd(photos)
+    with pytest.warns(UserWarning, match=r"no item has a probability of 1 or more \(the highest is 0.99\)"):
+        write_export(Export(tmp_path / "out", 1.0), table, ann, LabelsRead(ann), photos)
+    assert (tmp_path / "out" / "clean.csv").read_text() == "item,label,confidence\n"
+    assert json.loads((tmp_path / "out" / "coco.json").read_text())["images"] == []
+
+
+@pytest.mark.parametrize("where", ["photos", "photos/out", "."])
+def test_it_does_not_mix_with_what_is_read(photos, tmp_path, where):
+    with pytest.raises(CrowdshotError, match=r"in or around .*, expected a folder elsewhere"):
+        Export(tmp_path / where).check(tmp_path / "photos")
+
+
+def test_images_of_somebody_else_are_left_alone(photos, tmp_path):
+    (tmp_path / "out" / "images").mkdir(parents=True)
+    with pytest.raises(CrowdshotError, match="is there and not exported by crowdshot, expected another folder"):
+        Export(tmp_path / "out").check()
+    with pytest.raises(CrowdshotError, match="threshold is 90, expected a probability, 0 to 1"):
+        Export(tmp_path / "out", 90).check()
+
+
+def test_texts_stand_beside_their_labels(photos, tmp_path):
+    table, ann = crowd(photos)
+    texts = ["a", "b", "c, d", "e", "f"]
+    write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann), texts=texts)
+    assert pd.read_csv(tmp_path / "out" / "clean.csv")["text"].tolist() == texts[:4]
+    assert not (tmp_path / "out" / "images").exists()
