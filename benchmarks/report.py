@@ -21,8 +21,9 @@ from PIL import Image
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.encoders.images import list_images
 from crowdshot.labels.annotations import Annotations
+from crowdshot.report.page import facts
 from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import write_report
+from crowdshot.report.page.writing import write_page
 
 ANNOTATORS, CLASSES, WIDTH, LABELS = 40, 10, 192, 3
 
@@ -53,7 +54,7 @@ def make(path, n, images, random):
     clf, embeddings = fitted(n, random)
     run = Run(["labels.csv"], "photos", images[:n], {}, "crowdshot adapt labels.csv --images photos --out results")
     start = time.process_time()
-    write_report(path, clf, embeddings, run)
+    write_page(path, facts.gather(clf, embeddings, run))
     return time.process_time() - start
 
 

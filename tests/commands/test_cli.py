@@ -391,13 +391,21 @@ def test_the_report_repeats_itself(made: Path, tmp_path: Path, call, monkeypatch
 
 def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out")
-    assert call(*given, tmp_path / "ours").code == 0
+    said = call(*given, tmp_path / "ours")
     page = (tmp_path / "ours" / "report.html").read_text("utf-8")
-    assert "the classifier should agree with this consensus" in page
-    assert "<img" not in page
+    verdict = re.search(r"\nclassifier on new items: \d+\u00a0% right \(\d+–\d+\u00a0%\), (.*)\n", said.out)[1]
+    assert verdict.startswith(("good enough to label by itself at 90", "too low to label by itself at 90"))
+    assert f'<span data-at="verdict">{verdict}</span>' in page
+    number, kinds = re.search(r"\n(\d+) items? needs? a person: (.*)\n", said.out).groups()
+    assert f'<span data-at="person">{number}</span>' in page
+    assert f'<span data-at="person_kinds">{kinds}</span>' in page
+    named = re.findall(r"^(ann\d) ", said.out, re.MULTILINE)
+    assert re.findall(r'data-name="(.*?)"', page) == named  # the same people in the same order
+    assert sorted(named) == [f"ann{i}" for i in range(5)]
+    assert "<image" not in page
     assert call(*given, tmp_path / "rival", "--method", "MCL", "--settings", "iterations=2").code == 0
     page = (tmp_path / "rival" / "report.html").read_text("utf-8")
-    assert "is not known: MCL would take too long to learn 10 times." in page
+    assert "MCL would take too long to learn 10 times" in page
     assert "annotators is Dawid–Skene&#39;s, from labels alone" in page
 
 

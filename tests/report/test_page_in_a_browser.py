@@ -1,127 +1,26 @@
-"""The report in a real browser: Debian's chromium, driven by Playwright. Skipped where either is missing."""
+"""The report in a real browser (`conftest.py`)."""
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from crowdshot import CrowdClassifier
-from crowdshot.labels.annotations import Annotations
-from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import write_report
-from waiting import HANGS, until
+from waiting import until
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)"),
-]
+from .hostile import CLASSES, COLOURS, PEOPLE, column, visible
 
-HACK = "window.hacked = 1"
-PEOPLE = [
-    f"<script>{HACK}</script>",
-    f'"><img src=x onerror="{HACK}">',
-    "שלום עולם \u202eevil",
-    "👩‍👩‍👧‍👦🏳️‍🌈" * 30,
-    "x" * 1000,
-    f"' onmouseover='{HACK}' autofocus onfocus='{HACK}",
-    f"</title></style></script><svg onload='{HACK}'>",
-    "ordinary",
-    "guesser",
-]
-CLASSES = [f"<b onclick='{HACK}'>cat</b><script>{HACK}</script>", "كلب طويل جدا", "🦊" * 40, "W" * 1000]
-COLOURS = np.array([[60, 60, 200], [200, 60, 60], [60, 180, 60], [180, 180, 60]])
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """90 items with images, 50 of them labelled, whose names, annotators and classes are as bad as they come."""
-    folder = tmp_path_factory.mktemp("report")
-    random = np.random.default_rng(0)
-    truth = np.arange(90) % 4
-    names = [
-        (f"{i}<svg onload={HACK}>.png", f"{'long' * 250}-{i}.png", f"צילום-{i}.png", f"plain-{i}.png")[i % 4]
-        for i in range(90)
-    ]
-    paths = []
-    for i, k in enumerate(truth):
-        paths.append(folder / f"{i}.png")
-        noise = COLOURS[k] + 25 * random.normal(size=(50, 80 if i % 2 else 40, 3))
-        Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(paths[-1])
-    said = np.full((90, len(PEOPLE)), None, dtype=object)
-    for i in range(50):
-        for who in range(len(PEOPLE)):
-            if random.random() < 0.7 or who == len(PEOPLE) - 1:
-                right = random.random() < (0.8 if who < len(PEOPLE) - 1 else 0)
-                said[i, who] = CLASSES[truth[i] if right else random.integers(4)]
-    labels = Annotations.from_matrix(said, items=names, annotators=PEOPLE)
-    embeddings = (np.eye(4)[truth] + 0.8 * random.normal(size=(90, 4))).astype(np.float32)
-    clf = CrowdClassifier("identity")
-    vectors = clf.embed(embeddings)
-    clf.fit_embeddings(vectors, labels, items=labels.items)
-    path = folder / "report.html"
-    how = {"Method": f"<script>{HACK}</script>", "Long": "word" * 200}
-    write_report(path, clf, vectors, Run(["l.csv"], "x" * 500, paths, how, f"crowdshot {'y' * 600} <script>"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def open_page(browser: Any, report: Path) -> Iterator[Any]:
-    """Opens the report; what the browser complains about, or asks the network for, is in ``page.heard``."""
-    contexts = []
-
-    def opener(**options: Any) -> Any:
-        context = browser.new_context(**{"viewport": {"width": 1100, "height": 800}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(1000 * HANGS)
-        page.heard = []
-        page.on("console", lambda message: page.heard.append(message.text))
-        page.on("pageerror", lambda error: page.heard.append(str(error)))
-        page.on("dialog", lambda dialog: page.heard.append(dialog.message))
-        page.on("request", lambda request: page.heard.append(request.url) if "data:" not in request.url[:5] else None)
-        page.goto(report.as_uri())
-        page.heard.remove(report.as_uri())
-        return page
-
-    yield opener
-    for context in contexts:
-        context.close()
-
-
-def visible(page: Any, selector: str) -> list[Any]:
-    return [element for element in page.query_selector_all(selector) if element.is_visible()]
-
-
-def column(page: Any, key: str) -> list[str]:
-    return page.eval_on_selector_all("#people-list > tr:not([hidden])", f"rows => rows.map(row => row.dataset.{key})")
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1100])
+@pytest.mark.parametrize("width", [375, 1280, 1920])
 def test_it_opens_quietly_and_nothing_sticks_out(open_page, scheme: str, width: int) -> None:
     page = open_page(color_scheme=scheme, viewport={"width": width, "height": 800})
     page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
-    page.eval_on_selector_all("[loading=lazy]", "all => all.forEach(one => one.loading = 'eager')")
-    page.mouse.wheel(0, 20_000)
-    page.wait_for_function("[...document.images].every(image => image.complete)")
     assert page.heard == []
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in back.removeprefix("rgb(").rstrip(")").split(",")) / 3
     assert (brightness < 80) == (scheme == "dark")
@@ -185,7 +84,7 @@ def test_filtering_annotators(open_page) -> None:
 def test_filtering_items_and_showing_more(open_page) -> None:
     page = open_page()
     form = page.locator("form[data-for=item-list]")
-    total = len(page.query_selector_all("#item-list > li"))
+    total = len(page.query_selector_all("#item-list > li:not([data-kind=settled])"))
     assert total > 12
     assert len(visible(page, "#item-list > li")) == 12
     assert form.locator("output").inner_text() == f"12 of {total} shown"
@@ -194,8 +93,8 @@ def test_filtering_items_and_showing_more(open_page) -> None:
     for kind in page.eval_on_selector_all("form[data-for=item-list] option", "all => all.map(one => one.value)"):
         form.locator("select").select_option(kind)
         shown = visible(page, "#item-list > li")
-        assert shown
-        if kind:
+        assert len(shown) == min(12, len(page.query_selector_all(f"#item-list > li[data-kind={kind}]")) if kind else 99)
+        if shown and kind:
             assert {element.get_attribute("data-kind") for element in shown} == {kind}
     form.locator("select").select_option("")
     form.locator("input").fill("plain-")
@@ -282,3 +181,66 @@ def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
     refused = "Content Security Policy"
     until(lambda: page.wait_for_timeout(10) or any(refused in line for line in page.heard))
     assert page.evaluate("window.hacked") is None
+
+
+# ---- the first screen and the threshold -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(375, 812), (1280, 800), (1920, 1080)])
+def test_the_first_screen_has_the_tiles_and_begins_to_say_what_to_do(open_page, width: int, height: int) -> None:
+    page = open_page(viewport={"width": width, "height": height})
+    assert len(visible(page, ".tile")) == 4
+    assert page.locator("#next").bounding_box()["y"] < height
+    boxes = [tile.bounding_box() for tile in page.locator(".tile").all()]
+    rows = len({round(box["y"]) for box in boxes})
+    assert rows == (2 if width == 375 else 1)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+
+
+def test_pictures_are_seen(open_page) -> None:
+    page = open_page()
+    card = page.locator("#item-list > li").first
+    row = int(card.locator(".picture use").get_attribute("href").removeprefix("#p"))
+    shot = Image.open(io.BytesIO(card.locator(".picture").screenshot())).convert("RGB")
+    middle = shot.resize((3, 3), Image.Resampling.BOX).getpixel((1, 1))
+    assert np.abs(np.subtract(middle, COLOURS[row % 4])).max() < 30
+
+
+def counts(page) -> dict[str, int]:
+    told = {name: page.inner_text(f"[data-at={name}] >> nth=0") for name in ("settled", "person")}
+    shown = page.eval_on_selector_all("#item-list > li:not([data-kind=settled])", "all => all.length")
+    return {name: int(text.replace(",", "")) for name, text in told.items()} | {"shown": shown}
+
+
+def test_the_threshold_recounts_the_page(open_page) -> None:
+    page = open_page()
+    assert page.inner_text(".threshold output") == "90\u00a0%"
+    before = counts(page)
+    confidences = page.eval_on_selector_all("#item-list > li", "all => all.map(one => Number(one.dataset.confidence))")
+    page.focus("#enough")
+    for _ in range(9):
+        page.keyboard.press("ArrowRight")
+    assert page.input_value("#enough") == "99"
+    high = counts(page)
+    assert high["settled"] < before["settled"]
+    assert high["person"] > before["person"]
+    assert high["shown"] >= sum(confidence < 0.99 for confidence in confidences) > before["shown"]
+    assert "99\u00a0%" in page.inner_text(".tile >> nth=0")
+    page.keyboard.press("Home")
+    low = counts(page)
+    assert low["settled"] >= 49  # half is little to ask for
+    kinds = page.eval_on_selector_all("#item-list > li", "all => all.map(one => one.dataset.kind)")
+    assert [kind == "open" or kind == "unlabelled" for kind in kinds] == [
+        confidence < 0.5 for confidence in confidences
+    ]
+    page.fill("#enough", "90")
+    assert counts(page) == before
+    assert page.heard == []
+
+
+def test_a_command_is_copied(open_page) -> None:
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    command = page.locator(".steps li:not([hidden]) .command").first
+    command.get_by_role("button", name="Copy").press("Enter")
+    until(lambda: command.locator("button").inner_text() == "Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == command.locator("code").inner_text()

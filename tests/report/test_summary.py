@@ -1,6 +1,6 @@
 """What a job found, in words."""
 
-from crowdshot.report.summary import what_looks_were_worth
+from crowdshot.report.summary import _verdicts, kinds_in_words, what_looks_were_worth
 
 NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
 NONE |= {"unsaid": 0, "unsaid_items": []}
@@ -28,3 +28,19 @@ def test_where_labels_alone_would_have_it_otherwise():
         "7 of 1,000 labelled items have a consensus that labels alone would not give: a, b, c, d, e and 2 more.",
         "1 of 1,000 labelled items has a label that nobody gave: c.",
     ]
+
+
+def test_what_needs_a_person_and_what_the_classifier_may_do():
+    kinds = {"open": 1200, "overruled": 0, "unlabelled": 3}
+    assert kinds_in_words(kinds) == "1,200 not settled, 3 without a label"
+    known = {"share": 0.85, "low": 0.784, "high": 0.9, "verdict": "too low to label by itself at 90 %"}
+    assert _verdicts(kinds, known) == [
+        "1,203 items need a person: 1,200 not settled, 3 without a label",
+        "classifier on new items: 85\u00a0% right (78–90\u00a0%), too low to label by itself at 90 %",
+    ]
+    unknown = {"share": None, "low": None, "high": None, "verdict": "9 labelled items are too few"}
+    assert _verdicts({"open": 0, "overruled": 1, "unlabelled": 0}, unknown) == [
+        "1 item needs a person: 1 settled against most labels",
+        "what the classifier gets right on new items is not known: 9 labelled items are too few",
+    ]
+    assert _verdicts(dict.fromkeys(kinds, 0), known)[0] == "every item is settled"

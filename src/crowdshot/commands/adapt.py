@@ -20,10 +20,13 @@ from crowdshot.progress import progress
 from crowdshot.report import summary
 from crowdshot.report.export import Export, write_export
 from crowdshot.report.folder import write_results
+from crowdshot.report.page import facts
 from crowdshot.report.page.how_made import Run, describe
-from crowdshot.report.page.writing import write_report
+from crowdshot.report.page.writing import write_page
 from crowdshot.report.tables import records
 from crowdshot.wording import command
+
+NEW = {"images": "new-images", "features": "new-features.csv", "texts": "new-texts.csv"}  # in the command that predicts
 
 
 def adapt(
@@ -41,8 +44,9 @@ def adapt(
         check_folder(export.folder, output.overwrite)
     fitted = fit(labels, given, method, settings)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
-    options: Report = {**given.options(), "out": output.out, **labels.options(), "method": method}
-    options |= {"settings": settings, "overwrite": True}
+    options: Report = {**given.options(), **labels.options()}
+    again = options | {"method": method, "settings": settings, "out": output.out, "overwrite": True}
+    new = {items.kind: NEW[items.kind]}
     looks = _looks(clf, worth_of(clf, fitted.embeddings), items.kind)
     n_labelled = len(np.unique(clf.annotations_.item))
     run = Run(
@@ -51,13 +55,20 @@ def adapt(
         paths=items.paths,
         texts=items.texts,
         how=describe(clf, given.encoder),
-        command=command("adapt", labels.paths, options),
+        command=command("adapt", labels.paths, again),
+        commands={
+            "gold": command("adapt", labels.paths, again | {"gold": "corrections.csv"}),
+            "merge": command("adapt", labels.paths, again | {"merge-case": True}),
+            "ask": command("next", labels.paths, options | {"out": "questions.csv"}),
+            "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
+        },
+        respelled=[str(each) for each in read.respelled],
         left_out=summary.left_out(fitted.left_out),
         looks=summary.what_looks_were_worth(looks, n_labelled),
     )
     with progress("writing the results and a report"):
-        report = partial(write_report, clf=clf, embeddings=fitted.embeddings, run=run)
-        files = write_results(clf, output.out, output.overwrite, read, report)
+        found = facts.gather(clf, fitted.embeddings, run)
+        files = write_results(clf, output.out, output.overwrite, read, partial(write_page, found=found))
     consensus = clf.consensus_
     if export is not None:
         with progress("exporting"):
@@ -72,6 +83,8 @@ def adapt(
         "settled_at": SETTLED,
         "predicted": int((~labelled).sum()),
         "predicted_settled": int((settled & ~labelled).sum()),
+        "need_a_person": found.of_kind(),
+        "classifier": _on_new_items(found),
         "looks": looks,
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
@@ -81,6 +94,12 @@ def adapt(
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }
+
+
+def _on_new_items(found: facts.Facts) -> Report:
+    """How often the classifier agrees with the consensus of items whose labels were hidden, and what that allows."""
+    share, low, high = (found.check.share, found.check.low, found.check.high) if found.check else (None, None, None)
+    return {"share": share, "low": low, "high": high, "verdict": found.verdict()}
 
 
 def _looks(clf: CrowdClassifier, worth: Worth, what: str) -> Report:

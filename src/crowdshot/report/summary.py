@@ -46,6 +46,8 @@ def tell(report: dict[str, Any]) -> str:
     if "exported" in report:
         sure = f"probability {100 * report['exported_at']:g} % or more"
         parts.append(f"{counted(report['exported'], 'items')} with {sure} exported to {report['exported_to']}")
+    if "need_a_person" in report:
+        parts += _verdicts(report["need_a_person"], report["classifier"])
     if "looks" in report:
         parts += what_looks_were_worth(report["looks"], report["items"])
     if "n_questions" in report:
@@ -87,6 +89,24 @@ def _settled(report: dict[str, Any]) -> str:
             f" {report['predicted_settled']:,} of them with probability {sure} or more"
         )
     return "\n".join(lines)
+
+
+def _verdicts(kinds: Mapping[str, int], classifier: Mapping[str, Any]) -> list[str]:
+    """What the page's first screen says too."""
+    number = sum(kinds.values())
+    need = f"{counted(number, 'items')} {'needs' if number == 1 else 'need'} a person: " if number else ""
+    lines = [need + kinds_in_words(kinds)]
+    right = classifier["share"]
+    if right is None:
+        return [*lines, f"what the classifier gets right on new items is not known: {classifier['verdict']}"]
+    how_often = f"{percent(right)} right ({spread(classifier['low'], classifier['high'])})"
+    return [*lines, f"classifier on new items: {how_often}, {classifier['verdict']}"]
+
+
+def kinds_in_words(kinds: Mapping[str, int]) -> str:
+    """ "13 not settled, 1 settled against most labels": items that need a person, by `crowdshot.report.page.items`."""
+    named = {"open": "not settled", "overruled": "settled against most labels", "unlabelled": "without a label"}
+    return ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is settled"
 
 
 def what_looks_were_worth(looks: Mapping[str, Any], n_labelled: int) -> list[str]:
@@ -190,8 +210,8 @@ def _until(forecast: Mapping[str, Any]) -> str:
 
 
 def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:
-    """The least accurate first, because these are the ones to talk to."""
-    worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["accuracy"] or 0))[:MOST_ROWS]
+    """Those first whose interval ends lowest, as on the page: they are surely weak, not only by their few labels."""
+    worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["high"]))[:MOST_ROWS]
     rows = [
         (
             _short(row[column]),
@@ -207,7 +227,7 @@ def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) 
     more = len(table) - len(worst)
     if len(table) == 1:
         return text if truth_used else f"{text}\n{ALONE}"
-    return text + (f"\n… and {more:,} more accurate ones" if more else "")
+    return text + (f"\n… and {more:,} whose interval ends higher" if more else "")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

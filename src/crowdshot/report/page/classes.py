@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,9 @@ Rows = list[int]
 
 
 class Example(NamedTuple):
+    row: int
     name: str
     confidence: float
-    picture: str
 
 
 class Confused(NamedTuple):
@@ -69,13 +69,12 @@ def describe_classes(
     people: Sequence[Person],
     check: Check | None,
     examples: Sequence[tuple[Rows, Rows]],
-    pictures: Mapping[int, str],
 ) -> list[Class]:
     K = len(examples)
     said = sum((person.counts for person in people), np.zeros((K, K)))
 
     def show(rows: Rows) -> list[Example]:
-        return [Example(basis.names[i], float(basis.confidence[i]), pictures.get(i, "")) for i in rows]
+        return [Example(i, basis.names[i], float(basis.confidence[i])) for i in rows]
 
     out = []
     for k, (central, border) in enumerate(examples):

@@ -3,71 +3,79 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
 from crowdshot.classifier import cross_check
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.cross_check import Check
 from crowdshot.labels import known_truth
 from crowdshot.labels.belief import SETTLED, Share
 from crowdshot.labels.known_truth import Agreement
-from crowdshot.report.page.basis import Basis
+from crowdshot.labels.spelling import Twins, near_twins
+from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.classes import Class, choose_examples, describe_classes
 from crowdshot.report.page.how_made import Run
 from crowdshot.report.page.items import Item, in_detail, need_a_person
+from crowdshot.report.page.levels import ByItself, Level, at, by_itself, count_levels, verdict
 from crowdshot.report.page.map import Map, draw_map
+from crowdshot.report.page.next_steps import Asked, ask_next, to_ask, with_everyone_asked
 from crowdshot.report.page.people import Person, people
-from crowdshot.report.page.pictures import thumbnails
+from crowdshot.report.page.pictures import Picture, thumbnails
 from crowdshot.wording import clean
-
-LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # confidences to choose from
-TRUSTED = 0.9  # so often right, surely, is right often enough
-
-
-class Level(NamedTuple):
-    """What is settled at a confidence, and how often the classifier agrees with the consensus when it is so sure."""
-
-    confidence: float
-    labelled: int
-    unlabelled: int
-    check: Share | None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """``people``: the flagged first, then those whose interval ends lowest, so that few labels do not make a bad one.
+    """``people``: those first whose interval ends lowest, so that few labels do not make a bad one.
 
-    ``n_of_kind``: how many items there are of each kind, shown or not.
+    ``items``: those that need a person at one threshold or another. ``everyone_asked``: the confidence of those about
+    which nobody is left to ask. ``pictures``: by item.
     """
 
     run: Run
     classes: list[str]
-    settled_at: float
     n_items: int
     n_labelled: int
     n_labels: int
-    settled: int
-    predicted_settled: int
     levels: list[Level]
     check: Share | None
     why_unchecked: str
     gold: Agreement
     items: list[Item]
-    n_of_kind: dict[str, int]
+    asked: Asked
+    everyone_asked: Floats
+    twins: list[Twins]
     people: list[Person]
     class_facts: list[Class]
     map: Map
+    pictures: dict[int, Picture]
+
+    @property
+    def n_unlabelled(self) -> int:
+        return self.n_items - self.n_labelled
 
     @property
     def flagged(self) -> list[Person]:
         return [person for person in self.people if person.flag]
 
-    @property
-    def trusted(self) -> Level | None:
-        """The lowest level at which the classifier is right often enough, by the lower end of the interval."""
-        return next((level for level in self.levels if level.check and level.check.low >= TRUSTED), None)
+    def settled(self, confidence: float = SETTLED) -> Level:
+        return at(self.levels, confidence)
+
+    def of_kind(self, confidence: float = SETTLED) -> dict[str, int]:
+        """How many items there are of each kind that needs a person, shown or not."""
+        level = self.settled(confidence)
+        return {
+            "open": self.n_labelled - level.labelled,
+            "overruled": level.overruled,
+            "unlabelled": self.n_unlabelled - level.unlabelled,
+        }
+
+    def by_itself(self, confidence: float = SETTLED) -> ByItself | None:
+        """What the classifier may label without anybody, so that it is right in so many of all cases."""
+        return by_itself(self.levels, confidence, self.n_unlabelled, self.check.of) if self.check else None
+
+    def verdict(self, confidence: float = SETTLED) -> str:
+        return verdict(self.by_itself(confidence), confidence, self.n_unlabelled) if self.check else self.why_unchecked
 
 
 def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
@@ -75,37 +83,28 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     basis = Basis(clf, embeddings)
     why_unchecked = cross_check.why_not(clf, embeddings)
     check = None if why_unchecked else cross_check.leave_out(clf, embeddings)
-    everyone = sorted(people(basis), key=lambda person: (person.flag is None, person.high))
-    wanted, n_of_kind = need_a_person(basis)
+    everyone = sorted(people(basis), key=lambda person: person.high)
+    wanted = need_a_person(basis)
     examples = choose_examples(basis)
+    levels = count_levels(basis, check)
+    n_labelled, everyone_asked = int(basis.labelled.sum()), with_everyone_asked(basis)
     shown = sorted({*wanted, *(i for pair in examples for some in pair for i in some)})
-    pictures = dict(zip(shown, thumbnails([run.paths[i] for i in shown]), strict=True)) if run.paths else {}
     return Facts(
         run=run,
         classes=[clean(name) for name in clf.classes_],
-        settled_at=SETTLED,
         n_items=len(basis.label),
-        n_labelled=int(basis.labelled.sum()),
+        n_labelled=n_labelled,
         n_labels=basis.annotations.n_labels,
-        settled=int((basis.settled & basis.labelled).sum()),
-        predicted_settled=int((basis.settled & ~basis.labelled).sum()),
-        levels=[_level(basis, check, confidence) for confidence in LEVELS],
+        levels=levels,
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
         gold=known_truth.agreement(clf.gold_),
-        items=in_detail(basis, wanted, check, pictures),
-        n_of_kind=n_of_kind,
+        items=in_detail(basis, wanted, check),
+        asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
+        everyone_asked=everyone_asked,
+        twins=near_twins(basis.annotations),
         people=everyone,
-        class_facts=describe_classes(basis, everyone, check, examples, pictures),
+        class_facts=describe_classes(basis, everyone, check, examples),
         map=draw_map(basis, run.paths),
-    )
-
-
-def _level(basis: Basis, check: Check | None, confidence: float) -> Level:
-    sure = basis.confidence >= confidence
-    return Level(
-        confidence,
-        int((sure & basis.labelled).sum()),
-        int((sure & ~basis.labelled).sum()),
-        check.when_sure(confidence) if check else None,
+        pictures=thumbnails({i: run.paths[i] for i in shown}) if run.paths else {},
     )

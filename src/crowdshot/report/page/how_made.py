@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ class Run:
 
     ``sources``: the files of labels. ``paths``, ``texts``: the items' images, or texts themselves, in the items' order;
     none for features. ``how``: terms and what they are. ``looks``: what images, features or texts were worth, in
-    sentences.
+    sentences. ``commands``: those that the next steps name, "ask" without what is to be spent. ``respelled``: what was
+    read as something else than it was written.
     """
 
     sources: Sequence[str]
@@ -36,6 +37,8 @@ class Run:
     paths: Sequence[Path]
     how: Mapping[str, str]
     command: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+    respelled: Sequence[str] = ()
     left_out: Sequence[str] = ()
     looks: Sequence[str] = ()
     texts: Sequence[str] = ()

@@ -1,96 +1,116 @@
-"""Items that need a person: those that people labelled first and, of each kind, the most helpful first.
+"""Items that need a person: those that people labelled first, the most helpful first.
 
 How much an answer would help is the item's `doubt`, which is what a sure answer takes away (`crowdshot next` goes
-further and weighs who would answer). Three kinds are shown: labelled items that are not settled, unlabelled ones of
-which the classifier is not sure, and items that are settled, but not on what most said of them. Labelled items whose
-consensus nobody said are among the first two or the last, are shown before others where not all can be, and say so.
+further and weighs who would answer). Three kinds need one: labelled items that are not settled ("open"), items that are
+settled, but not on what most said of them ("overruled"), and unlabelled ones of which the classifier is not sure
+("unlabelled"). Which kind an item is depends on the threshold, which the reader chooses: the page has the most doubtful
+items of each, and shows those that are of a kind. Items whose consensus nobody said are taken before others where not
+all can be shown, and say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crowdshot.classifier.cross_check import Check
-from crowdshot.labels.belief import doubt
+from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.wording import clean
 
 MOST = 60  # of each kind
+HIGHEST = 0.99  # a threshold above which nobody asks
 VOTERS = 6  # names after each answer
-LIKELY = 3  # classes whose probability is shown
+LIKELY = 3  # classes whose probability is shown, said or not
 HARDLY = 0.005  # less probable classes are not worth a line
+KINDS = {
+    "open": "Not settled",
+    "overruled": "Settled against most labels",
+    "unlabelled": "Nobody labelled it",
+}
 
 
 class Guess(NamedTuple):
+    """A class, how probable it is, and who said it; of many the first, and how many more."""
+
     label: int
     probability: float
-
-
-class Vote(NamedTuple):
-    label: int
-    names: list[str]
-    more: int
+    names: Sequence[str] = ()
+    more: int = 0
 
 
 class Item(NamedTuple):
-    """``alone``: what the classifier says without the item's labels. ``unsaid``: the consensus is none of them."""
+    """``guesses``: what is probable or was said, the likeliest first. ``unsaid``: the consensus is none of the labels.
 
+    ``alone``: what the classifier says without the item's labels.
+    """
+
+    row: int
     name: str
-    kind: str
+    labelled: bool
+    overruled: bool
+    confidence: float
     doubt: float
     guesses: list[Guess]
-    votes: list[Vote]
     alone: Guess | None
     unsaid: bool
-    picture: str
+
+    def kind(self, settled: float = SETTLED) -> str:
+        """Why it needs a person at this threshold, or "settled"."""
+        if self.confidence < settled:
+            return "open" if self.labelled else "unlabelled"
+        return "overruled" if self.overruled else "settled"
 
 
-def need_a_person(basis: Basis) -> tuple[dict[int, str], dict[str, int]]:
-    """{item: kind} in the order of the page, and how many there are of each kind."""
-    overruled = basis.votes_for(basis.label) < basis.votes.max(1)
-    kinds = {
-        "open": basis.labelled & ~basis.settled,
-        "overruled": basis.labelled & basis.settled & overruled,
-        "unlabelled": ~basis.labelled & ~basis.settled,
-    }
-    doubts, unsaid = doubt(basis.belief), basis.unsaid
-    chosen: dict[int, str] = {}
-    for kind, mask in kinds.items():
+def is_overruled(basis: Basis) -> NDArray[np.bool_]:
+    """(N,): labelled, and another class than the likeliest has more labels."""
+    return np.asarray(basis.votes_for(basis.label) < basis.votes.max(1))
+
+
+def need_a_person(basis: Basis) -> list[int]:
+    """The items to be shown, at one threshold or another: labelled ones first, and then by doubt."""
+    doubts = doubt(basis.belief)
+    doubtful = basis.confidence < HIGHEST
+    chosen: set[int] = set()
+    for mask in (basis.labelled & doubtful, is_overruled(basis), ~basis.labelled & doubtful):
         rows = np.flatnonzero(mask)
-        kept = rows[np.lexsort((-doubts[rows], ~unsaid[rows]))][:MOST]
-        chosen |= {int(i): kind for i in kept[np.lexsort((kept, -doubts[kept]))]}
-    return chosen, {kind: int(mask.sum()) for kind, mask in kinds.items()}
+        chosen.update(rows[np.lexsort((-doubts[rows], ~basis.unsaid[rows]))][:MOST].tolist())
+    rows = np.array(sorted(chosen), dtype=np.int64)
+    order: list[int] = rows[np.lexsort((-doubts[rows], ~basis.labelled[rows]))].tolist()
+    return order
 
 
-def in_detail(basis: Basis, wanted: Mapping[int, str], check: Check | None, pictures: Mapping[int, str]) -> list[Item]:
-    ann, doubts = basis.annotations, doubt(basis.belief)
+def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None) -> list[Item]:
+    ann, doubts, overruled = basis.annotations, doubt(basis.belief), is_overruled(basis)
     said: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
-    for row in np.flatnonzero(np.isin(ann.item, list(wanted))):
+    for row in np.flatnonzero(np.isin(ann.item, wanted)):
         answers = said[int(ann.item[row])].setdefault(int(ann.label[row]), [])
         answers.append(clean(ann.annotators[ann.annotator[row]], 60))
     alone = {int(i): p for i, p in zip(check.rows, check.probabilities, strict=True)} if check else {}
     return [
         Item(
+            row=i,
             name=basis.names[i],
-            kind=kind,
+            labelled=bool(basis.labelled[i]),
+            overruled=bool(overruled[i]),
+            confidence=float(basis.confidence[i]),
             doubt=float(doubts[i]),
-            guesses=_guesses(basis.belief[i]),
-            votes=[
-                Vote(label, names[:VOTERS], len(names[VOTERS:]))
-                for label, names in sorted(said[i].items(), key=lambda pair: -len(pair[1]))
-            ],
-            alone=_guesses(alone[i])[0] if i in alone else None,
+            guesses=_guesses(basis.belief[i], said[i]),
+            alone=_guesses(alone[i], {})[0] if i in alone else None,
             unsaid=bool(basis.unsaid[i]),
-            picture=pictures.get(i, ""),
         )
-        for i, kind in wanted.items()
+        for i in wanted
     ]
 
 
-def _guesses(belief: Floats) -> list[Guess]:
-    """The classes that are probable at all, the likeliest first."""
-    order = np.argsort(-belief, kind="stable")[:LIKELY]
-    return [Guess(int(k), float(belief[k])) for k in order if belief[k] >= HARDLY]
+def _guesses(belief: Floats, said: Mapping[int, list[str]]) -> list[Guess]:
+    """The classes that are probable at all or that somebody said, the likeliest first."""
+    order = np.argsort(-belief, kind="stable")
+    likely = [int(k) for k in order[:LIKELY] if belief[k] >= HARDLY]
+    return [
+        Guess(k, float(belief[k]), said.get(k, [])[:VOTERS], len(said.get(k, [])[VOTERS:]))
+        for k in [*likely, *(int(k) for k in order if k in said and k not in likely)]
+    ]

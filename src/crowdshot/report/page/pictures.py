@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from PIL import Image, ImageOps
 
 from crowdshot.files.pictures import decode, quiet_pillow
 
-SIDE = 144  # pixels, in detail
+DETAIL = 12_000_000  # pixels of all pictures in detail together, some three megabytes
+SMALL, LARGE = 144, 400  # pixels of a side in detail
 TINY = 32  # originals up to this size stay as they are
 SHEET = 16_000_000  # pixels of the sheet at most, a few megabytes
 LEAST, MOST = 16, 96  # pixels of a tile's side
@@ -29,9 +30,19 @@ class Sheet(NamedTuple):
     columns: int = 1
 
 
-def thumbnails(paths: Sequence[Path]) -> list[str]:
-    """Data URIs, "" for an image that cannot be read any more."""
-    return [_as_uri(image) if image else "" for image in _read(paths, SIDE)]
+class Picture(NamedTuple):
+    """An image in the page, by its data URI, and its size there."""
+
+    uri: str
+    width: int
+    height: int
+
+
+def thumbnails(paths: Mapping[int, Path]) -> dict[int, Picture]:
+    """Pictures by item, none of an image that cannot be read any more; the more there are, the smaller they are."""
+    side = int(np.clip((DETAIL / max(len(paths), 1)) ** 0.5, SMALL, LARGE))
+    images = zip(paths, _read(list(paths.values()), side), strict=True)
+    return {item: Picture(_as_uri(image), *image.size) for item, image in images if image}
 
 
 def sheet(paths: Sequence[Path]) -> Sheet:

@@ -1,7 +1,8 @@
 """Results -> one HTML page that a labelling lead can read: no network, nothing to install.
 
-`facts` computes what there is to say, with a module for each part (`items`; `people`: annotators and their flags;
-`classes`; `map`; `pictures`; `how_made`); ``page.html`` says it, with ``page.css`` and ``page.js``.
+`facts` computes what there is to say, with a module for each part (`levels`: what is settled at which threshold;
+`next_steps`; `items`; `people`: annotators and their flags; `classes`; `map`; `pictures`; `how_made`), `telling` puts
+into words what depends on the threshold; ``page.html`` and ``parts/`` say it, with ``style/`` and ``script/``.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ import base64
 import hashlib
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from torch import Tensor
 
 from crowdshot import wording
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.report.page import facts, items
+from crowdshot.labels.belief import SETTLED
 from crowdshot.report.page.facts import Facts
-from crowdshot.report.page.how_made import Run
+from crowdshot.report.page.items import KINDS
+from crowdshot.report.page.levels import listed
 from crowdshot.report.page.map_paths import Drawing
+from crowdshot.report.page.telling import LINKS, NEXT, for_the_script, tell
 
 HERE = Path(__file__).parent
+SECTIONS = {  # a file in parts/, and what the reader calls it
+    "answer": "Answer",
+    "items": "Items",
+    "annotators": "Annotators",
+    "classes": "Classes",
+    "map": "Map",
+    "how": "How",
+}
+STYLES = ("base", "page")  # files in style/
+SCRIPTS = ("lists", "threshold", "copy", "people", "map")  # files in script/, each a module of its own
 MOST_PEOPLE = 300
 MOST_MATRIX = 12  # classes of a confusion matrix that can still be read
 MOST_CELLS = 20_000  # of all matrices together
-KINDS = {
-    "open": "Not settled",
-    "overruled": "Settled against most labels",
-    "unlabelled": "Nobody labelled it",
-}
 
 
 class Inline(NamedTuple):
@@ -41,27 +47,31 @@ class Inline(NamedTuple):
     hash: str
 
 
-def write_report(path: Path, clf: CrowdClassifier, embeddings: Tensor, run: Run) -> None:
-    """The page about a fitted classifier; embeddings (N, D) are those that it was fitted with."""
-    path.write_text(render(facts.gather(clf, embeddings, run)), encoding="utf-8", newline="\n")
+def write_page(path: Path, found: Facts) -> None:
+    path.write_text(render(found), encoding="utf-8", newline="\n")
 
 
 def render(found: Facts) -> str:
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"percent": wording.percent, "probability": wording.probability}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    drawing = Drawing(found.map, found.classes)
     return environment.get_template("page.html").render(
         f=found,
+        now=tell(found),
+        told=for_the_script(found),
         date=f"{date.today():%d %B %Y}".lstrip("0"),
+        sections=SECTIONS.items(),
+        settled_at=SETTLED,
+        levels=listed(found.levels),
+        steps=NEXT,
+        links=LINKS,
         kinds=KINDS,
         matrices=_with_matrix(found),
-        most_items=items.MOST,
         most_people=MOST_PEOPLE,
         most_matrix=MOST_MATRIX,
-        drawing=drawing,
-        style=_inline("page.css"),
-        script=_inline("page.js"),
+        drawing=Drawing(found.map, found.classes),
+        style=_inline(*(f"style/{name}.css" for name in STYLES)),
+        scripts=[_inline(f"script/{name}.js") for name in SCRIPTS],
         spread=wording.spread,
         times=wording.times,
         plural=wording.plural,
@@ -75,7 +85,7 @@ def _with_matrix(found: Facts) -> list[bool]:
     return [i < each for i in range(len(found.people))]
 
 
-def _inline(name: str) -> Inline:
-    text = (HERE / name).read_text("utf-8")
-    digest: Any = hashlib.sha256(text.encode()).digest()
+def _inline(*names: str) -> Inline:
+    text = "".join((HERE / name).read_text("utf-8") for name in names)
+    digest = hashlib.sha256(text.encode()).digest()
     return Inline(Markup(text), f"sha256-{base64.b64encode(digest).decode()}")

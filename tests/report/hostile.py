@@ -1,0 +1,28 @@
+"""Names as bad as they come, and what tests look at in a browser."""
+
+from typing import Any
+
+import numpy as np
+
+HACK = "window.hacked = 1"
+PEOPLE = [
+    f"<script>{HACK}</script>",
+    f'"><img src=x onerror="{HACK}">',
+    "שלום עולם \u202eevil",
+    "👩‍👩‍👧‍👦🏳️‍🌈" * 30,
+    "x" * 1000,
+    f"' onmouseover='{HACK}' autofocus onfocus='{HACK}",
+    f"</title></style></script><svg onload='{HACK}'>",
+    "ordinary",
+    "guesser",
+]
+CLASSES = [f"<b onclick='{HACK}'>cat</b><script>{HACK}</script>", "كلب طويل جدا", "🦊" * 40, "W" * 1000]
+COLOURS = np.array([[60, 60, 200], [200, 60, 60], [60, 180, 60], [180, 180, 60]])
+
+
+def visible(page: Any, selector: str) -> list[Any]:
+    return [element for element in page.query_selector_all(selector) if element.is_visible()]
+
+
+def column(page: Any, key: str) -> list[str]:
+    return page.eval_on_selector_all("#people-list > tr:not([hidden])", f"rows => rows.map(row => row.dataset.{key})")

@@ -1,0 +1,80 @@
+"""Crowds, fitted or with beliefs of one's choice, and the pages made of them."""
+
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from crowdshot import CrowdClassifier
+from crowdshot.classifier.known import Known
+from crowdshot.labels.annotations import Annotations
+from crowdshot.report.page import facts
+from crowdshot.report.page.basis import Basis
+from crowdshot.report.page.how_made import Run
+from crowdshot.report.page.writing import render
+
+
+def basis_of(belief, said, annotators=None, classes=None, embeddings=None) -> Basis:
+    """A basis with these beliefs (N, K) and labels (N, R), -1 = none, without any fitting."""
+    belief = np.asarray(belief, dtype=np.float64)
+    classes = range(belief.shape[1]) if classes is None else classes
+    ann = Annotations.from_matrix(np.asarray(said), annotators=annotators, classes=range(belief.shape[1]))
+    ann = Annotations(ann.item, ann.annotator, ann.label, ann.items, ann.annotators, np.array(list(classes)))
+    clf = CrowdClassifier("identity")
+    clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "Labelings", {"scale": 1.0}
+    clf.encoder_ = clf.choose_encoder(np.zeros((1, 2)))
+    clf.known_, clf.without_gold_ = Known.nothing(len(belief)), belief[:0]
+    clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(belief))
+    x = np.arange(2 * len(belief)).reshape(-1, 2) if embeddings is None else embeddings
+    return Basis(clf, torch.as_tensor(x, dtype=torch.float32))
+
+
+def crowd(confusion, n_items, seed=0, per_item=None):
+    """Labels (N, R) of annotators with these confusion matrices (R, K, K), and the truth (N,)."""
+    random = np.random.default_rng(seed)
+    R, K, _ = np.shape(confusion)
+    truth = np.arange(n_items) % K
+    said = np.full((n_items, R), -1)
+    for i, t in enumerate(truth):
+        for r in random.choice(R, per_item or R, replace=False):
+            said[i, r] = random.choice(K, p=confusion[r][t])
+    return said, truth
+
+
+def coin(right: float, K: int):
+    return np.full((K, K), (1 - right) / (K - 1)) + np.eye(K) * (right - (1 - right) / (K - 1))
+
+
+def fitted_crowd(confusion, n_items, seed=0, per_item=None, spread=0.5, gold=None) -> Basis:
+    said, truth = crowd(confusion, n_items, seed, per_item)
+    K = np.shape(confusion)[1]
+    x = 3 * np.eye(K)[truth] + spread * np.random.default_rng(seed).normal(size=(n_items, K))
+    clf = CrowdClassifier("identity")
+    embeddings = clf.embed(x.astype(np.float32))
+    return Basis(clf.fit_embeddings(embeddings, said, gold=gold), embeddings)
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.text = " ".join("".join(self.words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1][0] not in ("script", "style"):
+            self.words.append(data)
+
+
+def report_on(basis: Basis, **about) -> tuple[facts.Facts, Page, str]:
+    about = {"sources": ["labels.csv"], "items_from": "x.csv", "paths": [], "how": {}, "command": "crowdshot"} | about
+    found = facts.gather(basis.clf, basis.embeddings, Run(**about))
+    html = render(found)
+    return found, Page(html), html

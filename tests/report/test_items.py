@@ -1,0 +1,78 @@
+"""Which items need a person, and what the page says of each."""
+
+import numpy as np
+
+from crowdshot.classifier.cross_check import Check
+from crowdshot.report.page.items import in_detail, need_a_person
+
+from .made import basis_of, report_on
+
+
+def test_who_needs_a_person_and_in_which_order():
+    belief = [
+        [0.95, 0.05],  # settled, as said
+        [0.6, 0.4],  # open
+        [0.5, 0.5],  # open, more doubtful
+        [0.05, 0.95],  # settled on what one of three said
+        [0.7, 0.3],  # nobody labelled it
+        [0.99, 0.01],  # nobody labelled it, but the classifier is sure
+        [0.92, 0.08],  # a tie overrules nobody
+    ]
+    said = [[0, 0, 0], [0, 1, -1], [1, 0, 0], [0, 0, 1], [-1] * 3, [-1] * 3, [0, 1, -1]]
+    basis = basis_of(belief, said)
+    items = in_detail(basis, need_a_person(basis), None)
+    # labelled ones by doubt, the settled ones below the highest threshold too, then the unlabelled
+    assert [(item.row, item.kind()) for item in items] == [
+        *((2, "open"), (1, "open"), (6, "settled"), (0, "settled"), (3, "overruled"), (4, "unlabelled")),
+    ]
+    assert [item.kind(0.65) for item in items if item.row in (1, 4)] == ["open", "settled"]
+    assert [item.kind(0.99) for item in items if item.row in (0, 3)] == ["open", "open"]
+    found, _, _ = report_on(basis)
+    assert found.of_kind() == {"open": 2, "overruled": 1, "unlabelled": 1}
+    assert found.of_kind(0.96) == {"open": 5, "overruled": 0, "unlabelled": 1}
+
+
+def test_an_item_whose_consensus_nobody_said_says_so():
+    belief = [[0.2, 0.2, 0.6], [0.01, 0.01, 0.98], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]
+    basis = basis_of(belief, [[0, 1], [0, 0], [0, 1], [-1, -1]])
+    assert basis.unsaid.tolist() == [True, True, False, False]  # of the last one nobody said anything
+    assert {item.name: item.unsaid for item in in_detail(basis, need_a_person(basis), None)} == {
+        **{"0": True, "1": True},
+        **{"2": False, "3": False},
+    }
+    looks = ["The features helped: much.", "2 of 3 labelled items have a label that nobody gave: 0, 1."]
+    _, page, _ = report_on(basis, looks=looks)
+    assert page.text.count("Nobody said this: no label of it is 2.") == 2
+    assert (
+        page.text.index("Items that need a person") > page.text.index(" ".join(looks)) > page.text.index("The answer")
+    )
+
+
+def test_where_not_all_can_be_shown_those_that_nobody_said_are():
+    sure = np.linspace(0.5, 0.89, 80)
+    said = np.zeros((80, 1), dtype=int)
+    said[79] = 1
+    assert need_a_person(basis_of(np.column_stack([sure, 1 - sure]), said)) == [*range(59), 79]
+
+
+def test_an_item_in_detail_says_who_said_what():
+    said = np.array([[0] * 7 + [1, -1], [2] + [-1] * 8])
+    basis = basis_of([[0.6, 0.397, 0.003], [0.2, 0.2, 0.6]], said, annotators=[*"abcdefg", "Zoë", "idle"])
+    check = Check(np.array([0, 1]), np.array([0, 2]), np.array([[0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]))
+    first, second = in_detail(basis, [0, 1], check)
+    # 0.003 is not worth a line, unless somebody said it
+    assert [tuple(guess) for guess in first.guesses] == [(0, 0.6, [*"abcdef"], 1), (1, 0.397, ["Zoë"], 0)]
+    assert (first.alone.label, first.alone.probability) == (1, 0.8)
+    assert [(guess.label, guess.names) for guess in second.guesses] == [(2, ["a"]), (0, []), (1, [])]
+    assert in_detail(basis, [1], None)[0].alone is None
+    said[0, 8] = 2
+    odd = basis_of([[0.6, 0.397, 0.003], [0.2, 0.2, 0.6]], said)
+    assert [(guess.label, guess.names) for guess in in_detail(odd, [0], None)[0].guesses][2] == (2, ["8"])
+
+
+def test_of_many_items_the_most_doubtful_are_shown():
+    sure = np.linspace(0.5, 0.89, 80)
+    basis = basis_of(np.column_stack([sure, 1 - sure]), np.zeros((80, 1), dtype=int))
+    assert need_a_person(basis) == list(range(60))
+    _, page, _ = report_on(basis)
+    assert "Not settled: the page has 60 of 80 items, the most doubtful; consensus.csv has all." in page.text
