@@ -330,7 +330,8 @@ def test_bad_features(made: Path, tmp_path: Path, call) -> None:
         ("image,x,y\na,1,dark\n", "features.csv, row 2, column 'y' is 'dark', expected a number"),
     ]:
         path.write_text(content)
-        said = call("adapt", made / "labels.csv", "--features", path, "--out", tmp_path / "out")
+        vectors = ("--features", path, "--encoder", "identity")
+        said = call("adapt", made / "labels.csv", *vectors, "--out", tmp_path / "out")
         assert (said.code, said.out) == (2, "")
         assert message in said.err
         assert everything(tmp_path) == ["features.csv"]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import saved
 from crowdshot.classifier.contract import Learner, belief_of
-from crowdshot.classifier.default_encoder import are_features
+from crowdshot.classifier.default_encoder import LEARNED, are_features
 from crowdshot.classifier.known import check_classes, known_of
 from crowdshot.classifier.learners import learn, learner_of
 from crowdshot.classifier.own import ARGUMENTS
@@ -59,8 +59,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
-        "identity" for feature vectors. "auto": "identity" for feature vectors, for texts one that is learned from them
-        (`crowdshot.encoders.texts`), "glyphs" for drawings, "photo-lite0"
+        "identity" for feature vectors. "auto": "identity" for feature vectors, for texts and mixed tables one that is
+        learned from them ("texts", "table"), "glyphs" for drawings, "photo-lite0"
         for photographs, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
@@ -134,12 +134,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Embed the items and adapt to their labels.
 
-        X: images (arrays, file paths, PIL images), texts or feature vectors (N, d). labels: an (N, R) array or nested
-        list (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column for each
-        annotator, whose names they get; a table with a row for each label, a dict of dicts, or `Annotations`. In the
-        latter three an item is named by ``items``, which gives X's ids in order; without it, by X's index if X is a
-        DataFrame, by the file's name if X is a list of paths, else by its position. Rows of a DataFrame with a column
-        for each annotator go by its index where that and X have names, else in X's order.
+        X: images (arrays, file paths, PIL images), texts, a table, or feature vectors (N, d). labels: an (N, R) array
+        or nested list (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column
+        for each annotator, whose names they get; a table with a row for each label, a dict of dicts, or `Annotations`.
+        In the latter three an item is named by ``items``, which gives X's ids in order; without it, by the index of a
+        DataFrame or Series, by the file's name in a list of paths, else by its position. Rows of a DataFrame with a
+        column for each annotator go by its index where that and X have names, else in X's order.
         classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
         gold: true classes that are known, {item: class}, a Series, a table with item and truth, or (N,) with missing
         ones. They are held fixed, labelled or not, and annotators are judged by them; ``gold_`` tells how well the rest
@@ -172,7 +172,9 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             return self.encoder
         if isinstance(self.encoder, nn.Module):
             return Encoder.wrap(self.encoder)
-        return learner.default_encoder(X) if self.encoder == "auto" else load_encoder(self.encoder)
+        if self.encoder == "auto":
+            return learner.default_encoder(X)
+        return LEARNED[self.encoder](X) if self.encoder in LEARNED else load_encoder(self.encoder)
 
     def fit_embeddings(
         self,

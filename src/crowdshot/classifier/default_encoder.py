@@ -12,6 +12,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import build_encoder, load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL, shipped_encoders
+from crowdshot.encoders.tables import is_mixed, learn_table_encoder
 from crowdshot.encoders.texts import learn_text_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.image_names import strings_in
@@ -68,13 +69,19 @@ def clean_encoder(X: Any) -> Encoder:
     return no_images(X) or load_encoder(default_encoder(X) + PROTOTYPICAL)
 
 
+LEARNED = {"texts": learn_text_encoder, "table": learn_table_encoder}
+"""Names of encoders that are learned from the items themselves."""
+
+
 def any_encoder(X: Any) -> Encoder:
     """The one that suits X."""
     return no_images(X) or load_encoder(default_encoder(X))
 
 
 def no_images(X: Any) -> Encoder | None:
-    """What is learned from texts themselves, and feature vectors as they are; None where X has images."""
+    """What is learned from texts or mixed tables themselves, and vectors as they are; None where X has images."""
+    if is_mixed(X):
+        return learn_table_encoder(X)
     if are_features(X):
         return load_encoder("identity")
     return learn_text_encoder(X) if strings_in(X) == "texts" else None

@@ -49,7 +49,7 @@ def fit(
     labels: LabelFiles, given: ItemFiles, method: str = AUTO, settings: Mapping[str, Any] | None = None
 ) -> FittedFromFiles:
     """Whatever is wrong with the files is told before the work that it would spoil."""
-    items = given.open()
+    items = given.open(None if given.encoder in (None, "table") else False)
     clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
     if given.encoder is not None:
         named = clf.choose_encoder(items.X)

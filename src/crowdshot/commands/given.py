@@ -75,11 +75,12 @@ class ItemFiles:
     def __bool__(self) -> bool:
         return any(given is not None for given in (self.images, self.features, self.texts))
 
-    def open(self) -> Items:
+    def open(self, mixed: bool | None = None) -> Items:
+        """``mixed``: whether features are to be a table, else that shows in what it holds."""
         from crowdshot.encoders.items import Items, open_items  # here, as labels alone need not wait for torch
 
         if self.texts is None:
-            return open_items(self.images, self.features)
+            return open_items(self.images, self.features, mixed)
         other = "images" if self.images else "features" if self.features else None
         if other is not None:
             raise CrowdshotError(f"texts is given and so is {other}=, expected one of the two.")

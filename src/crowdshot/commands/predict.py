@@ -12,6 +12,7 @@ from crowdshot.commands.counts import Report
 from crowdshot.commands.fit_from_files import method_of
 from crowdshot.commands.given import ItemFiles
 from crowdshot.encoders.items import check_kind, check_width, find_readable
+from crowdshot.encoders.tables import TableInput
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
@@ -23,7 +24,7 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
     if out is not None:
         check_table(out, model, given.features, given.texts)
     clf = CrowdClassifier.load(model)
-    items = given.open()
+    items = given.open(isinstance(clf.encoder_.input, TableInput))
     check_kind(clf.encoder_, items, f"{model}")
     check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
     with progress(f"checking {items.kind}") as tick:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crowdshot.encoders.lite0 import Lite0, Lite0Features
+from crowdshot.encoders.tables import TableNetwork
 from crowdshot.encoders.texts import TextNetwork
 
 PIXELS_AT_ONCE = 60_000  # that Conv4 takes on a CPU: activations of more do not fit in its cache
@@ -71,4 +72,5 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
     "lite0": Lite0,
     "lite0-features": Lite0Features,
     "texts": TextNetwork,
+    "table": TableNetwork,
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.encoders.encoder import Encoder
@@ -36,14 +37,16 @@ class Items:
     kind: Literal["images", "features", "texts"]
     source: str
     ids: Ids
-    X: list[Path] | list[str] | NDArray[np.float32]
+    X: list[Path] | list[str] | NDArray[np.float32] | pd.DataFrame
     are_files: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, wanted: NDArray[np.int64]) -> Items:
-        X = [self.X[i] for i in wanted] if isinstance(self.X, list) else self.X[wanted]
+        if isinstance(self.X, list):
+            return replace(self, ids=self.ids[wanted], X=[self.X[i] for i in wanted])
+        X = self.X.iloc[wanted] if isinstance(self.X, pd.DataFrame) else self.X[wanted]
         return replace(self, ids=self.ids[wanted], X=X)
 
     @property
@@ -56,8 +59,10 @@ class Items:
         return [x for x in self.X if isinstance(x, str)] if self.kind == "texts" else []
 
 
-def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None) -> Items:
-    """The images below a folder, or the vectors of a file: one of the two."""
+def open_items(
+    images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None, mixed: bool | None = False
+) -> Items:
+    """The images below a folder, or the vectors of a file: one of the two. ``mixed``: as in `read_feature_file`."""
     if (images is None) == (features is None):
         given = "given and so is" if images is not None else "not given and neither is"
         raise CrowdshotError(f"images is {given} features=, expected one of the two.")
@@ -66,7 +71,7 @@ def open_items(images: str | os.PathLike[str] | None, features: str | os.PathLik
         ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none
         return Items("images", shown(images), ids, list(paths.values()), are_files=True)
     assert features is not None
-    file = read_feature_file(features)
+    file = read_feature_file(features, mixed)
     return Items("features", os.fspath(features), file.ids, file.features)
 
 
@@ -93,7 +98,7 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
 
     Every image is decoded once here, before any work that a bad one could spoil.
     """
-    if isinstance(items.X, np.ndarray):
+    if not isinstance(items.X, list):
         return np.arange(len(items)), []
 
     def fault(item: Path | str) -> str | None:

@@ -16,12 +16,16 @@ from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import MEAN, SIDE, STD
 from crowdshot.encoders.shipped import shipped_encoders, weights_file
+from crowdshot.encoders.tables import TableInput
 from crowdshot.encoders.texts import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
 
-INPUTS: dict[str, type[ImageInput] | type[FeatureInput] | type[TextInput]] = {
-    kind.kind: kind for kind in (ImageInput, FeatureInput, TextInput)
+INPUTS: dict[str, type[ImageInput] | type[FeatureInput] | type[TextInput] | type[TableInput]] = {
+    "images": ImageInput,
+    "features": FeatureInput,
+    "texts": TextInput,
+    "table": TableInput,
 }
 
 

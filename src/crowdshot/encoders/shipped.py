@@ -24,6 +24,8 @@ def describe_input(spec: Mapping[str, Any]) -> str:
     """What an encoder is fed, from the card's entry ``input``, which `ImageInput` and its like make."""
     if spec["kind"] == "texts":
         return "texts"
+    if spec["kind"] == "table":
+        return f"a table with the columns {', '.join(spec['columns'])}"
     if spec["kind"] == "features":
         return "feature vectors" + (f" of {spec['n_features']} numbers" if spec["n_features"] is not None else "")
     height, width = spec["size"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,20 +20,22 @@ from crowdshot.wording import first
 class FeatureFile(NamedTuple):
     ids: Ids
     """(N,) text as it was written ("007" stays "007")."""
-    features: NDArray[np.float32]
-    """(N, D), finite."""
+    features: NDArray[np.float32] | pd.DataFrame
+    """(N, D), finite; or a table of numbers and words, with cells that are missing."""
 
 
-def read_feature_file(path: str | os.PathLike[str]) -> FeatureFile:
+def read_feature_file(path: str | os.PathLike[str], mixed: bool | None = False) -> FeatureFile:
     """A table (CSV, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
     ``.npz`` with ``ids`` (N,) and ``features`` (N, D). Nothing in it is unpickled.
+
+    ``mixed``: its columns may hold words, and cells may be missing; None: it is given as a table only where that is so.
     """
     name = os.fspath(path)
     data = read_bytes(path)
-    return _from_npz(data, name) if data.startswith(ZIP) else _from_table(parse_table(data, name))
+    return _from_npz(data, name) if data.startswith(ZIP) else _from_table(parse_table(data, name), mixed)
 
 
-def _from_table(table: Table) -> FeatureFile:
+def _from_table(table: Table, mixed: bool | None) -> FeatureFile:
     header = table.header
     if len(header) < 2:
         raise CrowdshotError(f"{table.name} has {len(header)} column, expected the item's id and one feature at least.")
@@ -43,17 +45,33 @@ def _from_table(table: Table) -> FeatureFile:
         found = ", ".join(header[1:3])
         raise CrowdshotError(f"{table.name}, row 1 holds numbers ({found}, …), expected the names of the columns.")
     ids = one_each(table, 0)
-    features = np.empty((len(ids), len(header) - 1), dtype=np.float32)
-    for column in range(1, len(header)):
+    columns = [_column(table, column, mixed) for column in range(1, len(header))]
+    plain = all(values.dtype == np.float64 and not np.isnan(values).any() for values in columns)
+    if mixed or (mixed is None and not plain):
+        return FeatureFile(ids, pd.concat([pd.Series(values) for values in columns], axis=1, keys=header[1:]))
+    return FeatureFile(ids, np.stack(columns, 1).astype(np.float32))
+
+
+def _column(table: Table, column: int, mixed: bool | None) -> NDArray[Any]:
+    """(N,) numbers or, in a mixed table, words; NaN and None where a cell is missing, which only there may be.
+
+    Where it is not known what the table is, a column that is mostly numbers is one of numbers, and a word a mistake.
+    """
+    try:
         values = table.numbers(column)
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
-            features[:, column - 1] = values
-        bad = ~np.isfinite(features[:, column - 1])
-        if bad.any():
-            row = first(bad)
-            found = "empty or NaN" if np.isnan(values[row]) else f"{values[row]:g}"
-            raise CrowdshotError(f"{table.place(row, column)} is {found}, expected a finite number.")
-    return FeatureFile(ids, features)
+    except CrowdshotError:
+        words = table.text(column)
+        n_numbers = pd.to_numeric(pd.Series(words), errors="coerce").notna().sum()
+        if mixed is False or (mixed is None and n_numbers > (words != "").sum() / 2):
+            raise
+        return np.array([word or None for word in words], dtype=object)
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
+        bad = np.isinf(values.astype(np.float32)) | (np.isnan(values) & (mixed is False))
+    if bad.any():
+        row = first(bad)
+        found = "empty or NaN" if np.isnan(values[row]) else f"{values[row]:g}"
+        raise CrowdshotError(f"{table.place(row, column)} is {found}, expected a finite number.")
+    return values
 
 
 def _looks_like_data(names: list[str]) -> bool:

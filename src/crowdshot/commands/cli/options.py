@@ -23,8 +23,8 @@ Features = Annotated[
     typer.Option(
         "--features",
         metavar="FILE",
-        help="Feature vectors instead: CSV or Parquet whose first column is the item's id, or .npz with ids and"
-        " features.",
+        help="Feature vectors, or a table of numbers and categories: CSV or Parquet whose first column is the item's"
+        " id, or .npz with ids and features.",
     ),
 ]
 Texts = Annotated[
