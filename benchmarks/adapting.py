@@ -4,17 +4,23 @@
 
 The batched fit is compared with the same fit called once for each episode, and with equations written as loops over
 classes and annotators. Forty items, five annotators, four classes, 64 dimensions, two EM steps. Below, the search for
-labelings on the same problems, against the mixture's EM: what it costs to look further than EM does.
+labelings on the same problems, against the mixture's EM: what it costs to look further than EM does; then the search
+against the same written as loops over lists (``tests/plain_labelings.py``), on fewer items.
 """
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from crowdshot import labelings, mixture
 from crowdshot.classifier.classifier import CrowdClassifier
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from plain_labelings import Problem
 
 N, R, K, D = 40, 5, 4, 64
 
@@ -32,6 +38,11 @@ def looped(u, y, steps=2):
             log_joint = log_joint + votes[:, r] @ alpha.log().T
         lam = log_joint.softmax(1)
     return lam
+
+
+def plain(u, y, width=8):
+    problem = Problem(u, y, K, labelings.SCALE, labelings.TAU)
+    return problem.search(range(len(u)), width)
 
 
 def timed(run, times):
@@ -62,9 +73,15 @@ def main():
         (f"mixture.fit, {n_episodes:,} episodes in batches of 500", timed(batched, 1) / n_episodes),
     ]
     few = u[:200], y[:200]
+    larger = torch.randn(200, D, generator=g), torch.randint(10, (200, 20), generator=g)
+    found = labelings.fit(*larger, 10)
     rows += [
-        ("labelings.fit, one episode", timed(lambda: labelings.fit(u[0], y[0], K), 10)),
+        ("labelings.fit, one episode", timed(lambda: labelings.fit(u[0], y[0], K), 50)),
         ("labelings.fit, 200 episodes in one batch", timed(lambda: labelings.fit(*few, K), 1) / 200),
+        ("labelings.fit, 200 items × 20 annotators × 10 classes", timed(lambda: labelings.fit(*larger, 10), 5)),
+        ("labelings.item_beliefs of these", timed(lambda: labelings.item_beliefs(found, larger[1]), 5)),
+        ("labelings as loops, 12 items, 8 labelings", timed(lambda: plain(u[0, :12], y[0, :12]), 1)),
+        ("labelings.fit, the same", timed(lambda: labelings.fit(u[0, :12], y[0, :12], K, width=8), 50)),
     ]
     print(f"{'one core, 40 items × 5 annotators':55s} {'ms an episode':>14s} {'a second':>10s} {'ratio':>7s}")
     for name, seconds in rows:

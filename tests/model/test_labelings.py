@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from crowdshot import CrowdshotError, labelings, mixture, simulate
-from crowdshot.model import annotator_skills
+from crowdshot.model import annotator_skills, array_ways, labeling_order, priors
 from crowdshot.model.labeling_search import search
+from plain_labelings import Problem, kinds_by_hand
 
 
 @pytest.fixture(autouse=True)
@@ -44,65 +45,43 @@ def clouds(seed=0, B=20, K=4, shots=3, R=5, D=8, crowd=simulate.PAPER_SOURCE, ap
 # ---- annotators ---------------------------------------------------------------------------------------------------
 
 
-def by_hand(counts, K):
-    """log p(labels | kind) for the three kinds, by plain sums and factorials."""
-    q = [min(1 / K + (1 - 1 / K) * rho, annotator_skills.NEVER_WRONG) for rho in annotator_skills.SKILLS]
-
-    def coin(right, labels):
-        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(annotator_skills.P_SKILL, q, strict=True))
-
-    right = [counts[k][k] for k in range(K)]
-    labels = [sum(counts[k]) for k in range(K)]
-    one = coin(sum(right), sum(labels)) / (K - 1) ** (sum(labels) - sum(right))
-    each = math.prod(coin(r, n) for r, n in zip(right, labels, strict=True)) / (K - 1) ** (sum(labels) - sum(right))
-    flips = coin(sum(right), sum(labels))
-    for k in range(K):  # an urn that remembers: each wrong label makes the next one like it likelier
-        seen = {other: annotator_skills.ALPHA for other in range(K) if other != k}
-        for other in seen:
-            for _ in range(counts[k][other]):
-                flips *= seen[other] / sum(seen.values())
-                seen[other] += 1
-    return [math.log(one), math.log(each), math.log(flips)]
+WAYS = (array_ways.NumPyWays(), array_ways.TorchWays(torch.device("cpu")))
 
 
+def as_counts(counts, ways):
+    """(..., K, K) of one labeling -> (..., K, K, 1)"""
+    return ways.array(torch.as_tensor(counts)[..., None])
+
+
+@pytest.mark.parametrize("ways", WAYS)
 @pytest.mark.parametrize(
     "counts", [[[2, 1, 0], [0, 3, 0], [1, 1, 0]], [[0] * 3] * 3, [[0, 4, 0], [0, 0, 4], [4, 0, 0]]]
 )
-def test_labels_are_as_probable_as_sums_by_hand_say(counts):
-    table = annotator_skills.coin_table(16, 3, torch.zeros((), dtype=torch.float64))
-    found = annotator_skills.log_marginals(torch.tensor(counts), table)
-    torch.testing.assert_close(found, torch.tensor(by_hand(counts, 3), dtype=torch.float64))
+def test_labels_are_as_probable_as_sums_by_hand_say(counts, ways):
+    tables = annotator_skills.tables_for(16, 3, ways)
+    kinds, evidence = annotator_skills.judge(as_counts(counts, ways), tables, ways)
+    expected = torch.tensor(kinds_by_hand(tuple(map(tuple, counts))), dtype=torch.float64)
+    expected = expected + torch.tensor(annotator_skills.P_KIND, dtype=torch.float64).log()
+    torch.testing.assert_close(torch.as_tensor(evidence)[0], expected.logsumexp(0))
+    torch.testing.assert_close(torch.as_tensor(kinds)[:, 0], expected.softmax(0))
 
 
-@given(st.integers(0, 10_000), st.integers(2, 4))
+@given(st.integers(0, 10_000), st.integers(2, 4), st.sampled_from(WAYS))
 @settings(max_examples=30, deadline=None)
-def test_gain_is_the_difference_one_label_makes(seed, K):
-    generator = torch.Generator().manual_seed(seed)
-    counts = torch.randint(0, 4, (5, K, K), generator=generator)
-    label = torch.randint(0, K, (5,), generator=generator)
-    table = annotator_skills.coin_table(70, K, torch.zeros((), dtype=torch.float64))
-    gain = annotator_skills.gain(counts, label, table)
-    for k in range(K):
+def test_expected_confusion_is_how_probable_the_next_label_is(seed, K, ways):
+    """Which is the difference that one more label makes."""
+    counts = torch.randint(0, 5, (4, K, K), generator=torch.Generator().manual_seed(seed))
+    tables = annotator_skills.tables_for(5 * K * K + 1, K, ways)
+
+    def log_evidence(counts):
+        return torch.as_tensor(annotator_skills.judge(as_counts(counts, ways), tables, ways)[1])[..., 0]
+
+    found = torch.as_tensor(annotator_skills.expected_confusion(as_counts(counts, ways), tables, ways))[..., 0]
+    torch.testing.assert_close(found.sum(-1), torch.ones(4, K, dtype=torch.float64))
+    for true, said in itertools.product(range(K), range(K)):
         more = counts.clone()
-        more[torch.arange(5), k, label] += 1
-        torch.testing.assert_close(
-            gain[:, k], annotator_skills.log_evidence(more, table) - annotator_skills.log_evidence(counts, table)
-        )
-    # all that an annotator may say of an item of class k has probability 1
-    every = torch.stack([annotator_skills.gain(counts, torch.full((5,), said), table) for said in range(K)], -1)
-    torch.testing.assert_close(every.logsumexp(-1), torch.zeros(5, K, dtype=torch.float64), atol=1e-9, rtol=0)
-    assert (annotator_skills.gain(counts, torch.full((5,), -1), table) == 0).all()
-
-
-@given(st.integers(0, 10_000), st.integers(2, 4))
-@settings(max_examples=30, deadline=None)
-def test_expected_confusion_is_what_the_next_label_is_expected_to_be(seed, K):
-    counts = torch.randint(0, 6, (4, K, K), generator=torch.Generator().manual_seed(seed))
-    table = annotator_skills.coin_table(150, K, torch.zeros((), dtype=torch.float64))
-    found = annotator_skills.expected_confusion(counts, table)
-    for said in range(K):
-        next_label = annotator_skills.gain(counts, torch.full((4,), said), table).exp()
-        torch.testing.assert_close(found[..., said], next_label, atol=1e-9, rtol=0)
+        more[:, true, said] += 1
+        torch.testing.assert_close(found[:, true, said].log(), log_evidence(more) - log_evidence(counts))
 
 
 # ---- labelings ----------------------------------------------------------------------------------------------------
@@ -110,26 +89,10 @@ def test_expected_confusion_is_what_the_next_label_is_expected_to_be(seed, K):
 
 def written_out(u, labels, K, scale, tau):
     """Every labeling of one episode's labelled items and its log-probability, by the formulas of the docstrings."""
-    seen = [n for n in range(len(u)) if (labels[n] >= 0).any()]
-    centre = u[seen].mean(0)
-    spread = (u[seen] - centre).square().sum() / max(len(seen) - 1, 1)
-    u = (u - centre) / spread.sqrt()
-    out = {}
-    for classes in itertools.product(range(K), repeat=len(seen)):
-        log_p = 0.0
-        for k in range(K):
-            mine = u[[n for n, c in zip(seen, classes, strict=True) if c == k]]
-            log_p -= 0.5 * scale * float(mine.square().sum() - mine.sum(0).square().sum() / (tau + len(mine)))
-            log_p += math.lgamma(labelings.B + 1 + len(mine))
-        for r in range(labels.shape[1]):
-            counts = [[0] * K for _ in range(K)]
-            for n, c in zip(seen, classes, strict=True):
-                if labels[n, r] >= 0:
-                    counts[c][int(labels[n, r])] += 1
-            kinds = by_hand(counts, K)
-            log_p += math.log(sum(p * math.exp(x) for p, x in zip(annotator_skills.P_KIND, kinds, strict=True)))
-        out[classes] = log_p
-    return seen, out
+    problem = Problem(u, labels, K, scale, tau)
+    every = itertools.product(range(K), repeat=len(problem.seen))
+    chosen = {classes: dict(zip(problem.seen, classes, strict=True)) for classes in every}
+    return problem.seen, {classes: problem.log_probability(those) for classes, those in chosen.items()}
 
 
 def test_a_search_that_keeps_all_finds_the_posterior_written_out():
@@ -214,27 +177,85 @@ def test_what_is_found_is_distinct_and_normalised(seed, width, K, N):
 
 
 def test_a_wider_search_never_finds_less_of_the_posterior_on_clear_problems():
-    u, labels, *_ = clouds()
-    u = u.double()
+    u, labels, *_ = clouds(B=6)
     masses = []
     for width in (1, 8, 64):
-        found = labelings.fit(u, labels, 4, width=width)
-        centred = (u - found.centre) / found.unit
-        counts = labelings._counts(found.labelings, labels, 4)
-        table = annotator_skills.coin_table(13, 4, u)
-        log_p = labelings.log_probability(
-            found.labelings, centred @ centred.mT, counts, annotator_skills.Unknown(table), found.scale, found.tau
-        )
-        masses.append(log_p.logsumexp(-1).mean())
+        found = labelings.fit(u.double(), labels, 4, width=width)
+        mass = 0.0
+        for b in range(len(u)):
+            plain = Problem(u[b], labels[b], 4, labelings.SCALE, labelings.TAU)
+            log_p = [plain.log_probability(dict(enumerate(z))) for z in found.labelings[b].tolist()]
+            mass += float(torch.tensor(log_p, dtype=torch.float64).logsumexp(0))
+        masses.append(mass)
     assert masses[0] < masses[1] <= masses[2] + 1e-9
 
 
-def test_scores_of_the_search_are_the_probabilities_themselves(monkeypatch):
-    """The beam adds up gains; `log_probability` judges whole labelings. They must agree on which is the best."""
-    u, labels = problem(seed=11, B=8, N=6, R=4)
-    found = labelings.fit(u, labels, 3, width=20)
-    log_weights = found.log_weights
-    assert (log_weights[:, :-1] >= log_weights[:, 1:] - 1e-9).all()  # the beam's own order is by probability
+@pytest.fixture(params=[("cpu",), ()], ids=["NumPy", "torch"], scope="module")
+def library(request):
+    """Both ways to search, on the processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(array_ways, "BY_NUMPY", request.param)
+        yield
+
+
+SMALL = given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(2, 4), st.integers(1, 12))
+
+
+@SMALL
+@settings(max_examples=150, deadline=None)
+def test_the_search_finds_what_the_plain_one_finds(library, seed, N, R, K, width):
+    """In every episode of a ragged batch. Classes that nobody named yet tie, so something more is known of items."""
+    u, labels = problem(seed, B=2, N=N, R=R, K=K, missing=0.4)
+    taken = (labels >= 0).any(-1)
+    known = torch.randn(2, N, K, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    order = torch.stack([torch.cat([x.nonzero(), (~x).nonzero()])[:, 0] for x in taken])
+    plain = [Problem(*given, K, 5.0, 0.4, more) for *given, more in zip(u, labels, known, strict=True)]
+    gram = torch.stack([torch.tensor(each.u, dtype=torch.float64) for each in plain]) * taken[..., None]
+    found, log_p = search(gram @ gram.mT, labels, order, taken, K, 5.0, 0.4, labelings.B, width, known)
+    for b in range(2):
+        expected = plain[b].search(order[b].tolist(), width)
+        real = log_p[b] > -torch.inf
+        assert {tuple(z) for z in found[b][real].tolist()} == set(expected)
+        exact = torch.tensor([expected[tuple(z)] for z in found[b][real].tolist()], dtype=torch.float64)
+        torch.testing.assert_close(log_p[b][real].log_softmax(0), exact.log_softmax(0), atol=1e-6, rtol=0)
+        assert (log_p[b, :-1] >= log_p[b, 1:]).all()  # the most probable first
+
+
+@SMALL
+@settings(max_examples=150, deadline=None)
+def test_weights_and_beliefs_are_what_the_labelings_found_say(library, seed, N, R, K, width):
+    (u,), (labels,) = problem(seed, B=1, N=N, R=R, K=K, missing=0.4)
+    seen = (labels >= 0).any(-1)
+    assume(seen.any())
+    u, labels = u[seen], labels[seen]
+    found = labelings.fit(u, labels, K, scale=5.0, tau=0.4, width=width)
+    plain = Problem(u, labels, K, 5.0, 0.4)
+    every = {tuple(z): plain.log_probability(dict(enumerate(z))) for z in found.labelings.tolist()}
+    exact = torch.tensor(list(every.values()), dtype=torch.float64)
+    torch.testing.assert_close(found.log_weights, exact.log_softmax(0), atol=1e-6, rtol=0)
+    beliefs = torch.tensor(plain.item_beliefs(every), dtype=torch.float64)
+    torch.testing.assert_close(labelings.item_beliefs(found, labels), beliefs, atol=1e-6, rtol=0)
+
+
+def test_items_come_in_turns_of_classes_the_surest_first_as_the_mixture_sees_them(library):
+    u, labels = problem(seed=2, B=4, N=12, R=4, K=3, missing=0.5)
+    labels[0, 3] = -1
+    truth = torch.full((4, 12), -1)
+    truth[1, 5], truth[2, 0] = 2, 1
+    seen = (labels >= 0).any(-1) | (truth >= 0)
+    u = u * seen[..., None]
+    u = (u - u.sum(1, keepdim=True) / seen.sum(1)[:, None, None]) * seen[..., None]
+    ruled_out = (truth >= 0)[..., None] & (truth[..., None] != torch.arange(3))
+    order = labeling_order.order_of(u @ u.mT, labels, 3, 2.0, 0.4, 100.0, ruled_out)
+    fit = mixture.fit(u, labels, 3, steps=3, tau=0.4, scale=2.0, c=priors.OneCoin(), truth=truth)
+    for b in range(4):
+        sure, k = fit.responsibilities[b].max(-1)
+        rank = {}
+        for n in sorted(range(12), key=lambda n: -float(sure[n])):
+            if seen[b, n]:
+                rank[n] = sum(other in rank for other in range(12) if k[other] == k[n])
+        expected = sorted(rank, key=lambda n: (rank[n], -float(sure[n])))
+        assert order[b, : len(expected)].tolist() == expected
 
 
 def test_known_annotators_are_bayes_rule():
@@ -301,6 +322,14 @@ def test_gradient_through_weights_and_classifier():
     assert torch.autograd.gradcheck(loss, (u.requires_grad_(), q.requires_grad_(), *number))
 
 
+def test_hundreds_of_labels_of_an_item_do_not_vanish():
+    """Their probability does, in float64."""
+    labels = torch.randint(5, (3, 600), generator=torch.Generator().manual_seed(0))
+    found = labelings.fit(torch.randn(3, 2, generator=torch.Generator().manual_seed(1)), labels, 5)
+    assert found.log_weights.isfinite().all()
+    assert labelings.item_beliefs(found, labels).isfinite().all()
+
+
 def test_identical_items_and_nobody_labelling_are_no_trouble():
     alike = torch.ones(5, 3)
     found = labelings.fit(alike, torch.tensor([[0, 0], [1, 1], [0, 1], [1, -1], [0, 0]]), 2)
@@ -328,29 +357,3 @@ def test_bad_input_is_told(change, said):
         labelings.fit(given["embeddings"], given["labels"], given["n_classes"], width=given["width"])
     with pytest.raises(CrowdshotError, match="queries is of shape"):
         labelings.fit(torch.zeros(3, 2), torch.zeros(3, 2).long(), 2).log_proba(torch.zeros(1, 5))
-
-
-def test_the_search_takes_any_order():
-    """Which labelings are found with room for all does not depend on the order of items."""
-    u, labels = problem(seed=17, B=1, N=4, missing=0.0)
-    gram = u @ u.mT
-    crowd = annotator_skills.Unknown(annotator_skills.coin_table(5, 3, u))
-    number = torch.tensor(5.0, dtype=torch.float64)
-    found = []
-    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
-        z, real = search(
-            gram,
-            labels,
-            torch.tensor([order]),
-            crowd,
-            labelings.log_class_probs,
-            3,
-            number,
-            number / 10,
-            81,
-            torch.full((1, 4), -1),
-        )
-        assert real.all()
-        found.append([tuple(x) for x in z[0].tolist()])
-    assert set(found[0]) == set(found[1])
-    assert found[0][0] == found[1][0]

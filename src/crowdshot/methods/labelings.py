@@ -26,7 +26,7 @@ from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.embedding import embed
 from crowdshot.model import labelings
 
-AT_ONCE = 2**24  # numbers that a step of the search may fill
+AT_ONCE = 2**25  # numbers that the search may fill
 
 
 def average(
@@ -41,7 +41,7 @@ def average(
     (N, R), K = episodes.labels.shape[1:], episodes.n_classes
     found = []
     for candidate in candidates:
-        size = AT_ONCE // (candidate["width"] * K * max(N, R * K, 3 * K))
+        size = AT_ONCE // (candidate["width"] * K * (N + R * (K + 28)))
         parts = []
         for part in embedded.parts(size):
             known = part.confusion if knows_matrices else None

@@ -3,7 +3,7 @@
 An annotator has a skill rho, from 0 (guesses) to 1 (never wrong): right with probability q = 1/K + (1 - 1/K) rho. On
 the grid `SKILLS` any belief about skills is integrated by a sum:
 
-    coin(right, labels) = log sum_rho p(rho) q^right (1 - q)^(labels - right)
+    coin(right, wrong) = sum_rho p(rho) q^right (1 - q)^wrong
 
 Annotators come in three kinds, and are summed over these too:
 
@@ -11,17 +11,26 @@ Annotators come in three kinds, and are summed over these too:
     by class    a skill for every class, drawn apart
     flips       one skill; for every true class, wrong labels have a distribution of their own, ~ Dirichlet(alpha)
 
-Everything is a function of counts (..., K true, K observed): how often the annotator called what by what.
+Everything is a function of counts (..., K true, K observed, M): how often the annotator called what by what, in each of
+M labelings. The next label y of an item of class k is, by an annotator of one of these kinds,
+
+    one coin    a       if y = k, else (1 - a) / (K - 1)        a: q as expected after all right and wrong labels
+    by class    a_k     if y = k, else (1 - a_k) / (K - 1)      a_k: the same after those of items of class k
+    flips       a       if y = k, else (1 - a) (alpha + times k was called y) / ((K - 1) alpha + times k was mistaken)
+
+Numbers of right and wrong labels are looked up in tables, at a *place*, ``right * side + wrong``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
 
+import numpy as np
 import torch
-from torch import Tensor
+
+from crowdshot.model.array_ways import Array, Ways
 
 SKILLS = tuple(i / 11 for i in range(12))
 NEVER_WRONG = 0.995  # nobody is
@@ -34,142 +43,132 @@ P_KIND = (0.45, 0.37, 0.18)
 ALPHA = 0.5
 
 
-def _log(probabilities: tuple[float, ...], like: Tensor) -> Tensor:
-    return torch.tensor(probabilities, dtype=like.dtype, device=like.device).log()
-
-
-def _joint(right: Tensor, labels: Tensor, K: int) -> tuple[Tensor, Tensor]:
-    """log p(skill, right, labels), (..., skills), and q, (skills,)."""
-    skill = torch.tensor(SKILLS, dtype=right.dtype, device=right.device)
-    q = (1 / K + (1 - 1 / K) * skill).clamp_max(NEVER_WRONG)
-    chances = right[..., None] * q.log() + (labels - right)[..., None] * (1 - q).log()
-    return chances + _log(P_SKILL, right), q
-
-
-def coin_table(most: int, K: int, like: Tensor) -> Tensor:
-    """The coin for all numbers up to ``most``, [right, labels]; where right > labels it means nothing."""
-    number = torch.arange(most + 1, dtype=like.dtype, device=like.device)
-    return torch.logsumexp(_joint(number[:, None].expand(most + 1, -1), number.expand(most + 1, -1), K)[0], -1)
-
-
-def _log_rising(alpha: float, table: Tensor) -> Tensor:
-    """log Γ(alpha + n) / Γ(alpha) for as many n as the table has, to be looked up."""
-    start = torch.full((), alpha, dtype=table.dtype, device=table.device)
-    number = torch.arange(len(table), dtype=table.dtype, device=table.device)
-    return torch.lgamma(start + number) - torch.lgamma(start)
-
-
-def log_marginals(counts: Tensor, table: Tensor) -> Tensor:
-    """log p(an annotator's labels | true classes, kind), int counts (..., K, K) -> (..., kinds)."""
-    K = counts.shape[-1]
-    right, labels = counts.diagonal(dim1=-2, dim2=-1), counts.sum(-1)  # (..., K)
-    wrong = labels - right
-    coin = table[right.sum(-1), labels.sum(-1)]
-    coins = table[right, labels].sum(-1)
-    alike = -math.log(K - 1) * wrong.sum(-1).to(table.dtype)
-    off = ~torch.eye(K, dtype=torch.bool, device=counts.device)
-    flips = (off * _log_rising(ALPHA, table)[counts]).sum((-2, -1))
-    flips = flips - _log_rising((K - 1) * ALPHA, table)[wrong].sum(-1)
-    return torch.stack([coin + alike, coins + alike, coin + flips], -1)
-
-
-def log_evidence(counts: Tensor, table: Tensor) -> Tensor:
-    """log p(an annotator's labels | true classes): (..., K, K) -> (...)."""
-    return torch.logsumexp(log_marginals(counts, table) + _log(P_KIND, table), -1)
-
-
-def gain(counts: Tensor, label: Tensor, table: Tensor) -> Tensor:
-    """What one more label adds to `log_evidence`, for every class its item may be of.
-
-    ``counts`` (..., K, K) of the annotator so far, ``label`` (...) what they say now, -1 for nothing: -> (..., K).
-    """
-    K = counts.shape[-1]
-    right, labels = counts.diagonal(dim1=-2, dim2=-1), counts.sum(-1)  # (..., K)
-    all_right, all_labels = right.sum(-1, keepdim=True), labels.sum(-1, keepdim=True)
-    hit = label[..., None] == torch.arange(K, device=label.device)  # (..., K)
-    coin = table[all_right + hit, all_labels + 1] - table[all_right, all_labels]
-    coins = table[right + hit, labels + 1] - table[right, labels]
-    missed = (~hit).to(table.dtype)
-    alike = -math.log(K - 1) * missed
-    observed = counts.gather(-1, label.clamp_min(0)[..., None, None].expand(*counts.shape[:-1], 1))[..., 0]
-    wrong = (labels - right).to(table.dtype)
-    flips = missed * ((ALPHA + observed) / ((K - 1) * ALPHA + wrong)).log()
-    step = torch.stack([coin + alike, coins + alike, coin + flips], -1)  # (..., K, kinds)
-    before = log_marginals(counts, table) + _log(P_KIND, table)  # (..., kinds)
-    added = torch.logsumexp(before[..., None, :] + step, -1) - torch.logsumexp(before, -1)[..., None]
-    return added * (label >= 0)[..., None]
-
-
-def expected_confusion(counts: Tensor, table: Tensor) -> Tensor:
-    """The annotator's confusion matrix, averaged over skills and kinds given the counts: (..., K, K)."""
-    K = counts.shape[-1]
-    number = counts.to(table.dtype)
-    right, labels = number.diagonal(dim1=-2, dim2=-1), number.sum(-1)
-    eye = torch.eye(K, dtype=table.dtype, device=table.device)
-
-    def expected_q(right: Tensor, labels: Tensor) -> Tensor:
-        log_joint, q = _joint(right, labels, K)
-        return (log_joint.softmax(-1) * q).sum(-1)
-
-    coin = expected_q(right.sum(-1), labels.sum(-1))[..., None, None]
-    coins = expected_q(right, labels)[..., None]
-    alike = (1 - eye) / (K - 1)
-    errors = (number + ALPHA) * (1 - eye)
-    errors = errors / errors.sum(-1, keepdim=True)
-    matrices = [coin * eye + (1 - coin) * alike, coins * eye + (1 - coins) * alike, coin * eye + (1 - coin) * errors]
-    kind = (log_marginals(counts, table) + _log(P_KIND, table)).softmax(-1)
-    return (torch.stack(matrices, -1) * kind[..., None, None, :]).sum(-1)
-
-
-# ---- a crowd, as the search sees it ---------------------------------------------------------------------------------
-
-
-class AnnotatorModel(Protocol):
-    """Counts are (B, M, R, K, K), of M labelings."""
-
-    def gain(self, counts: Tensor, annotator: Tensor, label: Tensor) -> Tensor:
-        """Of the annotators (B, L) who label one item, counts (B, M, L, K, K) and labels (B, L): -> (B, M, L, K)."""
-
-    def log_evidence(self, counts: Tensor) -> Tensor:
-        """(B, M, R)"""
-
-    def confusion(self, counts: Tensor) -> Tensor:
-        """(B, M, R, K, K)"""
-
-
 @dataclass(frozen=True)
-class Unknown:
-    """Annotators of whom nothing is known but their labels."""
+class Tables:
+    """By places, and from ``missed`` on by places for a label that is not the class."""
 
-    table: Tensor
-
-    def gain(self, counts: Tensor, annotator: Tensor, label: Tensor) -> Tensor:
-        return gain(counts, label[:, None].expand(counts.shape[:3]), self.table)
-
-    def log_evidence(self, counts: Tensor) -> Tensor:
-        return log_evidence(counts, self.table)
-
-    def confusion(self, counts: Tensor) -> Tensor:
-        return expected_confusion(counts, self.table)
-
-
-@dataclass(frozen=True)
-class Known:
-    """Annotators whose confusion matrices (B, R, K, K) are known."""
-
-    matrices: Tensor
+    K: int
+    side: int
+    coin: Array  # its logarithm
+    next: Array  # a; then (1 - a) / (K - 1)
+    repeated: Array  # 1 / alpha; then (K - 1) / ((K - 1) alpha + wrong): of flips against one coin, times alpha + times
+    alpha: Array  # ()
+    log_alike: Array  # of n wrong labels: log p of these ones, if all were alike
+    log_rising: Array  # of n: log Γ(alpha + n) / Γ(alpha)
+    log_rising_all: Array  # the same for (K - 1) alpha
 
     @property
-    def log_matrices(self) -> Tensor:
-        return self.matrices.clamp_min(torch.finfo(self.matrices.dtype).tiny).log()
+    def missed(self) -> int:
+        return self.side * self.side
 
-    def gain(self, counts: Tensor, annotator: Tensor, label: Tensor) -> Tensor:
-        episode = torch.arange(len(label), device=label.device)[:, None]
-        found = self.log_matrices[episode, annotator, :, label.clamp_min(0)]  # (B, L, K)
-        return (found * (label >= 0)[..., None])[:, None].expand(*counts.shape[:4])
 
-    def log_evidence(self, counts: Tensor) -> Tensor:
-        return (counts * self.log_matrices[:, None]).sum((-2, -1))
+def tables_for(most: int, K: int, ways: Ways) -> Tables:
+    """For annotators of up to ``most`` labels, as arrays."""
+    found = _tables(1 << most.bit_length(), K)  # few sizes, so that they need not be made again
+    return Tables(*(ways.array(torch.from_numpy(x)) if isinstance(x, np.ndarray) else x for x in found))
 
-    def confusion(self, counts: Tensor) -> Tensor:
-        return self.matrices[:, None].expand(counts.shape)
+
+@lru_cache(maxsize=16)
+def _tables(side: int, K: int) -> tuple[Array, ...]:
+    q = np.minimum(1 / K + (1 - 1 / K) * np.array(SKILLS), NEVER_WRONG)
+    number = np.arange(side)
+    right, wrong = number[:, None, None], number[:, None]
+    chances = np.log(P_SKILL) + right * np.log(q) + wrong * np.log(1 - q)  # (right, wrong, skills)
+    top = chances.max(-1)
+    np.exp(chances - top[..., None], out=chances)
+    total = chances.sum(-1)
+    a = (chances @ q / total).ravel()
+    repeated = np.tile((K - 1) / ((K - 1) * ALPHA + number), side)
+    rising = (np.cumsum(np.log(np.concatenate([[1.0], alpha + number[:-1]]))) for alpha in (ALPHA, (K - 1) * ALPHA))
+    following = np.concatenate([a, (1 - a) / (K - 1)]), np.concatenate([np.full(side**2, 1 / ALPHA), repeated])
+    return K, side, (np.log(total) + top).ravel(), *following, np.array(ALPHA), -number * np.log(K - 1), *rising
+
+
+def next_label(places: Array, times: Array, tables: Tables) -> tuple[Array, Array]:
+    """p(label | class, kind), (2, ...) for one coin and by class, (...) for flips.
+
+    ``places`` (2, ...) of all labels and of those of items of the class, in the part of the tables for labels that are
+    the class or are not. ``times`` (...) the class was called so before; 0 where it is the class.
+    """
+    p = tables.next.take(places)
+    flips = times + tables.alpha
+    flips *= tables.repeated.take(places[1])
+    flips *= p[0]
+    return p, flips
+
+
+def judge(counts: Array, tables: Tables, ways: Ways) -> tuple[Array, Array]:
+    """Annotators by their counts (..., K, K, M), ints: p(kind), (3, ..., M), and log p(labels | classes), (..., M)."""
+    xp = ways.xp
+    everything, by_class, mistakes = _places(counts, tables, ways)
+    wrong = mistakes.sum(-2)
+    coin, coins = tables.coin.take(everything), tables.coin.take(by_class).sum(-2)
+    alike = tables.log_alike.take(wrong.sum(-2))
+    flips = tables.log_rising.take(mistakes).sum(-2).sum(-2) - tables.log_rising_all.take(wrong).sum(-2)
+    kinds = coin + alike, coins + alike, coin + flips
+    joint = xp.stack([kind + math.log(p) for kind, p in zip(kinds, P_KIND, strict=True)])
+    evidence = xp.logaddexp(xp.logaddexp(joint[0], joint[1]), joint[2])
+    return xp.exp(joint - evidence), evidence
+
+
+def expected_confusion(counts: Array, tables: Tables, ways: Ways) -> Array:
+    """Annotators' confusion matrices, averaged over skills and kinds: (..., K, K, M)."""
+    other = 1 - ways.eye(tables.K)[..., None]
+    everything, by_class, mistakes = _places(counts, tables, ways)
+    places = ways.xp.stack([everything[..., None, None, :] + 0 * counts, by_class[..., None, :] + 0 * counts])
+    p, flips = next_label(places + other * tables.missed, mistakes, tables)
+    kinds = judge(counts, tables, ways)[0][..., None, None, :]
+    return (kinds[:2] * p).sum(0) + kinds[2] * flips
+
+
+def _places(counts: Array, tables: Tables, ways: Ways) -> tuple[Array, Array, Array]:
+    """Of all labels (..., M) and of those of each true class (..., K, M), by counts; and counts without right ones."""
+    mistakes = counts * (1 - ways.eye(tables.K)[..., None])
+    labels, wrong = counts.sum(-2), mistakes.sum(-2)
+    by_class = (labels - wrong) * tables.side + wrong
+    return by_class.sum(-2), by_class, mistakes
+
+
+def counts_of(labelings: Array, labels: Array, K: int, ways: Ways) -> Array:
+    """How often annotators called what by what, if labelings were true: (B, R, K true, K observed, M) int.
+
+    Labelings (B, M, N), labels (B, N, R).
+    """
+    (B, M, _), R = labelings.shape, labels.shape[-1]
+    who, said = (x[..., None] for x in compact(labels, ways))  # (B, N, L, 1)
+    annotator = ways.numbers(B, 1, 1, 1) * R + who
+    true = ways.xp.swapaxes(labelings, 1, 2)[:, :, None]  # (B, N, 1, M)
+    at = ((annotator * K + true) * K + said) * M + ways.numbers(M)
+    some = at[ways.xp.broadcast_to(said >= 0, at.shape)]
+    return ways.xp.bincount(some, minlength=B * R * K * K * M).reshape(B, R, K, K, M)
+
+
+def evidence_of_each(labelings: Array, labels: Array, K: int, ways: Ways) -> Array:
+    """log p(labels of item n | it is of class k; all other items and labels), (N, K, M); labelings (M, N)."""
+    xp, classes = ways.xp, ways.numbers(K, 1)
+    tables = tables_for(int((labels >= 0).sum(0).max()), K, ways)
+    counts = counts_of(labelings[None], labels[None], K, ways)[0]  # (R, K, K, M)
+    kinds, _ = judge(counts, tables, ways)
+    everything, by_class, _ = _places(counts, tables, ways)
+    found = []
+    for i in range(len(labels)):
+        annotator = (labels[i] >= 0).nonzero()[0] if xp is np else (labels[i] >= 0).nonzero()[:, 0]
+        label, true = labels[i][annotator][:, None], labelings[:, i]  # (L, 1), (M,)
+        own, hit, missed = classes == true, label == true, label[..., None] != classes  # (K, M), (L, M), (L, K, 1)
+        less = xp.where(hit, tables.side, 1)  # the item itself is taken out
+        places = xp.stack(
+            [(everything[annotator] - less)[:, None] + 0 * own, by_class[annotator] - less[:, None] * own]
+        )
+        times = (counts[annotator, :, label[:, 0]] - 1 * own) * missed
+        p, flips = next_label(places + missed * tables.missed, times, tables)
+        p = xp.concatenate([p, flips[None]])  # (3, L, K, M)
+        before = kinds[:, annotator] / (p * own).sum(2)  # kinds, without having foretold the item's labels
+        found.append(xp.log((before[:, :, None] * p).sum(0) / before.sum(0)[:, None]).sum(0))
+    return xp.stack(found)
+
+
+def compact(labels: Array, ways: Ways) -> tuple[Array, Array]:
+    """(..., R) -> who labelled an item and how, (..., L), L the most labels an item has; -1 fills up the latter."""
+    most = max(1, int((labels >= 0).sum(-1).max()))
+    who = ways.sorted_places(labels < 0)[..., :most]
+    return who, ways.along(labels, who)

@@ -2,87 +2,210 @@
 
 Items are taken one after the other; of all ways to extend the labelings kept so far by one item's class, the most
 probable are kept. How probable a labeling is, `labelings.log_probability` says; what one more item adds to it needs, of
-a labeling, only its class sizes, the inner products of its class sums with all items, and how often each annotator
-called what by what.
+a labeling, only its class sizes, the inner products of its class sums with the item, and what is known of those
+annotators who labelled the item (`Annotators`).
+
+These are many small steps, in which calls cost more than numbers. On the processor NumPy takes them, whose calls are
+the quickest, on an accelerator torch (`array_ways`); the body is one. Arrays that meet have the same shape where that
+can be: NumPy then has nothing to think about. All is in float64, so that rounding decides nothing.
+
+M labelings are kept of each of B episodes, and may be extended by K classes. Such a *child* is at (b K + k) M + m.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.model.annotator_skills import AnnotatorModel
+from crowdshot.model.annotator_skills import P_KIND, compact, next_label, tables_for
+from crowdshot.model.array_ways import Array, Ways, ways_of
+
+TOGETHER = 16  # probabilities that are multiplied before a logarithm is taken: fewer than would vanish
 
 
 def search(
     gram: Tensor,
     labels: Tensor,
     order: Tensor,
-    crowd: AnnotatorModel,
-    log_class_probs: Callable[[Tensor], Tensor],
+    taken: Tensor,
     n_classes: int,
-    scale: Tensor,
-    tau: Tensor,
+    scale: float,
+    tau: float,
+    b: float,
     width: int,
-    truth: Tensor,
+    evidence: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Labelings (B, M, N), at most ``width`` of each episode, from what `labelings.fit` prepares.
+    """Labelings (B, M, N), at most ``width`` of each episode, the most probable first; and log p but for a constant.
 
-    ``gram`` (B, N, N) has the inner products of items, ``labels`` is (B, N, R), ``order`` (B, N).
-    ``truth`` (B, N): the class of items whose class is known, else -1. Other items that nobody labelled are -1 and
-    change nothing. Episodes with few labelled items have fewer labelings than others of the batch; the second result,
-    (B, M), tells which are real.
+    ``gram`` (B, N, N) has the inner products of items, ``labels`` is (B, N, R). ``taken`` (B, N) tells which items
+    there are; the others, last in ``order`` (B, N), are -1 and change nothing. ``evidence`` (B, N, K) is log p of what
+    else is known of items, given their class. Where episodes have fewer labelings than others, log p is -inf.
     """
-    B, N, R, K, M, dtype = len(gram), gram.shape[-1], labels.shape[-1], n_classes, 1, gram.dtype
-    who, said = compact(labels)  # (B, N, L)
-    episode = torch.arange(B, device=gram.device)
-    log_p = gram.new_zeros(B, 1)
-    size = gram.new_zeros(B, 1, K)
-    inner = gram.new_zeros(B, 1, K, N)  # class sums times items
-    squared = gram.new_zeros(B, 1, K)  # class sums times themselves
-    counts = labels.new_zeros(B, 1, R, K, K)  # [annotator, true, observed]
-    labelings = labels.new_full((B, 1, N), -1)
-    for place in range(N):
-        item = order[:, place]
-        row, annotator, label = gram[episode, item], who[episode, item], said[episode, item]  # (B, N), (B, L), (B, L)
-        own_class = truth[episode, item][:, None]  # (B, 1)
-        labelled = (label >= 0).any(-1)[:, None] | (own_class >= 0)  # (B, 1)
-
-        # what the item adds to each labeling if it is of class k, (B, M, K)
-        own = row.gather(1, item[:, None])[..., None]  # |u|^2
-        here = inner.gather(3, item[:, None, None, None].expand(B, M, K, 1))[..., 0]  # u · S_k
-        weight = tau + size
-        # |u - S_k / weight|^2 counts weight / (weight + 1) times, because the mean is not known exactly
-        distance = own - 2 * here / weight + squared / weight.square()
-        known = counts[episode[:, None], :, annotator].movedim(2, 1)  # (B, M, L, K, K)
-        gain = -0.5 * scale * distance * weight / (weight + 1) + log_class_probs(size)
-        gain = gain + crowd.gain(known, annotator, label).sum(2)
-        only_one = torch.where(torch.arange(K, device=gram.device) == 0, 0.0, -torch.inf).to(dtype)
-        gain = torch.where(labelled[..., None], gain, only_one)
-        another = (own_class >= 0) & (own_class != torch.arange(K, device=gram.device))  # (B, K)
-        gain = gain.masked_fill(another[:, None], -torch.inf)
-
-        best = (log_p[..., None] + gain).flatten(1).topk(min(width, M * K), dim=1)
-        log_p, parent, k = best.values, best.indices // K, best.indices % K
-        M = parent.shape[1]
-        size, inner, squared, here, counts, labelings = (
-            state[episode[:, None], parent] for state in (size, inner, squared, here, counts, labelings)
-        )
-        joins = F.one_hot(k, K).to(dtype) * labelled[..., None]  # (B, M, K)
-        size = size + joins
-        squared = squared + joins * (2 * here + own)
-        inner = inner + joins[..., None] * row[:, None, None]
-        labelings[episode, :, item] = torch.where(labelled, k, -1)
-        cell = (annotator[:, None] * K + k[..., None]) * K + label.clamp_min(0)[:, None]  # (B, M, L)
-        counts.view(B, M, -1).scatter_add_(2, cell, (label >= 0).to(counts)[:, None].expand_as(cell))
-    return labelings, log_p > -torch.inf
+    ways, M = ways_of(gram.device), min(width, n_classes ** min(gram.shape[1], 30))
+    episode = torch.arange(len(gram), device=gram.device)[:, None]
+    labels, taken = labels[episode, order], taken[episode, order]
+    products = (scale * gram.double())[episode[..., None], order[..., None], order[:, None]]
+    known = None if evidence is None else ways.array(evidence.double()[episode, order].movedim(1, 0)[..., None])
+    n = int(taken.sum(1).max())
+    crowd = Annotators(ways, ways.array(labels[:, :n]), M, n_classes) if labels[:, :n].numel() else None
+    found = extend(
+        ways, ways.array(products.movedim(0, -1)), ways.array(taken.mT), crowd, known, (n_classes, M), tau, b
+    )
+    classes, log_p = (torch.as_tensor(x) for x in found)
+    log_p, best = log_p.sort(dim=-1, descending=True)
+    classes = classes.movedim(0, -1)[episode, best].masked_fill(~taken[:, None, :n], -1)  # (B, M, n)
+    labelings = order.new_full((*best.shape, order.shape[1]), -1)
+    return labelings.scatter_(2, order[:, None, :n].expand_as(classes), classes), log_p
 
 
-def compact(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, N, R) -> who labelled an item and how, (B, N, L), L the most labels an item has; -1 fills up the latter."""
-    most = max(1, int((labels >= 0).sum(-1).max()))
-    who = (labels < 0).long().argsort(dim=-1, stable=True)[..., :most]
-    return who, labels.gather(-1, who)
+def extend(
+    ways: Ways,
+    gram: Array,
+    taken: Array,
+    crowd: Annotators | None,
+    evidence: Array | None,
+    children: tuple[int, int],
+    tau: float,
+    b: float,
+) -> tuple[Array, Array]:
+    """Item after item: the classes of all (n, B, M) in the labelings that are left, and log p of these, (B, M).
+
+    All is in the order in which items are taken: ``gram`` (N, N, B), times scale; ``taken`` (N, B); ``evidence``
+    (N, B, K, 1). ``children``: K, M.
+    """
+    xp, (K, M), B, n = ways.xp, children, gram.shape[-1], int(taken.sum(0).max())
+    everywhere = taken.all(1).tolist()
+    own = 0.5 * gram.diagonal() if B == 1 else 0.5 * gram.diagonal().T  # |u|^2
+    episode, m = ways.numbers(B, 1), ways.numbers(M)
+    # of each child: squared class sum, times scale / 2; size + tau + 1; log(size + b + 1) - squared / (size + tau)
+    state = ways.full((3, B, K, M), 0.0)
+    state[1] += tau + 1
+    state[2] += math.log(b + 1)
+    log_p = ways.full((B, M), -math.inf)
+    log_p[:, 0] = 0
+    past = ways.full((n + 1, 3, B * M), 0)  # of each item: class k, labeling m that it was added to, k M + m
+    # places: of episodes' first labelings and children, of children by class, of a child's labeling, of siblings
+    first, first_child = ways.filled(episode * M, (B, M)), ways.filled(episode * (K * M), (B, M))
+    as_class = first_child + m
+    labeling = ways.filled((first + m)[:, None], (3, B, K, M))
+    siblings = ways.filled(ways.numbers(3, B, K, 1) * M, (3, B, K, M))
+    for i in range(n):
+        squared, weight, prior = state
+        sums = squared + (own[0, i] if B == 1 else own[i][:, None, None])
+        if i:
+            sums += ways.sums_by_class(gram[i, :i], past[1 : i + 1, 0], as_class, K)
+        score = sums / weight
+        total = score + prior
+        if crowd is not None:
+            total += crowd.gain(i, past)
+        if evidence is not None:
+            total += evidence[i]
+        if not everywhere[i]:  # an item that is not there is of class 0 and adds nothing
+            total[~taken[i]] = -math.inf
+            total[~taken[i], 0] = 0
+        total += log_p.take(labeling[0])
+        best = ways.top(total.reshape(B, K * M), M)  # (B, M)
+        k = best // M
+        parent = best - k * M
+        child = best + first_child
+        log_p = total.take(child)
+        grown = weight.take(child) + 1
+        changed = sums.take(child), grown, xp.log(grown + (b - tau)) - score.take(child)
+        past = ways.pick(past, (parent + first).reshape(-1))
+        past[i + 1, 0], past[i + 1, 1], past[i + 1, 2] = (x.reshape(-1) for x in (k, parent, best))
+        state = state.take(parent.take(labeling) + siblings)
+        at = (as_class + k * M).reshape(-1)
+        for each, value in zip(state, changed, strict=True):
+            each.reshape(-1)[at] = value.reshape(-1)
+    return past[1:, 0].reshape(n, B, M), log_p
+
+
+class Annotators:
+    """What is known of each annotator in every labeling that is kept, while labels come in, item after item.
+
+    Of an annotator: how many labels are right and how many wrong, in all and for each true class, as places in
+    `Tables`; and how probable each kind of annotator has become. Of an annotator and a label: how often each class was
+    mistaken so. All that is brought up to date only where it is needed: ``past`` tells, for each labeling that is kept
+    now, which labeling and class it was made of when the annotator last said something. So a step takes K numbers a
+    label, however many annotators there are.
+    """
+
+    def __init__(self, ways: Ways, labels: Array, M: int, K: int) -> None:
+        """Labels (B, n, R), in the order in which items are taken."""
+        tables = tables_for(int((labels >= 0).sum(1).max()), K, ways)
+        self.ways, self.M, side, (B, n, R) = ways, M, tables.side, labels.shape
+        xp, numbers = ways.xp, ways.numbers
+        who, said = (xp.moveaxis(x, 0, -1) for x in compact(labels, ways))  # (n, L, B)
+        L, given = who.shape[1], said >= 0
+        self.given, self.complete = given[..., None, None], given.all(-1).all(-1).tolist()
+        who = xp.where(given, who, R) + (R + 1) * numbers(B)  # R is one who says nothing
+        said = xp.where(given, said, 0)
+        who, n_who, last = repeats(ways, who)
+        cell, n_cells, last_there = repeats(ways, who * K + said)
+
+        # what is known, in rows of M: right and wrong labels in all, by class, and mistakes
+        self.known = ways.full((n_who * (1 + K) + n_cells * K, M), 0)
+        rows = [who[..., None] + 0 * numbers(K), n_who + who[..., None] * K + numbers(K)]
+        rows.append(n_who * (1 + K) + cell[..., None] * K + numbers(K))
+        self.rows = xp.stack(rows, 1).reshape(n, -1)  # (n, 3 L B K)
+        # the kinds, in rows of K M
+        self.kinds = xp.concatenate([ways.full((n_who, K * M), p) for p in P_KIND])
+        self.kind_rows = (numbers(3, 1, 1) * n_who + who[:, None]).reshape(n, -1)  # (n, 3 L B)
+
+        # what a label adds to what is known, by true class: a row for each kind of row, class, and label or none
+        row, column, label, true = numbers(3, 1, 1, 1), numbers(K, 1, 1), numbers(K + 1, 1), numbers(K)
+        more = xp.where(row < 2, xp.where(label == true, side, 1), 1 * (label != true))
+        self.more = (more * (((row == 0) | (column == true)) & (label < K))).reshape(-1, K)
+        before = xp.where(given[:, None], xp.stack([last, last, last_there], 1), -1)  # (n, 3, L, B)
+        label = xp.where(before < 0, K, said.reshape(-1)[before])
+        self.more_rows = ((numbers(3, 1, 1, 1) * K + numbers(K)) * (K + 1) + label[..., None]).reshape(n, -1)
+        item = xp.where(before < 0, 0, before // (L * B) + 1)[:, 1:, :, None]  # (n, 2, L, 1, B), 0 for none
+        self.items = (item * 3 + numbers(3, 1)) * B + numbers(B)  # (n, 2, L, 3, B)
+
+        self.tables, self.missed = tables, ways.filled(numbers(2, 1) * tables.missed, (2, M))
+        missed = 1 * (said[..., None] != numbers(K))  # (n, L, B, K)
+        self.missed_rows = xp.stack([missed, missed], 1).reshape(n, -1)
+
+        # where an entry of (3, L, B, K, M) finds its labeling's class and parent (2, L, 3, B, M), child, row
+        shape = 3, L, B, K, M
+        label, labeling = numbers(L, 1, 1, 1), numbers(B, 1, M)
+        self.true = ways.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
+        self.parent = self.true + B * M
+        self.child = ways.filled((label * 3 + 2) * (B * M) + labeling, shape)
+        place = numbers(3, L, B, K, 1)
+        self.in_known, self.in_more = ways.filled(place * M, shape), ways.filled(place * K, shape)
+        self.in_kinds = ways.filled(place // K * (K * M), shape)
+
+    def gain(self, i: int, past: Array) -> Array:
+        """log p(labels of the i-th item | its class, labels before), (B, K, M)."""
+        ways, M, rows, kind_rows = self.ways, self.M, self.rows[i], self.kind_rows[i]
+        was = ways.rows(past.reshape(-1, M), self.items[i])  # (2, L, 3, B, M)
+        known = ways.rows(self.known, rows).take(was.take(self.parent) + self.in_known)
+        known += ways.rows(self.more, self.more_rows[i]).take(was.take(self.true) + self.in_more)
+        self.known[rows] = known.reshape(-1, M)
+        kinds = ways.rows(self.kinds, kind_rows).take(was.take(self.child) + self.in_kinds)
+
+        places = known[:2] + ways.rows(self.missed, self.missed_rows[i]).reshape(known[:2].shape)
+        p, flips = next_label(places, known[2], self.tables)
+        kinds[:2] *= p
+        kinds[2] *= flips
+        p = kinds.sum(0)
+        kinds /= p
+        self.kinds[kind_rows] = kinds.reshape(len(kind_rows), -1)
+        if not self.complete[i]:
+            p = ways.xp.where(self.given[i], p, 1.0)
+        return sum(ways.xp.log(p[j : j + TOGETHER].prod(0)) for j in range(0, len(p), TOGETHER))
+
+
+def repeats(ways: Ways, keys: Array) -> tuple[Array, int, Array]:
+    """Keys numbered from 0 on, how many there are, and where in the flattened array each was last before, or -1."""
+    flat = keys.reshape(-1)
+    order = ways.sorted_places(flat)
+    flat = flat[order]
+    new = flat[1:] != flat[:-1]
+    number, before = ways.full(order.shape, 0), ways.full(order.shape, -1)
+    number[order[1:]] = new.cumsum(0)
+    before[order[1:]] = ways.xp.where(new, -1, order[:-1])
+    return number.reshape(keys.shape), int(number.max()) + 1, before.reshape(keys.shape)

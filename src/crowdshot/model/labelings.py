@@ -28,14 +28,16 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import annotator_skills, mixture
-from crowdshot.model.labeling_search import compact, search
-from crowdshot.model.priors import Number, OneCoin, as_number
+from crowdshot.model import annotator_skills
+from crowdshot.model.array_ways import ways_of
+from crowdshot.model.labeling_order import order_of
+from crowdshot.model.labeling_search import search
+from crowdshot.model.priors import Number, as_number
 
 B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
 SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond.md)
-AT_ONCE = 2**25  # numbers that queries, or counts, may fill
-GUESS_STEPS = 3  # of EM, for the order in which the search takes items
+AT_ONCE = 2**25  # numbers that queries may fill
+NEGLIGIBLE = 1e-9  # weights of labelings
 
 
 @dataclass(frozen=True)
@@ -128,32 +130,37 @@ def fit(
     """
     _check(embeddings, labels, n_classes, width)
     lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
-    u, said = embeddings.reshape(-1, N, D), labels.reshape(-1, N, R)
+    u, said = embeddings.reshape(-1, N, D).double(), labels.reshape(-1, N, R).long()
     scale, tau = as_number(scale, u), as_number(tau, u)
-    told = said.new_full(said.shape[:2], -1) if truth is None else truth.reshape(-1, N)
-    labelled = ((said >= 0).any(-1) | (told >= 0))[..., None].to(u.dtype)  # (B, N, 1)
-    centre, unit = _centre_and_spread(u, labelled)
-    u = labelled * (u - centre) / unit
+    told = None if truth is None else truth.reshape(-1, N)
+    labelled = (said >= 0).any(-1) if told is None else (said >= 0).any(-1) | (told >= 0)  # (B, N)
+    centre, unit = _centre_and_spread(u, labelled[..., None].to(u.dtype))
+    u = labelled[..., None] * (u - centre) / unit
     gram = u @ u.mT
-    crowd: annotator_skills.AnnotatorModel = annotator_skills.Unknown(annotator_skills.coin_table(N + 1, n_classes, u))
-    if confusion is not None:
-        crowd = annotator_skills.Known(confusion.reshape(-1, R, n_classes, n_classes).to(u))
     with torch.no_grad():
-        order = _order(u, said, told, n_classes, scale, tau)
-        labelings, real = search(gram, said, order, crowd, log_class_probs, n_classes, scale, tau, width, told)
-    counts = _counts(labelings, said, n_classes)
-    log_joint = log_probability(labelings, gram, counts, crowd, scale, tau)
-    log_weights = log_joint.masked_fill(~real, -torch.inf).log_softmax(-1)  # (B, M)
-    expected = (crowd.confusion(counts) * log_weights.exp()[..., None, None, None]).sum(1)
+        ruled_out = None if told is None else (told >= 0)[..., None] & (one_hot(told, n_classes, told.dtype) == 0)
+        by_number = scale.item(), tau.item(), B
+        order = order_of(gram, said, n_classes, *by_number, ruled_out)
+        known = None if confusion is None else confusion.reshape(-1, R, n_classes, n_classes).to(u)
+        evidence = None if known is None else _evidence_of_items(known, said)
+        if ruled_out is not None:
+            evidence = torch.where(ruled_out, -torch.inf, 0.0 if evidence is None else evidence)
+        of_unknown = said if known is None else said[..., :0]
+        labelings, log_joint = search(gram, of_unknown, order, labelled, n_classes, *by_number, width, evidence)
+    if gram.requires_grad or scale.requires_grad or tau.requires_grad:  # the search has summed it up, without gradients
+        formula = log_probability(labelings, gram, n_classes, scale, tau)
+        log_joint = log_joint + (formula - formula.detach())
+    log_weights = log_joint.log_softmax(-1)  # (B, M)
+    expected = known if known is not None else _expected_confusion(labelings, log_weights.detach(), said, n_classes)
     return Posterior(
         embeddings=embeddings,
         labelings=labelings.reshape(*lead, -1, N),
-        log_weights=log_weights.reshape(*lead, -1),
-        confusion=expected.reshape(*lead, R, n_classes, n_classes),
-        centre=centre.reshape(*lead, 1, D),
-        unit=unit.reshape(*lead, 1, 1),
-        scale=scale,
-        tau=tau,
+        log_weights=log_weights.reshape(*lead, -1).to(embeddings),
+        confusion=expected.reshape(*lead, R, n_classes, n_classes).to(embeddings),
+        centre=centre.reshape(*lead, 1, D).to(embeddings),
+        unit=unit.reshape(*lead, 1, 1).to(embeddings),
+        scale=scale.to(embeddings),
+        tau=tau.to(embeddings),
     )
 
 
@@ -166,11 +173,9 @@ def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None) ->
 
         p(t_n = k) = sum_m w_m p(t_n = k | t_-n of labeling m)
     """
-    u, K = (fit.embeddings - fit.centre) / fit.unit, fit.n_classes
+    u, K = ((fit.embeddings - fit.centre) / fit.unit).double(), fit.n_classes
     gram, labelings = u @ u.mT, fit.labelings.long()  # (N, N), (M, N)
-    crowd = annotator_skills.Unknown(annotator_skills.coin_table(len(u) + 1, K, u))
     chosen = one_hot(labelings, K, u.dtype)  # (M, N, K)
-    counts = _counts(labelings[None], labels[None], K)[0]  # (M, R, K, K)
     inner = gram @ chosen  # (M, N, K), items times class sums
     # without the item itself
     own = gram.diagonal()[:, None]
@@ -179,30 +184,21 @@ def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None) ->
     weight = fit.tau + size
     distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
     gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
-    who, said = (x[0] for x in compact(labels[None]))  # (N, L)
-    M, N, L = *labelings.shape, who.shape[1]
-    for part in torch.split(torch.arange(N, device=u.device), max(1, AT_ONCE // (8 * M * L * K * K))):
-        annotator, label = who[part], said[part]  # (n, L)
-        known = counts[:, annotator].movedim(1, 0).contiguous()  # (n, M, L, K, K)
-        item, one, place = (torch.arange(count, device=u.device) for count in (len(part), M, L))
-        called = (labelings.T[part][..., None], label.clamp_min(0)[:, None])  # true, observed
-        known[item[:, None, None], one[:, None], place, *called] -= (label >= 0).long()[:, None]
-        gain[:, part] += crowd.gain(known, annotator, label).sum(2).movedim(0, 1)
-    belief = (fit.log_weights.exp()[:, None, None] * gain.softmax(-1)).sum(0)
+    ways = ways_of(u.device)
+    said = annotator_skills.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways)  # (N, K, M)
+    p = (gain + torch.as_tensor(said).movedim(-1, 0)).softmax(-1)
+    belief = (fit.log_weights.double().exp()[:, None, None] * p).sum(0).to(fit.embeddings)
     return belief if truth is None else torch.where((truth >= 0)[:, None], one_hot(truth, K, belief.dtype), belief)
 
 
-def log_probability(
-    labelings: Tensor, gram: Tensor, counts: Tensor, crowd: annotator_skills.AnnotatorModel, scale: Tensor, tau: Tensor
-) -> Tensor:
-    """log p(labeling, embeddings, labels) but for a constant: labelings (B, M, N), gram (B, N, N) -> (B, M)."""
-    K = counts.shape[-1]
+def log_probability(labelings: Tensor, gram: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
+    """log p(labeling, embeddings) but for a constant: labelings (B, M, N), gram (B, N, N) -> (B, M)."""
     chosen = one_hot(labelings, K, gram.dtype)  # (B, M, N, K)
     size = chosen.sum(-2)  # (B, M, K)
     squared = (chosen * (gram[:, None] @ chosen)).sum(-2)  # |S_k|^2
     distances = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None] - (squared / (tau + size)).sum(-1)
     classes = torch.lgamma(B + 1 + size).sum(-1) - torch.lgamma(K * (B + 1) + size.sum(-1))
-    return -0.5 * scale * distances + classes + crowd.log_evidence(counts).sum(-1)
+    return -0.5 * scale * distances + classes
 
 
 def log_class_probs(size: Tensor) -> Tensor:
@@ -216,10 +212,20 @@ def one_hot(classes: Tensor, K: int, dtype: torch.dtype) -> Tensor:
     return (classes[..., None] == torch.arange(K, device=classes.device)).to(dtype)
 
 
-def _counts(labelings: Tensor, labels: Tensor, K: int) -> Tensor:
-    """How often each annotator called what by what, if the labeling were true: (B, M, R, K true, K observed) int."""
-    chosen, said = one_hot(labelings, K, torch.float32), one_hot(labels, K, torch.float32)
-    return torch.einsum("bmnk,bnrl->bmrkl", chosen, said).round().long()
+def _evidence_of_items(matrices: Tensor, labels: Tensor) -> Tensor:
+    """log p(labels of an item | its class) by matrices (B, R, K, K) that are known: (B, N, K)."""
+    log_p = matrices.clamp_min(torch.finfo(matrices.dtype).tiny).log()
+    return torch.einsum("bnrl,brkl->bnk", one_hot(labels, log_p.shape[-1], log_p.dtype), log_p)
+
+
+def _expected_confusion(labelings: Tensor, log_weights: Tensor, labels: Tensor, K: int) -> Tensor:
+    """Annotators' matrices averaged over labelings (B, M, N), as far as these count: (B, R, K, K)."""
+    weights, ways = log_weights.exp(), ways_of(labels.device)
+    some = int((weights > NEGLIGIBLE).any(0).sum())  # the most probable come first
+    tables = annotator_skills.tables_for(int((labels >= 0).sum(1).max()), K, ways)
+    counts = annotator_skills.counts_of(ways.array(labelings[:, :some]), ways.array(labels), K, ways)
+    expected = torch.as_tensor(annotator_skills.expected_confusion(counts, tables, ways))  # (B, R, K, K, M)
+    return (expected * weights[:, None, None, None, :some]).sum(-1)
 
 
 def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,22 +234,6 @@ def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
     centre = (labelled * u).sum(-2, keepdim=True) / n.clamp_min(1)
     squared = (labelled * (u - centre).square()).sum((-2, -1), keepdim=True) / (n - 1).clamp_min(1)
     return centre, torch.where(squared > 0, squared, 1).sqrt()
-
-
-def _order(u: Tensor, labels: Tensor, truth: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
-    """(B, N): in turns an item of every class, the surest first, as a quick fit of the mixture sees them.
-
-    Early decisions are then safe ones, and soon every class has a mean that later items can be compared with. A width
-    of 16 so finds what took 256 with the items in the order of their agreement.
-    """
-    guess = mixture.fit(u, labels, K, steps=GUESS_STEPS, tau=tau, scale=scale, c=OneCoin(), truth=truth, track=False)
-    sure, k = guess.responsibilities.max(-1)
-    sure = torch.where((labels >= 0).any(-1) | (truth >= 0), sure, -1.0)  # those without labels come last
-    surest = sure.argsort(dim=-1, descending=True, stable=True)
-    k = k.gather(1, surest)
-    turn = one_hot(k, K, u.dtype).cumsum(1).gather(2, k[..., None])[..., 0]  # an item's place among its class
-    turn = torch.where(sure.gather(1, surest) < 0, torch.inf, turn)
-    return surest.gather(1, turn.argsort(dim=-1, stable=True))
 
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, width: int) -> None:

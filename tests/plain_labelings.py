@@ -1,0 +1,99 @@
+"""The search for labelings as one would first write it: lists, loops, and every probability from its definition.
+
+What `crowdshot.model.labelings` must find, hundreds of times slower; it shares nothing with it but constants.
+"""
+
+import math
+from functools import cache
+
+from crowdshot.model import annotator_skills, labelings
+
+
+@cache
+def kinds_by_hand(counts):
+    """log p(labels | kind) for the three kinds, by plain sums and factorials; counts are tuples of tuples."""
+    K = len(counts)
+    q = [min(1 / K + (1 - 1 / K) * rho, annotator_skills.NEVER_WRONG) for rho in annotator_skills.SKILLS]
+
+    def coin(right, labels):
+        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(annotator_skills.P_SKILL, q, strict=True))
+
+    right = [counts[k][k] for k in range(K)]
+    labels = [sum(counts[k]) for k in range(K)]
+    one = coin(sum(right), sum(labels)) / (K - 1) ** (sum(labels) - sum(right))
+    each = math.prod(coin(r, n) for r, n in zip(right, labels, strict=True)) / (K - 1) ** (sum(labels) - sum(right))
+    flips = coin(sum(right), sum(labels))
+    for k in range(K):  # an urn that remembers: each wrong label makes the next one like it likelier
+        seen = {other: annotator_skills.ALPHA for other in range(K) if other != k}
+        for other in seen:
+            for _ in range(counts[k][other]):
+                flips *= seen[other] / sum(seen.values())
+                seen[other] += 1
+    return [math.log(one), math.log(each), math.log(flips)]
+
+
+@cache
+def evidence(counts):
+    """log p(an annotator's labels | true classes)."""
+    kinds = zip(annotator_skills.P_KIND, kinds_by_hand(counts), strict=True)
+    return math.log(sum(p * math.exp(x) for p, x in kinds))
+
+
+class Problem:
+    """One episode: embeddings (N, D) and labels (N, R) as tensors; items that nobody labelled are left out.
+
+    ``known`` (N, K): log p of what else is known of items, given their class.
+    """
+
+    def __init__(self, u, labels, K, scale, tau, known=None):
+        self.labels, self.K, self.scale, self.tau = labels.tolist(), K, scale, tau
+        self.known = [[0.0] * K] * len(labels) if known is None else known.tolist()
+        self.seen = [n for n, said in enumerate(self.labels) if max(said) >= 0]
+        u = u.double()
+        centre = u[self.seen].mean(0)
+        spread = float((u[self.seen] - centre).square().sum()) / max(len(self.seen) - 1, 1)
+        self.u = ((u - centre) / math.sqrt(spread or 1)).tolist()
+
+    def log_probability(self, classes):
+        """Of {item: class}, any part of the labelled items."""
+        out = sum(self.known[n][c] for n, c in classes.items())
+        for k in range(self.K):
+            mine = [self.u[n] for n, c in classes.items() if c == k]
+            total = [sum(x) for x in zip(*mine, strict=True)]
+            squares = sum(x * x for one in mine for x in one)
+            out -= 0.5 * self.scale * (squares - sum(x * x for x in total) / (self.tau + len(mine)))
+            out += math.lgamma(labelings.B + 1 + len(mine))
+        out -= math.lgamma(self.K * (labelings.B + 1) + len(classes))
+        for r in range(len(self.labels[0])):
+            counts = [[0] * self.K for _ in range(self.K)]
+            for n, c in classes.items():
+                if self.labels[n][r] >= 0:
+                    counts[c][self.labels[n][r]] += 1
+            out += evidence(tuple(map(tuple, counts)))
+        return out
+
+    def search(self, order, width):
+        """The labelings that a beam leaves, {tuple of classes, -1 for items left out: log p}."""
+        beam = [{}]
+        for n in order:
+            if n in self.seen:
+                grown = [{**classes, n: k} for classes in beam for k in range(self.K)]
+                beam = sorted(grown, key=self.log_probability, reverse=True)[:width]
+        items = range(len(self.labels))
+        return {tuple(classes.get(n, -1) for n in items): self.log_probability(classes) for classes in beam}
+
+    def item_beliefs(self, found):
+        """p(class of each item), of those that are seen: by each labeling given all other items, averaged."""
+        top = max(found.values())
+        weights = {classes: math.exp(x - top) for classes, x in found.items()}
+        out = []
+        for n in self.seen:
+            belief = [0.0] * self.K
+            for classes, weight in weights.items():
+                others = {i: c for i, c in enumerate(classes) if c >= 0}
+                ways = [self.log_probability({**others, n: k}) for k in range(self.K)]
+                total = sum(math.exp(x - max(ways)) for x in ways)
+                for k in range(self.K):
+                    belief[k] += weight * math.exp(ways[k] - max(ways)) / total
+            out.append([x / sum(weights.values()) for x in belief])
+        return out
