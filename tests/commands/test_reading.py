@@ -69,6 +69,14 @@ def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
             "--annotator-columns is 'ann,ann', expected different names, like ann,bob.",
         ),
         (["--annotator-columns", "who,eve"], "--annotator-columns names 'eve', expected some of the columns of"),
+        (["--ordered", "cat"], "--ordered is ['cat'], expected two or more different classes."),
+        (["--ordered", "cat,cat"], "--ordered is 'cat,cat', expected different names, like low,medium,high."),
+        (
+            ["--ordered", "cat,dog"],
+            "has the label 'Cat', expected one of 'cat', 'dog'; --merge-case reads it as 'cat'.",
+        ),
+        (["--ordered", "cat,Cat,dgo,unsure"], "has the label 'dog', expected one of 'cat', 'Cat', 'dgo', 'unsure'."),
+        (["--ordered", "cat,dog", "--multi-label"], "--ordered is given with --multi-label, expected one of them."),
         (["--sheet", "one"], "--sheet is 'one', expected none, as "),
         (["--columns", "annotator=who,annotator=label"], "which has 'annotator' more than once, expected it once."),
     ],
@@ -81,3 +89,80 @@ def test_options_that_are_wrong_write_nothing(folder: Path, call, command: str, 
     assert sentence in said.err
     assert len(said.err.splitlines()) == 1
     assert sorted(folder.iterdir()) == there
+
+
+# ---- numbers, several labels, ordered ones --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["aggregate", "next", "adapt"])
+def test_many_numbers_are_classes_only_if_somebody_says_so(folder: Path, call, command: str) -> None:
+    rows = [f"{n % 3 + 1},{n},{n}" for n in range(51)]
+    (folder / "labels.csv").write_text("item,who,label\n" + "\n".join(rows) + "\n")
+    said = call(*commands(folder)[command])
+    assert said.code == 2
+    assert (
+        "has 51 different numbers as labels, '0', '1', '2' and 48 more, expected 50 at most; --categories" in said.err
+    )
+    assert call(*commands(folder)[command], "--categories").code == 0
+    (folder / "labels.csv").write_text("item,who,label\n" + "\n".join(rows[:50]) + "\n")
+    assert call("aggregate", folder / "labels.csv").code == 0
+    words = [f"{n % 3 + 1},{n},w{n}" for n in range(60)]
+    (folder / "labels.csv").write_text("item,who,label\n" + "\n".join(words) + "\n")
+    assert call("aggregate", folder / "labels.csv").code == 0
+
+
+SETS = "item,ann,bob,cyd\n1,cat;dog,cat|dog,cat\n2,dog,dog,\n3,cat,cat,dog;owl\n"
+
+
+@pytest.mark.parametrize("command", ["aggregate", "next", "adapt"])
+def test_answers_that_name_several_labels(folder: Path, call, command: str) -> None:
+    (folder / "labels.csv").write_text(SETS)
+    said = call(*commands(folder)[command])
+    assert said.code == 2
+    assert (
+        "the label 'cat;dog', of which a part is a label too, expected one label an answer; --multi-label" in said.err
+    )
+    assert not (folder / "out").exists()
+    said = call(*commands(folder)[command], "--multi-label", "--json")
+    assert said.code == 0
+    if command == "next":
+        assert {row["believed"] for row in json.loads(said.out)["questions"]} <= {"cat", "dog", "cat;dog", "dog;owl"}
+        return
+    if command == "aggregate":
+        consensus = pd.DataFrame(json.loads(said.out)["consensus"])
+        assert json.loads(said.out)["classes"] == ["cat", "dog", "owl"]
+    else:
+        consensus = pd.read_csv(folder / "out" / "consensus.csv")
+    assert consensus["item"].astype(str).tolist() == ["1", "2", "3"]
+    assert consensus["label"].tolist() == ["cat;dog", "dog", "cat"]
+    assert [name for name in consensus if name.startswith("p_")] == ["p_cat", "p_dog", "p_owl"]
+    assert (consensus[["p_cat", "p_dog"]].iloc[0] > 0.5).all()
+    assert consensus["p_owl"].max() < 0.5
+
+
+RATINGS = "item,ann,bob,cyd\n1,low,low,medium\n2,high,high,medium\n3,medium,medium,medium\n"
+
+
+@pytest.mark.parametrize("command", ["aggregate", "next", "adapt"])
+def test_ordered_classes(folder: Path, call, command: str) -> None:
+    (folder / "labels.csv").write_text(RATINGS)
+    order = ["low", "medium", "high", "extreme"]
+    said = call(*commands(folder)[command], "--ordered", ",".join(order), "--json")
+    assert (said.code, json.loads(said.out)["classes"]) == (0, order)
+    if command == "aggregate":
+        consensus = pd.DataFrame(json.loads(said.out)["consensus"])
+        p = consensus[[f"p_{name}" for name in order]].to_numpy()
+        assert consensus["expected_rank"].tolist() == pytest.approx((p @ [1, 2, 3, 4]).tolist())
+    elif command == "adapt":
+        consensus = pd.read_csv(folder / "out" / "consensus.csv")
+        assert consensus["label"].tolist() == ["low", "high", "medium"]
+        one, two, three = consensus["expected_rank"]
+        assert 1 < one < three < two < 4
+
+
+def test_true_labels_beyond_the_order_are_refused(folder: Path, call) -> None:
+    (folder / "labels.csv").write_text(RATINGS)
+    (folder / "known.csv").write_text("item,truth\n1,lowest\n")
+    said = call("aggregate", folder / "labels.csv", "--ordered", "low,medium,high", "--gold", folder / "known.csv")
+    assert said.code == 2
+    assert "known.csv has the label 'lowest', expected one of 'low', 'medium', 'high'." in said.err

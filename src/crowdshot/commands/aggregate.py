@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 
+from crowdshot.commands.believed import believe
 from crowdshot.commands.counts import Report, counts, export_facts, gold_facts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_folder, check_table, write_file
 from crowdshot.labels import known_truth
-from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, VOTES
+from crowdshot.labels.aggregate import DEFAULT, STEPS, VOTES
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
 from crowdshot.report.export import Export, write_export
-from crowdshot.report.tables import check_columns, records, with_probabilities
+from crowdshot.report.tables import check_columns, expected_rank, records, with_probabilities
 
 
 def aggregate(
@@ -47,11 +48,14 @@ def aggregate(
     known_truth.some_of(gold, ann.items, source=labels.gold)
     ann, known = known_truth.hold(known_truth.join(ann, gold), gold)
     with progress("aggregating"):
-        consensus = AGGREGATORS[method](ann, steps, gold or None)
-        without = AGGREGATORS[method](ann, steps, None) if gold else consensus
+        believed = believe(read, ann, method, steps, gold or None)
+        without = believe(read, ann, method, steps, None) if gold else believed
+    ann, consensus = believed.annotations, believed.consensus
     table = consensus.to_frame(ann)
-    if method != "majority":
-        table = with_probabilities(table, ann.classes, consensus.probabilities)
+    if read.ordered:
+        table["expected_rank"] = expected_rank(consensus.probabilities)
+    if method != "majority" or read.several:
+        table = with_probabilities(table, believed.names, believed.probabilities)
     people = judge(ann, consensus.probabilities)
     with progress("writing"):
         for path, content in ((out, table), (annotators, people)):
@@ -62,11 +66,15 @@ def aggregate(
     report = {
         "method": method,
         **counts(ann),
+        "classes": believed.names.tolist(),
         "settled": int((table["confidence"] >= SETTLED).sum()),
         "settled_at": SETTLED,
         "annotator_column": ann.columns.annotator,
         "annotator_table": records(people),
-        **gold_facts(known_truth.compare(ann, known, without.probabilities[known >= 0]), labels.gold_from),
+        **gold_facts(
+            known_truth.compare(without.annotations, known, without.consensus.probabilities[known >= 0]),
+            labels.gold_from,
+        ),
         **spellings(read),
         **({} if export is None else export_facts(export, table)),
         "left_out": read.left_out,

@@ -9,7 +9,6 @@ import pandas as pd
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.labels.spelling import near_twins
 from crowdshot.report.export import Export
 
 Report = dict[str, Any]  # plain JSON, what a command has to say
@@ -18,7 +17,7 @@ Report = dict[str, Any]  # plain JSON, what a command has to say
 def spellings(read: LabelsRead) -> Report:
     """What may be written in several ways, and what was read as something else than it was written."""
     return {
-        "near_twins": [twins._asdict() for twins in near_twins(read.annotations)],
+        "near_twins": [twins._asdict() for twins in read.near_twins],
         "respelled": [each._asdict() for each in read.respelled],
     }
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.formats import LabelsRead, read_labels
+from crowdshot.labels.formats.naming import refuse_others
+from crowdshot.labels.numbers import refuse_many
 from crowdshot.labels.texts import read_text_items
 from crowdshot.wording import shown
 
@@ -32,6 +34,9 @@ class LabelFiles:
     rename: Mapping[str, str] | Path | None = None
     merge_case: bool = False
     names: Path | None = None
+    multi_label: bool = False
+    ordered: Sequence[str] = ()
+    categories: bool = False
     gold: Path | None = None
 
     def __str__(self) -> str:
@@ -48,9 +53,14 @@ class LabelFiles:
 
     def read(self) -> LabelsRead:
         read = read_labels(**{name: value for name, value in vars(self).items() if name != "gold"})
+        if not (self.categories or self.ordered):
+            refuse_many(read.names, str(self))
         if self.gold is None:
             return read
-        return replace(read, gold=known_truth.read(self.gold, read.annotations.columns, read.spelling))
+        gold = known_truth.read(self.gold, read.annotations.columns, read.spelling)
+        if self.ordered:
+            refuse_others(gold.values(), self.ordered, str(self.gold))
+        return replace(read, gold=gold)
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""

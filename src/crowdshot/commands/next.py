@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from crowdshot.commands.believed import believe
 from crowdshot.commands.counts import spellings
 from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
 from crowdshot.labels import annotators, asking, known_truth, settling
-from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.labels.columns import Columns
@@ -135,8 +135,11 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
         left_out.pop(UNLABELLED, None)
     ann, _ = known_truth.hold(known_truth.join(ann, read.gold), read.gold)
     with progress("aggregating"):
-        consensus = AGGREGATORS[DEFAULT](ann, STEPS, read.gold)
-    return Belief(read, ann, consensus.probabilities, left_out)
+        believed = believe(read, ann, gold=read.gold)
+    probabilities = believed.consensus.probabilities
+    if read.several:  # of all sets those that somebody named, and the likeliest
+        probabilities = probabilities / probabilities.sum(1, keepdims=True)
+    return Belief(read, believed.annotations, probabilities, left_out)
 
 
 def _available(given: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:

@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,10 +104,12 @@ class Respelled(NamedTuple):
         return f"the {what} read as {show(self.name) if self.name else 'no label'}"
 
 
-def spelling_of(written: Mapping[str, int], rename: NewNames = None, merge_case: bool = False) -> Spelling:
-    """What labels are called, given how often each was written: renamed first, then merged."""
-    known = [as_whole(label.strip()) for label in written]
-    new = {as_whole(old): name for old, name in new_names(rename, "rename", ("old", "new"), known).items()}
+def spelling_of(
+    written: Mapping[str, int], rename: NewNames = None, merge_case: bool = False, known: Iterable[str] = ()
+) -> Spelling:
+    """What labels are called, given how often each was written: renamed first, then merged, by names that are known."""
+    there = [as_whole(label.strip()) for label in written]
+    new = {as_whole(old): name for old, name in new_names(rename, "rename", ("old", "new"), there).items()}
 
     def renamed(label: str) -> str:
         label = as_whole(label.strip())
@@ -116,7 +118,8 @@ def spelling_of(written: Mapping[str, int], rename: NewNames = None, merge_case:
     often: Counter[str] = Counter()
     for label, number in written.items():
         often[renamed(label)] += number
-    stays = {fold(label): label for label, _ in reversed(often.most_common())} if merge_case else {}
+    best = [*known, *(label for label, _ in often.most_common())]
+    stays = {fold(label): label for label in reversed(best)} if merge_case else {}
     return lambda label: stays.get(fold(renamed(label)), renamed(label))
 
 
@@ -145,25 +148,21 @@ def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: C
     return dict(zip(one_each(table, old), table.text(name), strict=True))
 
 
-def respell(
-    ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str
-) -> tuple[Annotations, list[Respelled]]:
-    """The same labels by what they and the annotators are called; and what is called otherwise than it was written."""
-    labels = {str(name): label(str(name)) for name in ann.classes}
-    people = {str(name): annotator.get(str(name)) or str(name) for name in ann.annotators}
-    told = _respelled("labels", labels, _counts(ann.classes, ann.label))
-    told += _respelled("annotators", people, _counts(ann.annotators, ann.annotator))
-    if list(labels) == list(labels.values()) and list(people) == list(people.values()):
-        return ann, []
-    ids = (ann.items, ann.item), (list(people.values()), ann.annotator), (list(labels.values()), ann.label)
+def respell(ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str) -> Annotations:
+    """The same labels by what they and the annotators are called."""
+    labels = [label(str(name)) for name in ann.classes]
+    people = [annotator.get(str(name)) or str(name) for name in ann.annotators]
+    if labels == list(ann.classes) and people == list(ann.annotators):
+        return ann
+    ids = (ann.items, ann.item), (people, ann.annotator), (labels, ann.label)
     cells = (as_index(names).take(place) for names, place in ids)
     frame = pd.DataFrame(dict(zip(ann.columns, cells, strict=True)))
-    people_once = dict.fromkeys(people.values())
-    return Annotations.from_frame(frame, ann.columns, items=ann.items, annotators=people_once, source=source), told
+    return Annotations.from_frame(frame, ann.columns, items=ann.items, annotators=dict.fromkeys(people), source=source)
 
 
-def _respelled(of: str, called: Mapping[str, str], counts: Mapping[str, int]) -> list[Respelled]:
-    """By new name, where it is more than a number written as one."""
+def respelled(of: str, spelling: Spelling, counts: Mapping[str, int]) -> list[Respelled]:
+    """What is called otherwise than it was written (so often), by new name; a number that is written as one aside."""
+    called = {old: spelling(old) for old in counts}
     changed = dict.fromkeys(name for old, name in called.items() if name != as_whole(old))
     return [
         Respelled(

@@ -17,6 +17,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
+from crowdshot.labels.choices import parts
 from crowdshot.labels.columns import TRUTH, Columns, find_columns, plain
 from crowdshot.labels.spelling import fold
 from crowdshot.wording import listing
@@ -115,13 +116,12 @@ def _has_its_own(counts: Counts, seen: Mapping[str, int]) -> bool:
 
 
 def count(cells: Collection[str]) -> Counter[str]:
-    """How many cells have which value, those that are missing in any case aside."""
-    found = Counter(cells)
+    """How many cells have which value, those that are missing in any case aside; one of several labels has each."""
     counts: Counter[str] = Counter()
-    for cell, number in found.items():
-        if (value := fold(cell)) not in ("", "nan"):
-            counts[value] += number
-    return counts
+    for cell, number in Counter(cells).items():
+        for value in map(fold, parts(cell)):
+            counts[value] += 0 if value == "nan" else number
+    return +counts
 
 
 # ---- a DataFrame ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.files.whole import csv_writers, write_folder
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.report.tables import confusion_table
+from crowdshot.report.tables import confusion_table, of_kind
 
 
 def write_results(
@@ -24,7 +24,7 @@ def write_results(
 
     Where the labels came from a Label Studio project, predictions.json for it; where there is one, the report.
     """
-    consensus = clf.consensus_
+    consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.belief_)
     tables = {
         "consensus": consensus,
         "annotators": clf.annotators_,

@@ -11,13 +11,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns
+from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.positions import as_index
 
 OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
-    "item": {"confidence", "n_labels", "agreement"},
-    "label": {"confidence", "n_labels", "agreement"},
+    "item": {"confidence", "n_labels", "agreement", "expected_rank"},
+    "label": {"confidence", "n_labels", "agreement", "expected_rank"},
     "annotator": {"n_labels", "accuracy", "low", "high", "most_confused", "true", "observed", "probability"},
 }
 
@@ -49,6 +52,25 @@ def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) ->
     """The table and a column ``p_<class>`` for each class; probabilities (N, K)."""
     columns = [f"p_{name}" for name in classes]
     return pd.concat([table, pd.DataFrame(probabilities, columns=columns, index=table.index)], axis=1)
+
+
+def expected_rank(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,) of classes that go from the lowest, 1, to the highest."""
+    ranks: NDArray[np.float64] = probabilities @ np.arange(1, probabilities.shape[1] + 1)
+    return ranks
+
+
+def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, belief: NDArray[np.float64]) -> pd.DataFrame:
+    """A consensus, with its expected rank where classes are ordered, with each label's probability where they are sets.
+
+    belief (N, K) in the classes.
+    """
+    if labels.ordered:
+        table = table.assign(expected_rank=expected_rank(belief))
+    if labels.several:
+        names = names_of(classes)
+        table = with_probabilities(table, names, (belief @ members(classes, names)).clip(0, 1))
+    return table
 
 
 def prediction_table(ids: Any, classes: Any, probabilities: Any, item: str, label: str) -> pd.DataFrame:

@@ -148,7 +148,10 @@ def test_a_label_given_twice_is_told(read) -> None:
         ("item,annotator,label,label\n1,a,b,c\n", "labels has more than one column 'label'"),
         ("ding,person,antwort\n1,a,b\n", "labels has no column for the item"),
         ("image,size,weight\n1,2,3\n4,5,6\n", "labels has no column for the annotator"),  # no label in common
-        ('{"item": 1, "annotator": "a", "label": ["cat", "dog"]}', "row 1, column 'label' holds a list"),
+        (
+            '{"item": 1, "annotator": "a", "label": ["cat", "dog"]}',
+            "row 1, column 'label' has 2 labels, 'cat', 'dog', expected",
+        ),
     ],
 )
 def test_bad_tables(read, content: str, message: str) -> None:
@@ -274,19 +277,26 @@ def test_a_json_array_is_a_table_too(read) -> None:
     records = [dict(zip(("item", "user", "label"), row, strict=True)) for row in TRIPLES]
     for content in (json.dumps(records), json.dumps(records).encode("utf-16")):
         assert triples(read(content)) == TRIPLES
-    with pytest.raises(CrowdshotError, match="labels, row 2, column 'label' holds a list"):
-        read(json.dumps([*records[:1], records[1] | {"label": ["cat"]}]))
+    assert triples(read(json.dumps([*records[:1], records[1] | {"label": ["dog"]}, *records[2:]]))) == TRIPLES
+    with pytest.raises(CrowdshotError, match="labels, row 2, column 'label' holds a dict, expected one label an item"):
+        read(json.dumps([*records[:1], records[1] | {"label": [{"x": 1}]}]))
 
 
 def test_measurements_are_refused(read) -> None:
     def table(labels) -> str:
         return "item,annotator,label\n" + "".join(f"{i},a,{label}\n" for i, label in enumerate(labels))
 
-    with pytest.raises(CrowdshotError, match=r"labels has 21 different numbers as labels \('0.5', '1.5', '10.5' and"):
-        read(table(i + 0.5 for i in range(21)))
-    assert read(table(i + 0.5 for i in range(20))).annotations.n_classes == 20  # half stars, say
+    sentence = (
+        r"labels has numbers with a decimal part as labels, '2.5', '3.5', expected classes; categories=True takes"
+    )
+    for labels in (["2.5", "3.0", "3.5"], ["2.5", "3.5", "n/a"]):
+        with pytest.raises(CrowdshotError, match=sentence):
+            read(table(labels))
+    with pytest.raises(CrowdshotError, match=r"'-,5', '3,50', expected classes"):
+        read(table(labels).replace(",2.5", ',"3,50"').replace(",3.5", ',"-,5"'))
+    assert read(table(["2.5", "3.0", "3.5"]), categories=True).annotations.classes.tolist() == ["2.5", "3", "3.5"]
     assert read(table(range(100))).annotations.n_classes == 100
-    assert read(table([*(i + 0.5 for i in range(30)), "none"])).annotations.n_classes == 31
+    assert read(table(["cat", "dog", "owl", "2.5"])).annotations.n_classes == 4  # a stray one among words
 
 
 def test_crowdkit_and_cleanlab_take_and_give(read) -> None:
@@ -419,6 +429,8 @@ def test_a_column_about_people_does_not_make_a_long_table(read, table: str) -> N
 def test_a_long_table_may_have_columns_in_common(read) -> None:
     labels = read("item,annotator,label,checked,sent\n1,ann,cat,yes,yes\n1,bob,dog,no,yes\n")
     assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "dog")]
+    numbers = read("item,who,label\n1,1,1\n1,2,1\n2,1,2\n2,2,1\n")
+    assert triples(numbers) == [("1", "1", "1"), ("1", "2", "1"), ("2", "1", "2"), ("2", "2", "1")]
 
 
 def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:

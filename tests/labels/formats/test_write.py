@@ -159,3 +159,11 @@ def test_files_that_cannot_be_written(tmp_path) -> None:
 )
 def test_numbers_in_tables_are_plain(number, written):
     assert digits(number) == written
+
+
+def test_a_set_of_labels_is_several_choices(tmp_path) -> None:
+    (tmp_path / "labels.csv").write_text("item,ann,bob\n1,cat;dog,cat;dog\n2,cat,cat\n")
+    labels = read_labels(tmp_path / "labels.csv", multi_label=True)
+    table = pd.DataFrame({"item": ["1", "2"], "label": ["cat;dog", "cat"], "confidence": [0.9, 0.8]})
+    results = [task["predictions"][0]["result"][0]["value"]["choices"] for task in to_label_studio(table, labels)]
+    assert results == [["cat", "dog"], ["cat"]]

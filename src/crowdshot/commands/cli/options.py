@@ -108,13 +108,13 @@ def as_shares(option: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
     return as_values(option, text, "kinds and numbers, like hammer=0.8,spammer=0.2", float, list(kinds))
 
 
-def as_names(option: str, text: str | None, otherwise: str = "") -> list[str]:
+def as_names(option: str, text: str | None, otherwise: str = "", like: str = "ann,bob") -> list[str]:
     """ "ann, bob" -> ["ann", "bob"]; a name that holds a comma stands in quotation marks."""
     if text is None:
         return []
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [""])]
     if not all(names) or len(set(names)) < len(names):
-        raise CrowdshotError(f"{option} is {text!r}, expected {otherwise}different names, like ann,bob.")
+        raise CrowdshotError(f"{option} is {text!r}, expected {otherwise}different names, like {like}.")
     return names
 
 

@@ -60,6 +60,15 @@ class Reading:
     names: Annotated[
         Path | None, typer.Option("--names", metavar="FILE", help="A table of annotators and what they are called.")
     ] = None
+    multi_label: Annotated[
+        bool, typer.Option("--multi-label", help='An answer may name several labels, like "cat;dog".')
+    ] = False
+    ordered: Annotated[
+        str | None, typer.Option("--ordered", metavar="LOW,…,HIGH", help="The classes, from the lowest to the highest.")
+    ] = None
+    categories: Annotated[
+        bool, typer.Option("--categories", help="Labels are names of classes, though they may look like measurements.")
+    ] = False
     gold: Annotated[
         Path | None,
         typer.Option("--gold", metavar="FILE", help="A table of items and their true labels, which are held fixed."),
@@ -77,5 +86,8 @@ class Reading:
             rename=as_new_names(self.rename),
             merge_case=self.merge_case,
             names=self.names,
+            multi_label=self.multi_label,
+            ordered=as_names("--ordered", self.ordered, like="low,medium,high"),
+            categories=self.categories,
             gold=self.gold,
         )

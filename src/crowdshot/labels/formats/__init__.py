@@ -7,23 +7,17 @@ that recognises a file reads it, so those that look for more come first. Writers
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import GivenColumns
 from crowdshot.labels.formats import argilla, cvat, label_studio, mturk, prodigy, table, toloka
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
-from crowdshot.labels.formats.questions import refuse_measurements
+from crowdshot.labels.formats.naming import Naming, call
 from crowdshot.labels.formats.sheets import with_labels
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
-from crowdshot.labels.spelling import NewNames, alike, near_twins, new_names, respell, spelling_of
-from crowdshot.wording import counted
+from crowdshot.labels.spelling import NewNames
 
 __all__ = [
     "FORMATS",
@@ -60,6 +54,9 @@ def read_labels(
     rename: NewNames = None,
     merge_case: bool = False,
     names: NewNames = None,
+    multi_label: bool = False,
+    ordered: Sequence[str] = (),
+    categories: bool = False,
 ) -> LabelsRead:
     """Labels from one file or several, whose format is recognised by their content, or named.
 
@@ -72,10 +69,18 @@ def read_labels(
     - ``rename``: {label: new name}, or a table with the columns old and new; what is renamed to "" is no label.
     - ``merge_case``: labels that differ in case and spaces alone are one, by their most frequent spelling.
     - ``names``: {annotator: name}, or a table with these columns; two with the same name are one.
+    - ``multi_label``: an answer may name several labels, "cat;dog" (`labels.choices`).
+    - ``ordered``: the classes from the lowest to the highest, and no others.
+    - ``categories``: labels are names of classes, though they look like measurements or like several labels at once.
     """
+    if multi_label and ordered:
+        raise CrowdshotError("ordered is given with multi_label=True, expected one of them.")
+    if ordered and (len(ordered) < 2 or len(set(ordered)) < len(ordered)):
+        raise CrowdshotError(f"ordered is {list(ordered)}, expected two or more different classes.")
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    files = _open([paths] if isinstance(paths, str | os.PathLike) else list(paths), sheet, annotator_columns)
+    all_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = _open(all_paths, sheet, annotator_columns, multi_label)
     files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
@@ -90,60 +95,14 @@ def read_labels(
     labels = parts[0] if len(parts) == 1 else join(source, parts)
     if empty:
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
-    labels = _call(labels, rename, merge_case, names, source)
-    refuse_measurements(labels.annotations.classes.tolist(), source)
-    _tell_blanks(labels.annotations.classes, source)
-    _tell_twins(labels.annotations, source)
-    return labels
+    return call(labels, Naming(rename, merge_case, names, multi_label, ordered, categories), source)
 
 
-def _call(labels: LabelsRead, rename: NewNames, merge_case: bool, names: NewNames, source: str) -> LabelsRead:
-    """The labels, the true ones included, and the annotators by what they are called."""
-    ann = labels.annotations
-    written = dict(zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True))
-    spelling = spelling_of(written, rename, merge_case)
-    people = new_names(names, "names", ("annotator", "name"), ann.annotators)
-    ann, respelled = respell(ann, spelling, people, source)
-    gold = {item: spelling(label) for item, label in labels.gold.items()}
-    gold = {item: label for item, label in gold.items() if label}
-    told = [str(each) for each in respelled if each.of == "labels"]
-    for line in [*told[:MOST_TOLD], *([f"so are {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else [])]:
-        warnings.warn(f"{source}: {line}.", UserWarning, stacklevel=3)
-    return replace(labels, annotations=ann, gold=gold, spelling=spelling, respelled=respelled)
-
-
-MOST_TOLD = 10  # new names of labels; `respelled` has all
-BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
-
-
-def _tell_blanks(classes: Iterable[Any], source: str) -> None:
-    """Other programs write these where they have nothing to write."""
-    blanks = [name for name in map(str, classes) if name in BLANKS]
-    if blanks:
-        warnings.warn(
-            f"{source}: the label {blanks[0]!r} is taken for a class like any other.", UserWarning, stacklevel=3
-        )
-
-
-def _tell_twins(ann: Annotations, source: str) -> None:
-    """Names that somebody may have meant for one: 'Cat' and 'cat', '7' and '7.0'."""
-    beyond_ascii = [item for item in ann.items if not str(item).isascii()]  # IMG_1 and img_1 are two
-    twins = near_twins(ann) + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
-    for of in ("labels", "annotators", "items"):
-        found = [each for each in twins if each.of == of]
-        if found:
-            number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
-            more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
-            remedy = {"labels": "; merge_case=True merges them", "annotators": "; names= can merge them"}.get(of, "")
-            told = f"{source}: {found[0]} are taken for {number}{more}{remedy}."
-            warnings.warn(told, UserWarning, stacklevel=3)
-
-
-def _open(paths: list[Path], sheet: str | None, annotator_columns: Sequence[str]) -> list[LabelFile]:
+def _open(paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("paths is empty, expected one file of labels at least.")
     names = own_names(paths) if len(paths) > 1 else [None]
-    files = [LabelFile(path, name, sheet, annotator_columns) for path, name in zip(paths, names, strict=True)]
+    files = [LabelFile(path, name, sheet, annotator_columns, several) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
         raise CrowdshotError(f"sheet is {sheet!r}, expected none, as {files[0].name} is no Excel workbook.")
     return files

@@ -44,7 +44,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         said = list(zip(*_lists(record, question), strict=True))
         left_out["records nobody labelled"] += not said
         for value, user, status in said:
-            label = one_label(value, f"{record.place}, {question!r}")
+            label = one_label(value, f"{record.place}, {question!r}", file.several)
             if status not in (None, "submitted"):
                 left_out[LEFT_OUT.get(str(status), "responses of another status")] += 1
             elif not label:

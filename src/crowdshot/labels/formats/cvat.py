@@ -58,7 +58,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
     for line, name, labels in export.images:
-        label = one_label(labels, f"{file.name}, line {line}, image {name!r}")
+        label = one_label(labels, f"{file.name}, line {line}, image {name!r}", file.several)
         if label:
             entries.append(Entry(name, annotator, label))
         else:

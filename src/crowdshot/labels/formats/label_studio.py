@@ -76,7 +76,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         item = item or text(task.data.get(key) if key in fields else task.id) or ""
         known += [ProjectTask(item, task.id, task.data)] if item else []
         for place, who, when, answers in task.answers:
-            label = one_label(answers.get(tag), place)
+            label = one_label(answers.get(tag), place, file.several)
             if label and who and not item:
                 raise CrowdshotError(f"{task.place} has no {key!r}, expected the item that its label belongs to.")
             if label and who:

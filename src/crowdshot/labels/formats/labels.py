@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files.cells import Ids
 from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
 from crowdshot.files.tables import Table, parse_table, parse_workbook, read_bytes
 from crowdshot.files.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.spelling import Respelled, Spelling
+from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins
 from crowdshot.wording import counted
 
 
@@ -27,7 +29,8 @@ class LabelFile:
     """A file of labels, read once; each view of it is made when a format first asks for it.
 
     ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
-    which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'.
+    which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'. ``several``:
+    whether an answer may name several labels, which are then joined (`labels.choices`).
     """
 
     def __init__(
@@ -36,12 +39,14 @@ class LabelFile:
         annotator: str | None = None,
         sheet: str | None = None,
         annotator_columns: Sequence[str] = (),
+        several: bool = False,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
         self.annotator = annotator
         self.sheet = sheet
         self.annotator_columns = annotator_columns
+        self.several = several
         self.data = read_bytes(path)
 
     @cached_property
@@ -118,6 +123,8 @@ class LabelsRead:
 
     ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
     is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
+    ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
+    from the lowest to the highest.
     """
 
     annotations: Annotations
@@ -126,6 +133,21 @@ class LabelsRead:
     project: Project | None = None
     spelling: Spelling = str.strip
     respelled: list[Respelled] = field(default_factory=list)
+    several: bool = False
+    ordered: bool = False
+
+    @property
+    def names(self) -> Ids:
+        """(K,) the labels that an answer may name."""
+        return names_of(self.annotations.classes) if self.several else self.annotations.classes
+
+    @property
+    def near_twins(self) -> list[Twins]:
+        if not self.several:
+            return near_twins(self.annotations)
+        ann, names = self.annotations, self.names
+        named = np.nonzero(members(ann.classes, names)[ann.label])[1]
+        return alike("labels", names, named) + alike("annotators", ann.annotators, ann.annotator)
 
 
 class Format(NamedTuple):

@@ -43,7 +43,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     entries: list[Entry] = []
     for record, answer in zip(records, answers, strict=True):
         item, who, status, reject = (text(record.fields.get(name)) for name in (key, worker, STATUS, REJECT))
-        label = one_label(answer.get(question), f"{record.place}, column {question!r}")
+        label = one_label(answer.get(question), f"{record.place}, column {question!r}", file.several)
         if str(status).lower() == "rejected" or reject:
             left_out["rejected assignments"] += 1
         elif not label:

@@ -39,7 +39,7 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
     for record in records:
-        label, reason = _choice(record) if choice else _verdict(record, wanted)
+        label, reason = _choice(record, file.several) if choice else _verdict(record, wanted)
         if reason:
             left_out[reason] += 1
         else:
@@ -48,11 +48,11 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     return gather(file.name, entries, Columns(key, named.get("annotator", "annotator"), "label"), left_out)
 
 
-def _choice(record: Record) -> tuple[str, str]:
+def _choice(record: Record, several: bool) -> tuple[str, str]:
     """The label of an answer, or why it has none."""
     if record.fields["answer"] != "accept":
         return "", {"reject": "rejected answers", "ignore": "ignored answers"}[record.fields["answer"]]
-    label = one_label(record.fields.get("accept"), f"{record.place}, 'accept'")
+    label = one_label(record.fields.get("accept"), f"{record.place}, 'accept'", several)
     return label, "" if label else "answers without a choice"
 
 

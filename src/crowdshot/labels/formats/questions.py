@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
 from crowdshot.files.image_names import PICTURES
+from crowdshot.labels.choices import JOINED
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.wording import listing
-
-MOST_NUMBERS = 20  # so many different numbers may be classes, if any has a fraction
 
 
 def asked(columns: GivenColumns, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
@@ -95,18 +97,16 @@ def _is_name(value: Any) -> bool:
     return bool(text(value)) and not str(value).startswith("data:")
 
 
-def one_label(value: Any, place: str) -> str:
-    """The label that an answer names, "" if it names none; an answer that names several is an error.
+def one_label(value: Any, place: str, several: bool = False) -> str:
+    """The label that an answer names, "" if it names none; one that names several is an error, unless it may.
 
-    Lists come as such, or as JSON in a cell: ``["cat"]``, ``{"choices": ["cat", "dog"]}``.
+    Lists come as such, or as JSON or Python in a cell: ``["cat"]``, ``{"choices": ["cat", "dog"]}``, ``['cat']``.
     """
     if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            value = str(value)
+        value = _parsed(value)
     if isinstance(value, dict) and list(value) == ["choices"]:
         value = value["choices"]
+    value = value.tolist() if isinstance(value, np.ndarray) else value  # as Parquet has lists
     values = value if isinstance(value, list) else [] if value == {} else [value]
     words = [text(part) for part in values]
     if None in words:
@@ -115,23 +115,18 @@ def one_label(value: Any, place: str) -> str:
             f"{place} holds a {found}, expected one label an item; boxes, spans, rankings and the like are not read."
         )
     labels = list(dict.fromkeys(word for word in words if word))
-    if len(labels) > 1:
+    if len(labels) > 1 and not several:
         raise CrowdshotError(
-            f"{place} has {len(labels)} labels, {listing(labels)}, expected one an item; multi-choice is not read."
+            f"{place} has {len(labels)} labels, {listing(labels)}, expected one an item; multi_label=True takes more."
         )
-    return labels[0] if labels else ""
+    return JOINED.join(labels)
 
 
-def refuse_measurements(classes: Sequence[Any], source: str) -> None:
-    """Numbers with fractions, and many of them, are no classes."""
-    if len(classes) <= MOST_NUMBERS:
-        return
-    try:
-        numbers = [float(name) for name in classes]
-    except ValueError:
-        return
-    if any(not number.is_integer() for number in numbers):
-        raise CrowdshotError(
-            f"{source} has {len(numbers)} different numbers as labels ({listing(classes, 3)}), expected classes;"
-            " measurements (regression) are not read."
-        )
+def _parsed(cell: str) -> Any:
+    """A list or a record that was written into a cell, as JSON, or a list by Python; else the cell as it is."""
+    for parse in (json.loads, ast.literal_eval) if cell.strip()[0] == "[" else (json.loads,):
+        try:
+            return parse(cell.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return cell

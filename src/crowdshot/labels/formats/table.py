@@ -24,6 +24,7 @@ from crowdshot.labels import wide
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, GivenColumns, find_columns, matches, plain
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
+from crowdshot.labels.formats.questions import one_label
 from crowdshot.labels.spelling import fold
 from crowdshot.wording import first, listing
 
@@ -37,7 +38,8 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
     place = [table.header.index(name) for name in names]
     table, totals = _without_totals(table, place[0], [place[1]])
-    item, annotator, label = (table.text(column) for column in place)
+    item, annotator = (table.text(column) for column in place[:2])
+    label = _labels(table, place[2], file.several)
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
         if nameless.any():
@@ -74,17 +76,18 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     items = one_each(table, at)
     if len(items) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
-    counts = wide.count(np.concatenate([table.text(column) for column in people]))
+    said = [_labels(table, column, file.several) for column in people]
+    counts = wide.count(np.concatenate(said))
     missing = {"", "nan"} if _is_label(counts, table.name) else {"", "nan", "-1"}
     frame = pd.DataFrame(
         {
             "item": np.tile(items, len(people)),
             "annotator": np.repeat(np.array(annotators, dtype=object), len(items)),
-            "label": np.concatenate([_said(table, column, missing) for column in people]),
+            "label": np.concatenate([_without(missing, cells) for cells in said]),
         }
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
-    known = zip(items, _said(table, truth[0], missing), strict=True) if truth else ()
+    known = zip(items, _without(missing, _labels(table, truth[0], file.several)), strict=True) if truth else ()
     left_out: dict[str, int | list[str]] = {
         NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in others if c not in people + truth],
         OF_TOTALS: totals,
@@ -107,12 +110,16 @@ def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
 
 
 def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
-    """It names its items, but not both annotators and labels, and columns have labels in common."""
+    """It names its items, but not both annotators and labels, and columns have labels in common.
+
+    In a table with a row for each item "email", "value" and the like are no names of annotators and labels.
+    """
     table = file.table
     at = _item_column(table, columns)
     if at is None or file.annotator_columns:
         return at is not None
-    named = [bool(matches(role, table.header, ranks=2)) for role in ("annotator", "label")]
+    ranks = 2 if len(set(table.text(at))) == len(table.frame) else 3
+    named = [bool(matches(role, table.header, ranks)) for role in ("annotator", "label")]
     if all(named) or (file.annotator is not None and named[1]):
         return False
     others = [
@@ -154,7 +161,7 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
 
 def _linking(table: Table, column: int) -> wide.Counts:
     """What a column has that others may have too; -1 may mean a missing label in each."""
-    return {value: number for value, number in wide.count(table.text(column)).items() if value != "-1"}
+    return {value: n for value, n in wide.count(_labels(table, column, several=True)).items() if value != "-1"}
 
 
 def _is_label(counts: wide.Counts, source: str) -> bool:
@@ -204,9 +211,22 @@ def _item_column(table: Table, columns: GivenColumns) -> int | None:
     return next(iter(own), None)
 
 
-def _said(table: Table, column: int, missing: Collection[str]) -> Ids:
-    """What an annotator's column says, "" where it says nothing."""
-    code, words = pd.factorize(table.text(column))
+def _labels(table: Table, column: int, several: bool) -> Ids:
+    """The cells of a column as text, lists by what they name."""
+    values = table.frame.iloc[:, column]
+    try:
+        listed = any(isinstance(value, str) and value.lstrip().startswith("[") for value in pd.unique(values))
+    except TypeError:  # lists themselves, of JSON or Parquet
+        listed = True
+    if not listed:
+        return table.text(column)
+    cells = [one_label(value, table.place(row, column), several) for row, value in enumerate(values)]
+    return np.array(cells, dtype=object)
+
+
+def _without(missing: Collection[str], cells: Ids) -> Ids:
+    """The same cells, "" where they say nothing."""
+    code, words = pd.factorize(cells)
     known: Ids = np.array(["" if fold(word) in missing else word for word in words], dtype=object)
     said: Ids = known[code]
     return said

@@ -46,8 +46,8 @@ def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     gold: dict[str, str] = {}
     for record in records:
         item, who = (text(record.fields.get(name)) for name in (key, worker))
-        label = one_label(record.fields.get(output), f"{record.place}, column {output!r}")
-        truth = one_label(record.fields.get(golden), f"{record.place}, column {golden!r}")
+        label = one_label(record.fields.get(output), f"{record.place}, column {output!r}", file.several)
+        truth = one_label(record.fields.get(golden), f"{record.place}, column {golden!r}", file.several)
         if item and truth:
             gold[item] = truth
         reason = LEFT_OUT.get(str(record.fields.get(STATUS)).upper())

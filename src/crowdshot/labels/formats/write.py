@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
+from crowdshot.labels.choices import parts
 from crowdshot.labels.formats.labels import LabelsRead, Project
 from crowdshot.labels.matching import match_files
 from crowdshot.version import __version__
@@ -58,7 +59,7 @@ def to_label_studio(
                     "from_name": project.from_name,
                     "to_name": project.to_name,
                     "type": "choices",
-                    "value": {"choices": [str(said[row])]},
+                    "value": {"choices": parts(said[row]) if labels.several else [str(said[row])]},
                 }
             ],
         }

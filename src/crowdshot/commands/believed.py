@@ -1,0 +1,40 @@
+"""What is believed by labels alone: of classes or, where answers name several labels, of sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdshot.files.cells import Ids
+from crowdshot.labels import yes_no
+from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, Consensus
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.choices import names_of
+from crowdshot.labels.formats.labels import LabelsRead
+
+
+class Believed(NamedTuple):
+    """``probabilities`` (N, K) of ``names``: of classes or, where answers name several, of yes to each label."""
+
+    annotations: Annotations
+    consensus: Consensus
+    names: Ids
+    probabilities: NDArray[np.float64]
+
+
+def believe(
+    read: LabelsRead,
+    ann: Annotations,
+    method: str = DEFAULT,
+    steps: int = STEPS,
+    gold: Mapping[Any, Any] | None = None,
+) -> Believed:
+    """``ann``: the labels as read, with items and classes of gold."""
+    if read.several:
+        several = yes_no.believe(ann, lambda question, truth: AGGREGATORS[method](question, steps, truth), gold)
+        return Believed(several[0], several[1], names_of(ann.classes), several[2])
+    consensus = AGGREGATORS[method](ann, steps, gold)
+    return Believed(ann, consensus, ann.classes, consensus.probabilities)

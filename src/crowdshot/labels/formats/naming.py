@@ -1,0 +1,111 @@
+"""Labels as they were read -> by what they are called; and what is odd about them, refused or told."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels import choices
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.numbers import refuse_fractions
+from crowdshot.labels.spelling import NewNames, alike, fold, new_names, respell, respelled, spelling_of
+from crowdshot.wording import counted, listing, show
+
+MOST_TOLD = 10  # new names of labels; `respelled` has all
+BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What labels and annotators are called, and what labels are; see `read_labels`."""
+
+    rename: NewNames = None
+    merge_case: bool = False
+    names: NewNames = None
+    multi_label: bool = False
+    ordered: Sequence[str] = ()
+    categories: bool = False
+
+
+def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
+    """The labels, the true ones included, and the annotators by what they are called."""
+    ann = labels.annotations
+    split: Callable[[str], list[str]] = choices.split_of(ann.classes) if naming.multi_label else lambda label: [label]
+    if not (naming.multi_label or naming.categories):
+        choices.refuse_sets(ann.classes, source)
+    written: dict[str, int] = {}
+    for label, number in zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True):
+        for part in split(label):
+            written[part] = written.get(part, 0) + number
+    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
+    people = new_names(naming.names, "names", ("annotator", "name"), ann.annotators)
+    told = respelled("labels", spelling, written)
+    by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
+    told += respelled("annotators", lambda name: people.get(name) or name, by_person)
+    whole = choices.spell_each(spelling, split) if naming.multi_label else spelling
+    ann = respell(ann, whole, people, source)
+    gold = {item: whole(label) for item, label in labels.gold.items()}
+    gold = {item: label for item, label in gold.items() if label}
+    if naming.ordered:
+        ann = _in_order(ann, naming.ordered, source)
+        refuse_others(gold.values(), naming.ordered, source)
+    labels = replace(
+        labels, annotations=ann, gold=gold, spelling=whole, respelled=told, several=naming.multi_label,
+        ordered=bool(naming.ordered),
+    )  # fmt: skip
+    if not naming.categories:
+        refuse_fractions(labels.names, source)
+    _tell([str(each) for each in told if each.of == "labels"], source)
+    _tell_blanks(labels.names, source)
+    _tell_twins(labels, source)
+    return labels
+
+
+def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:
+    """With classes in this order, those that nobody said included."""
+    refuse_others(ann.classes, ordered, source)
+    place = np.array([list(ordered).index(name) for name in ann.classes], dtype=np.int64)
+    return replace(ann, label=place[ann.label], classes=np.array(ordered, dtype=object))
+
+
+def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) -> None:
+    stranger = next((label for label in labels if label not in ordered), None)
+    if stranger is not None:
+        alike = f"; merge_case=True reads it as {listing([n for n in ordered if fold(n) == fold(stranger)])}"
+        hint = alike if fold(stranger) in map(fold, ordered) else ""
+        raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
+
+
+def _tell(lines: Sequence[str], source: str) -> None:
+    for line in [*lines[:MOST_TOLD], *([f"so are {len(lines) - MOST_TOLD} more"] if len(lines) > MOST_TOLD else [])]:
+        warnings.warn(f"{source}: {line}.", UserWarning, stacklevel=4)
+
+
+def _tell_blanks(labels: Iterable[Any], source: str) -> None:
+    """Other programs write these where they have nothing to write."""
+    blanks = [name for name in map(str, labels) if name in BLANKS]
+    if blanks:
+        told = (
+            f"{source}: the label {blanks[0]!r} is taken for a class like any other; rename={{{blanks[0]!r}: ''}} says"
+        )
+        warnings.warn(f"{told} that it is none.", UserWarning, stacklevel=4)
+
+
+def _tell_twins(labels: LabelsRead, source: str) -> None:
+    """Names that somebody may have meant for one: 'Cat' and 'cat'."""
+    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    twins = labels.near_twins + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
+    for of in ("labels", "annotators", "items"):
+        found = [each for each in twins if each.of == of]
+        if found:
+            number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
+            more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
+            remedy = {"labels": "; merge_case=True merges them", "annotators": "; names= can merge them"}.get(of, "")
+            told = f"{source}: {found[0]} are taken for {number}{more}{remedy}."
+            warnings.warn(told, UserWarning, stacklevel=4)
