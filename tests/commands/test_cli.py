@@ -712,6 +712,37 @@ def test_what_features_and_labels_alone_export(made: Path, tmp_path: Path, call)
 
 
 @pytest.mark.slow
+def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
+    """As a subprocess: a first round of few labels, a second of all, and the page about both."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "crowdshot", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=tmp_path)
+
+    labels = pd.read_csv(made / "labels.csv")
+    labels[::2].to_csv(tmp_path / "first.csv", index=False)
+    for file, out in ((tmp_path / "first.csv", "one"), (made / "labels.csv", "two")):
+        assert run("adapt", file, "--features", made / "features.csv", "--out", out).returncode == 0
+    done = run("compare", "one", "two", "--json", "--out", "page.html")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    one, two = (pd.read_csv(tmp_path / name / "consensus.csv", index_col=0) for name in ("one", "two"))
+    assert report["settled"] == {"before": (one["confidence"] >= 0.9).sum(), "after": (two["confidence"] >= 0.9).sum()}
+    other = one["answer"] != two["answer"].reindex(one.index)
+    assert {row["item"] for row in report["changed"]} == set(one.index[other])
+    assert {row["annotator"] for row in report["annotators"]} == {f"ann{i}" for i in range(5)}
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "Two rounds compared" in page
+    done = run("compare", "one", "two", "--out", "page.csv")
+    assert done.returncode == 2
+    assert done.stderr == "crowdshot: page.csv is to hold a page, expected a name that ends in .html.\n"
+    done = run("compare", "one", "three", "--out", "other.html")
+    assert done.returncode == 2
+    assert done.stderr == "crowdshot: three does not exist, expected a folder that `crowdshot adapt` wrote.\n"
+    assert not (tmp_path / "other.html").exists()
+
+
+@pytest.mark.slow
 def test_a_million_labels(tmp_path: Path, call) -> None:
     random = np.random.default_rng(0)
     items, annotators = np.repeat(np.arange(200_000), 5), random.integers(0, 5_000, 1_000_000)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from crowdshot.commands.cli import adapt, aggregate, next, paper, predict, train, train_inference
+from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, train, train_inference
 from crowdshot.commands.cli.console import show, told
 from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_shares
 from crowdshot.version import __version__
@@ -66,6 +66,7 @@ app.command("adapt", epilog=adapt.EXAMPLES)(told(adapt.adapt))
 app.command("predict", epilog=predict.EXAMPLES)(told(predict.predict))
 app.command("aggregate", epilog=aggregate.EXAMPLES)(told(aggregate.aggregate))
 app.command("next", epilog=next.EXAMPLES)(told(next.ask_next))
+app.command("compare", epilog=compare.EXAMPLES)(told(compare.compare))
 
 
 @app.command(

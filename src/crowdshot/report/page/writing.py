@@ -7,18 +7,15 @@ into words what depends on the threshold; ``page.html`` and ``parts/`` say it, w
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from crowdshot import wording
 from crowdshot.labels.belief import SETTLED
 from crowdshot.report.page.facts import Facts
+from crowdshot.report.page.inline import STYLES, inline
 from crowdshot.report.page.items import KINDS
 from crowdshot.report.page.levels import listed
 from crowdshot.report.page.map_paths import Drawing
@@ -33,18 +30,10 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "map": "Map",
     "how": "How",
 }
-STYLES = ("base", "page")  # files in style/
 SCRIPTS = ("lists", "threshold", "copy", "people", "map")  # files in script/, each a module of its own
 MOST_PEOPLE = 300
 MOST_MATRIX = 12  # classes of a confusion matrix that can still be read
 MOST_CELLS = 20_000  # of all matrices together
-
-
-class Inline(NamedTuple):
-    """Text inside the page, and its hash, by which the page's security policy knows it."""
-
-    text: Markup
-    hash: str
 
 
 def write_page(path: Path, found: Facts) -> None:
@@ -70,8 +59,8 @@ def render(found: Facts) -> str:
         most_people=MOST_PEOPLE,
         most_matrix=MOST_MATRIX,
         drawing=Drawing(found.map, found.classes),
-        style=_inline(*(f"style/{name}.css" for name in STYLES)),
-        scripts=[_inline(f"script/{name}.js") for name in SCRIPTS],
+        style=inline(*STYLES),
+        scripts=[inline(HERE / "script" / f"{name}.js") for name in SCRIPTS],
         spread=wording.spread,
         times=wording.times,
         plural=wording.plural,
@@ -83,9 +72,3 @@ def _with_matrix(found: Facts) -> list[bool]:
     K = len(found.classes)
     each = MOST_CELLS // K**2 if K <= MOST_MATRIX else 0
     return [i < each for i in range(len(found.people))]
-
-
-def _inline(*names: str) -> Inline:
-    text = "".join((HERE / name).read_text("utf-8") for name in names)
-    digest = hashlib.sha256(text.encode()).digest()
-    return Inline(Markup(text), f"sha256-{base64.b64encode(digest).decode()}")
