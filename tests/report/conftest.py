@@ -71,7 +71,7 @@ def open_page(browser: Any, report: Path) -> Iterator[Any]:
     """Opens the report; what the browser complains about, or asks the network for, is in ``page.heard``."""
     contexts = []
 
-    def opener(**options: Any) -> Any:
+    def opener(file: Path = report, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1100, "height": 800}, **options})
         contexts.append(context)
         page = context.new_page()
@@ -80,9 +80,9 @@ def open_page(browser: Any, report: Path) -> Iterator[Any]:
         page.on("console", lambda message: page.heard.append(message.text))
         page.on("pageerror", lambda error: page.heard.append(str(error)))
         page.on("dialog", lambda dialog: page.heard.append(dialog.message))
-        page.on("request", lambda request: page.heard.append(request.url) if "data:" not in request.url[:5] else None)
-        page.goto(report.as_uri())
-        page.heard.remove(report.as_uri())
+        known = ("data:", "blob:", file.as_uri())
+        page.on("request", lambda request: None if request.url.startswith(known) else page.heard.append(request.url))
+        page.goto(file.as_uri())
         return page
 
     yield opener

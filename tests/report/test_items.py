@@ -2,10 +2,13 @@
 
 import numpy as np
 
+from crowdshot import CrowdClassifier
 from crowdshot.classifier.cross_check import Check
-from crowdshot.report.page.items import in_detail, need_a_person
+from crowdshot.report.page.basis import Basis
+from crowdshot.report.page.deciding import decisions
+from crowdshot.report.page.items import excerpt, in_detail, need_a_person
 
-from .made import basis_of, report_on
+from .made import basis_of, coin, crowd, report_on
 
 
 def test_who_needs_a_person_and_in_which_order():
@@ -76,3 +79,31 @@ def test_of_many_items_the_most_doubtful_are_shown():
     assert need_a_person(basis) == list(range(60))
     _, page, _ = report_on(basis)
     assert "Not settled: the page has 60 of 80 items, the most doubtful; consensus.csv has all." in page.text
+
+
+def test_what_somebody_told_is_overruled_by_nobody():
+    said, truth = crowd([coin(0.9, 2)] * 3, 40)
+    x = np.eye(2)[truth] + 0.3 * np.random.default_rng(0).normal(size=(40, 2))
+    gold = {3: int(1 - truth[3])}
+    clf = CrowdClassifier("identity").fit(x, said, gold=gold)
+    basis = Basis(clf, clf.embed(x))
+    assert basis.label[3] == gold[3]
+    assert 3 not in need_a_person(basis)
+    assert decisions(basis, [5, 3])["known"] == [["3", str(gold[3])]]
+
+
+def test_what_the_script_knows_of_items():
+    belief = [[0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
+    basis = basis_of(belief, [[0], [1], [0]], classes=["a\x00b", " c"])
+    found = decisions(basis, [1, 0])
+    assert (found["items"], found["labels"]) == (["1", "0"], [1, 0])
+    assert found["classes"] == ["a\x00b", " c"]  # as written
+    again = basis_of(belief[::-1], [[0], [0], [1]])
+    assert decisions(again, [])["store"] == found["store"]  # the same items, in another order
+    assert decisions(basis_of(belief[:2], [[0], [1]]), [])["store"] != found["store"]
+
+
+def test_a_text_is_cut_and_keeps_its_lines():
+    assert excerpt("one\ntwo\x00") == "one\ntwo\ufffd"
+    assert excerpt("y" * 2000) == "y" * 2000
+    assert excerpt("y" * 2001) == "y" * 2000 + "…"

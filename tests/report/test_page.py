@@ -67,6 +67,7 @@ def test_whatever_names_hold_is_text():
     assert found.items
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
     assert [script for script in scripts if script != {"type": "module"}] == [
+        {"type": "application/json", "id": "decisions-data"},
         {"type": "application/json", "id": "data"},
         {"type": "application/json", "id": "told"},
     ]

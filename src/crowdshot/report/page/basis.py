@@ -52,6 +52,11 @@ class Basis:
     def labelled(self) -> NDArray[np.bool_]:
         return np.asarray(self.votes.sum(1) > 0)
 
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(N,): somebody told the truth."""
+        return np.asarray(self.clf.known_.gold >= 0)
+
     @cached_property
     def settled(self) -> NDArray[np.bool_]:
         return np.asarray(self.confidence >= SETTLED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -14,8 +15,9 @@ from crowdshot.labels.known_truth import Agreement
 from crowdshot.labels.spelling import Twins, near_twins
 from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.classes import Class, choose_examples, describe_classes
+from crowdshot.report.page.deciding import decisions
 from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.items import Item, in_detail, need_a_person
+from crowdshot.report.page.items import Item, excerpt, in_detail, need_a_person
 from crowdshot.report.page.levels import ByItself, Level, at, by_itself, count_levels, verdict
 from crowdshot.report.page.map import Map, draw_map
 from crowdshot.report.page.next_steps import Asked, ask_next, to_ask, with_everyone_asked
@@ -29,7 +31,7 @@ class Facts:
     """``people``: those first whose interval ends lowest, so that few labels do not make a bad one.
 
     ``items``: those that need a person at one threshold or another. ``everyone_asked``: the confidence of those about
-    which nobody is left to ask. ``pictures``: by item.
+    which nobody is left to ask. ``pictures``, ``texts``: by item.
     """
 
     run: Run
@@ -49,6 +51,8 @@ class Facts:
     class_facts: list[Class]
     map: Map
     pictures: dict[int, Picture]
+    texts: dict[int, str]
+    decisions: dict[str, Any]
 
     @property
     def n_unlabelled(self) -> int:
@@ -107,4 +111,6 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         class_facts=describe_classes(basis, everyone, check, examples),
         map=draw_map(basis, run.paths),
         pictures=thumbnails({i: run.paths[i] for i in shown}) if run.paths else {},
+        texts={i: excerpt(run.texts[i]) for i in shown} if run.texts else {},
+        decisions=decisions(basis, wanted),
     )

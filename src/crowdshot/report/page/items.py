@@ -25,6 +25,7 @@ MOST = 60  # of each kind
 HIGHEST = 0.99  # a threshold above which nobody asks
 VOTERS = 6  # names after each answer
 LIKELY = 3  # classes whose probability is shown, said or not
+LONGEST = 2_000  # characters of a text
 HARDLY = 0.005  # less probable classes are not worth a line
 KINDS = {
     "open": "Not settled",
@@ -66,8 +67,8 @@ class Item(NamedTuple):
 
 
 def is_overruled(basis: Basis) -> NDArray[np.bool_]:
-    """(N,): labelled, and another class than the likeliest has more labels."""
-    return np.asarray(basis.votes_for(basis.label) < basis.votes.max(1))
+    """(N,): labelled, and another class than the likeliest has more labels, though nobody knows that it is so."""
+    return np.asarray((basis.votes_for(basis.label) < basis.votes.max(1)) & ~basis.known)
 
 
 def need_a_person(basis: Basis) -> list[int]:
@@ -104,6 +105,12 @@ def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None) -> list[
         )
         for i in wanted
     ]
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a text, line by line, without what no page can hold."""
+    lines = [clean(line, LONGEST) for line in text[:LONGEST].splitlines()]
+    return "\n".join(lines) + ("…" if len(text) > LONGEST else "")
 
 
 def _guesses(belief: Floats, said: Mapping[int, list[str]]) -> list[Guess]:

@@ -30,7 +30,7 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "map": "Map",
     "how": "How",
 }
-SCRIPTS = ("lists", "threshold", "copy", "people", "map")  # files in script/, each a module of its own
+SCRIPTS = ("lists", "threshold", "items", "copy", "people", "map")  # files in script/, each a module of its own
 MOST_PEOPLE = 300
 MOST_MATRIX = 12  # classes of a confusion matrix that can still be read
 MOST_CELLS = 20_000  # of all matrices together
@@ -55,6 +55,7 @@ def render(found: Facts) -> str:
         steps=NEXT,
         links=LINKS,
         kinds=KINDS,
+        thing="image" if found.run.paths else "text" if found.run.texts else "feature",
         matrices=_with_matrix(found),
         most_people=MOST_PEOPLE,
         most_matrix=MOST_MATRIX,
