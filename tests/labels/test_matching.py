@@ -8,7 +8,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import annotations_of, match_files, names_of, rows_of
+from crowdshot.labels.matching import annotations_of, match_files, named_like, names_of, rows_of
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
 
@@ -169,3 +169,21 @@ def test_an_index_that_names_no_row_is_no_name():
     X = pd.DataFrame([[0.0], [1.0]], index=[0, 0])
     assert names_of(X) is None
     assert annotations_of([["a"], ["b"]], 2, names_of(X), None).items.tolist() == [0, 1]
+
+
+FILES = [PurePath("Camera A/1.JPG"), PurePath("Camera A/2.JPG"), PurePath("Camera B/2.JPG"), PurePath("3.png")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "called"),
+    [
+        (["1.JPG"], ["1.JPG", "Camera A/2.JPG", "Camera B/2.JPG", "3.png"]),
+        (["1.jpg", "x"], ["1.JPG", "Camera A/2.JPG", "Camera B/2.JPG", "3.png"]),
+        (["1", "v.2"], ["1", "Camera A/2.JPG", "Camera B/2.JPG", "3"]),
+        ([1, 2], ["1", "Camera A/2.JPG", "Camera B/2.JPG", "3"]),
+        (["Camera A/1.JPG", "3.png"], [file.as_posix() for file in FILES]),
+        (["Camera A\\1.JPG"], [file.as_posix() for file in FILES]),
+    ],
+)
+def test_files_are_called_in_the_manner_of_the_labels(ids, called):
+    assert named_like(ids, FILES).tolist() == called

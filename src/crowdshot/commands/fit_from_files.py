@@ -22,7 +22,7 @@ from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.labels.matching import rows_of
+from crowdshot.labels.matching import named_like, rows_of
 from crowdshot.labels.positions import Positions, positions
 from crowdshot.methods import find
 from crowdshot.progress import progress
@@ -104,7 +104,11 @@ def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Anno
     if not items.are_files:
         return rows_of(annotations, items.ids, items.source, what, lost, advice)
     files = np.array([Path(name) for name in items.ids], dtype=object)
-    return rows_of(annotations, files, items.source, what, lost, advice, Path(items.source).resolve())
+    matched, others = rows_of(annotations, files, items.source, what, lost, advice, Path(items.source).resolve())
+    own = set(annotations.items)
+    new = zip(matched.items, named_like(annotations.items, files), strict=True)  # of items that nobody labelled
+    called = [name if name in own or like in own else like for name, like in new]
+    return replace(matched, items=np.array(called, dtype=object)), others
 
 
 def _as_called(items: Items, annotations: Annotations) -> Items:

@@ -15,6 +15,7 @@ from crowdshot.encoders.items import check_kind, check_width, find_readable
 from crowdshot.encoders.tables import TableInput
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.matching import named_like
 from crowdshot.progress import progress
 from crowdshot.report.tables import prediction_table
 
@@ -32,8 +33,10 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
     items = items.take(kept)
     with progress("embedding") as tick:
         probabilities = np.exp(clf.predict_log_proba(items.X, progress=tick))
-    names = clf.annotations_.columns
-    table = prediction_table(items.ids, clf.classes_, probabilities, names.item, names.label)
+    ann = clf.annotations_
+    labelled = ann.items[np.unique(ann.item)]
+    ids = named_like(labelled, [Path(name) for name in items.ids]) if items.are_files else items.ids
+    table = prediction_table(ids, clf.classes_, probabilities, ann.columns.item, ann.columns.label)
     if out is not None:
         write_file(out, table)
     report = {

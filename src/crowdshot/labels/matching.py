@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal
@@ -126,6 +127,22 @@ def rows_of(
     if files:
         known[row[~missing]] = labels.items[~missing]
     return labels.with_items(row, known), [str(name) for name in labels.items[missing]]
+
+
+def named_like(ids: Iterable[Any], files: Sequence[PurePath] | Ids) -> Ids:
+    """What files are called in the manner of the labels' own ids: by their names where no id has a folder.
+
+    Without suffix where no id has one. A name that several files share is told apart by the path.
+    """
+    words = [str(name).replace("\\", "/") for name in ids]
+    paths = [file.as_posix() for file in files]
+    if any("/" in word for word in words):
+        return np.array(paths, dtype=object)
+    suffixes = tuple({file.suffix.lower() for file in files} - {""})
+    with_suffix = any(word.lower().endswith(suffixes) for word in words)
+    bare = [file.name if with_suffix else file.stem for file in files]
+    times = Counter(bare)
+    return np.array([name if times[name] == 1 else path for name, path in zip(bare, paths, strict=True)], dtype=object)
 
 
 def _refuse_shared_name(name: object, known: Ids, source: str) -> None:
