@@ -866,7 +866,7 @@ def test_methods_lists_what_adapt_takes(call) -> None:
 def test_encoders_lists_what_can_be_named(call) -> None:
     said = call("encoders")
     assert said.code == 0
-    names = [line.partition(":")[0] for line in said.out.splitlines()]
+    names = [line.partition(": ")[0] for line in said.out.splitlines()]
     assert names[0] == "identity"
     lines = json.loads(call("encoders", "--json").out)
     assert list(lines) == names

@@ -22,6 +22,7 @@ from crowdshot.classifier.learners import learn, learner_of
 from crowdshot.classifier.own import ARGUMENTS
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.functions import function_encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
@@ -58,10 +59,11 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    encoder : the name of a shipped encoder, the file of a saved one, an `Encoder`, any ``torch.nn.Module``, or
-        "identity" for feature vectors. "auto": "identity" for feature vectors, for texts and mixed tables one that is
-        learned from them ("texts", "table"), "glyphs" for drawings, "photo-lite0"
-        for photographs, or "photo" where the extra ``lite0`` is not installed; of these, the variant that was
+    encoder : the name of a shipped encoder, the file of a saved one, somebody else's network by name
+        ("hf:facebook/dinov2-small", see docs/items.md), an `Encoder`, any ``torch.nn.Module``, any function from items
+        to (n, D), or "identity" for feature vectors. "auto": "identity" for feature vectors, for texts and mixed tables
+        one that is learned from them ("texts", "table"), "glyphs" for drawings, "photo-lite0" for photographs, or
+        "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
     method : "auto" is "labelings", or "learned" where more than 200 items are labelled, features come from elsewhere or
@@ -96,7 +98,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        encoder: str | os.PathLike[str] | Encoder | nn.Module = "auto",
+        encoder: str | os.PathLike[str] | Encoder | nn.Module | Callable[[Any], Any] = "auto",
         *,
         method: str = "auto",
         settings: Mapping[str, Any] | None = None,
@@ -172,6 +174,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             return self.encoder
         if isinstance(self.encoder, nn.Module):
             return Encoder.wrap(self.encoder)
+        if callable(self.encoder):
+            return function_encoder(self.encoder)
         if self.encoder == "auto":
             return learner.default_encoder(X)
         return LEARNED[self.encoder](X) if self.encoder in LEARNED else load_encoder(self.encoder)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crowdshot.classifier.needed_encoder import shipped_names, training_command
+from crowdshot.encoders.outside import LIBRARIES
 from crowdshot.encoders.shipped import PROTOTYPICAL, describe_input, shipped_encoders, weights_file
 from crowdshot.files.cards import read_card
 from crowdshot.methods import METHODS, find
@@ -28,6 +29,8 @@ def encoders() -> dict[str, str]:
     """The encoders that come with crowdshot, a line each."""
     lines = {
         "identity": "feature vectors, as they are; the default for features",
+        "table": "numbers, categories and missing cells, by what the table teaches; the default for such features",
+        "texts": "texts, by what they teach and a sentence network (that needs the extra text); the default for texts",
         "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
     }
     for name in shipped_encoders():
@@ -41,6 +44,8 @@ def encoders() -> dict[str, str]:
         learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
         where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
         lines[name] = f"{fed}, trained on {where}{what}{DEFAULT_FOR.get(name, '')}{extra}"
+    for library, entry in LIBRARIES.items():
+        lines[f"{library}:…"] = f"{entry.summary} (needs the extra {entry.extra})"
     return lines
 
 

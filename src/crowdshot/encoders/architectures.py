@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crowdshot.encoders.lite0 import Lite0, Lite0Features
+from crowdshot.encoders.outside.network import OutsideNetwork
 from crowdshot.encoders.tables import TableNetwork
 from crowdshot.encoders.texts import TextNetwork
 
@@ -73,4 +74,5 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
     "lite0-features": Lite0Features,
     "texts": TextNetwork,
     "table": TableNetwork,
+    "outside": OutsideNetwork,
 }

@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from crowdshot.wording import described, shown
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
 LARGE = 2**20  # 8-bit pictures with more pixels are resized in 8 bits: 30 times faster, within 1/255
+Made = TypeVar("Made")
 MIN_SIDE, MAX_SIDE = 2, 1024  # torch's antialiased resizing is wrong for an output one pixel wide
 
 
@@ -125,42 +127,53 @@ def image_batches(
     images: Any, spec: ImageInput, batch_size: int, bad: list[BadImage] | None = None
 ) -> Iterator[Tensor]:
     """As ``read_images``, in pieces of at most ``batch_size``, so that the images need not all fit in memory."""
+    return map(torch.cat, in_pieces(images, partial(_standardise, spec=spec), batch_size, bad))
+
+
+def in_pieces(
+    images: Any, make: Callable[[Tensor, float], Made], batch_size: int, bad: list[BadImage] | None = None
+) -> Iterator[list[Made]]:
+    """What ``make`` makes of pixels (n, C, H, W) in 0..full, and of that ``full``: of one image, or of several."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OUST"):
         with told_as("images"):
             pixels = _as_batch(images)
             full = scale_of_batch(pixels) if len(pixels) else 1.0
         for start in range(0, len(pixels), batch_size):
-            yield _standardise(as_tensor(pixels[start : start + batch_size]), full, spec)
+            yield [make(as_tensor(pixels[start : start + batch_size]), full)]
     else:
-        yield from _read_one_by_one(*_listed(images), spec, batch_size, bad)
+        yield from _read_one_by_one(*_listed(images), make, batch_size, bad)
 
 
 def _read_one_by_one(
-    names: list[str], items: list[Any], spec: ImageInput, batch_size: int, bad: list[BadImage] | None
-) -> Iterator[Tensor]:
+    names: list[str],
+    items: list[Any],
+    make: Callable[[Tensor, float], Made],
+    batch_size: int,
+    bad: list[BadImage] | None,
+) -> Iterator[list[Made]]:
     found: list[BadImage] = []
     with told_as("images"):
         scales = scales_of(items)
 
-    def read(item: Any) -> Tensor | str:
+    def read(item: Any) -> Made | str:
         try:
-            return _standardise(*decode(item, scales), spec)
+            return make(*decode(item, scales))
         except UnreadableError as error:
             return str(error)
 
     all_paths = all(isinstance(item, (str, os.PathLike)) for item in items)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         # PIL images load on first use and must not be shared between threads, so those are read one by one.
-        over: Callable[..., Iterable[Tensor | str]] = pool.map if all_paths else map
+        over: Callable[..., Iterable[Made | str]] = pool.map if all_paths else map
         for start in range(0, len(items), batch_size):
             with quiet_pillow():
                 results = list(over(read, items[start : start + batch_size]))
             for index, result in enumerate(results, start):
                 if isinstance(result, str):
                     found.append(BadImage(index, names[index], result))
-            good = [result for result in results if isinstance(result, Tensor)]
+            good = [result for result in results if not isinstance(result, str)]
             if good and (bad is not None or not found):
-                yield torch.cat(good)
+                yield good
     if bad is not None:
         bad.extend(found)
     elif found:
@@ -205,7 +218,7 @@ def _as_batch(images: Any) -> Any:
 def _standardise(pixels: Tensor, full: float, spec: ImageInput) -> Tensor:
     """(n, C, H, W) with C = 1, 3, 4 and values in 0..full -> float32 (n, c, h, w) as ``spec`` asks."""
     if pixels.shape[1] == 4:
-        pixels = _on_white(pixels, full)
+        pixels = on_white(pixels, full)
     bright = _grey(_border(pixels)).mean((1, 2)) > full / 2  # (n,)
     x = (_resize(pixels, spec.size) / full).clamp(0, 1)
     if spec.channels == 1:
@@ -218,7 +231,7 @@ def _standardise(pixels: Tensor, full: float, spec: ImageInput) -> Tensor:
     return ((x - mean) / std).contiguous()
 
 
-def _on_white(pixels: Tensor, full: float) -> Tensor:
+def on_white(pixels: Tensor, full: float) -> Tensor:
     colour, alpha = pixels[:, :3], pixels[:, 3:]
     if bool((alpha == full).all()):
         return colour

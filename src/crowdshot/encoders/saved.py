@@ -13,16 +13,21 @@ from torch import Tensor, nn
 from crowdshot.encoders.architectures import ARCHITECTURES
 from crowdshot.encoders.encoder import Encoder, Input
 from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.functions import FunctionNetwork
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import MEAN, SIDE, STD
+from crowdshot.encoders.outside import LIBRARIES
+from crowdshot.encoders.outside.network import is_outside, outside_encoder
+from crowdshot.encoders.pictures import PictureInput
 from crowdshot.encoders.shipped import shipped_encoders, weights_file
 from crowdshot.encoders.tables import TableInput
 from crowdshot.encoders.texts import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
 
-INPUTS: dict[str, type[ImageInput] | type[FeatureInput] | type[TextInput] | type[TableInput]] = {
+INPUTS: dict[str, Any] = {  # what reads what ``to_dict`` wrote
     "images": ImageInput,
+    "pictures": PictureInput,
     "features": FeatureInput,
     "texts": TextInput,
     "table": TableInput,
@@ -52,7 +57,7 @@ def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
     """What ``encoder_from_state`` needs to make the same encoder: its tensors, and its card of kind "encoder"."""
     if encoder.architecture is None:
         raise CrowdshotError(
-            f"encoder is a {type(encoder.module).__name__} of your own, expected a network that can be saved; add its "
+            f"encoder is {_called(encoder.module)}, expected a network that can be saved; add its "
             "class to crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its arguments."
         )
     own = {
@@ -62,6 +67,12 @@ def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
         "input": encoder.input.to_dict() if encoder.input is not None else None,
     }
     return dict(encoder.module.state_dict()), {**encoder.card, **own}
+
+
+def _called(module: nn.Module) -> str:
+    if isinstance(module, FunctionNetwork):
+        return f"{module.name}, a function"
+    return f"a {type(module).__name__} of your own"
 
 
 def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], name: str = "the encoder") -> Encoder:
@@ -124,9 +135,12 @@ def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
     """ "identity", "lite0" (a frozen EfficientNet-Lite0), a shipped encoder's name, or a file of ``save_encoder``.
 
-    A shipped name comes before a file of that name: write ``./name`` for the file.
+    Or ``library:name``, a network of `LIBRARIES`. A shipped name comes before a file of that name: write ``./name`` for
+    the file.
     """
     name = os.fspath(name_or_path)
+    if isinstance(name_or_path, str) and is_outside(name):
+        return outside_encoder(name)
     if name == "identity":
         return build_encoder("identity", {}, FeatureInput())
     if name == "lite0":
@@ -136,7 +150,7 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
     else:
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
-            known = ", ".join(["identity", "lite0", *shipped_encoders()])
+            known = ", ".join(["identity", "lite0", *shipped_encoders(), *(f"{library}:…" for library in LIBRARIES)])
             raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))

@@ -24,6 +24,8 @@ def describe_input(spec: Mapping[str, Any]) -> str:
     """What an encoder is fed, from the card's entry ``input``, which `ImageInput` and its like make."""
     if spec["kind"] == "texts":
         return "texts"
+    if spec["kind"] == "pictures":
+        return "images"
     if spec["kind"] == "table":
         return f"a table with the columns {', '.join(spec['columns'])}"
     if spec["kind"] == "features":

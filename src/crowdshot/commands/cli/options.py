@@ -37,7 +37,12 @@ Texts = Annotated[
     ),
 ]
 EncoderName = Annotated[
-    str | None, typer.Option("--encoder", metavar="NAME|FILE", help="See `crowdshot encoders`; or a file of your own.")
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME|FILE",
+        help="See `crowdshot encoders`; a file of your own; or somebody else's network, like hf:facebook/dinov2-small.",
+    ),
 ]
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
 File = Annotated[
