@@ -100,6 +100,7 @@ def test_numbers(data: bytes) -> None:
         (b";;\n;;\n", "t.csv has no cell that holds anything"),
         (b"PAR1 and so on", "t.csv is damaged"),
         (b"[1, 2]", "JSON array"),
+        (b"<html><table><tr><td>item", "t.csv is HTML or XML, expected a table; save the sheet as .xlsx"),
         (b"\n\na,b\n1,2\n", "t.csv, row 1 is blank, expected the names"),
         (b"only one column\n1\n2\n", "t.csv has one column, 'only one column'"),
         (

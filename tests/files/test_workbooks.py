@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files import workbooks
-from crowdshot.files.tables import parse_table, parse_workbook
+from crowdshot.files.tables import only, parse_table, parse_workbook
 
 
 def packed(book: openpyxl.Workbook) -> bytes:
@@ -123,9 +123,10 @@ def test_a_formula_counts_with_the_value_that_was_stored():
 def test_sheets_that_hold_a_table():
     data = workbook(Labels=[["item", "label"], ["a", "cat"]], Empty=[], Legend=[["one column"], ["cat: a cat"]])
     assert list(parse_workbook(data, "t.xlsx")) == ["Labels"]
-    assert parse_workbook(data, "t.xlsx")["Labels"].place(0, 0) == "t.xlsx, sheet 'Labels', row 2, column 'item'"
+    labels = only(parse_workbook(data, "t.xlsx"), "t.xlsx")
+    assert labels.place(0, 0) == "t.xlsx, sheet 'Labels', row 2, column 'item'"
     two = workbook(one=[["a", "b"], ["1", "2"]], two=[["a", "b"], ["3", "4"]])
-    assert parse_workbook(two, "t.xlsx", "two")["two"].text(0).tolist() == ["3"]
+    assert only(parse_workbook(two, "t.xlsx", "two"), "t.xlsx").text(0).tolist() == ["3"]
     with pytest.raises(CrowdshotError, match="has 2 sheets with a table, 'one', 'two', expected one"):
         parse_table(two, "t.xlsx")
     with pytest.raises(CrowdshotError, match=r"sheet is 'three', expected one of those in .*, 'one', 'two'"):

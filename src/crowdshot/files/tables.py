@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import warnings
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -110,15 +111,22 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return data
 
 
-def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str, Table]:
-    """The tables in the sheets of a workbook by the sheets' names, or the one in the sheet that is named."""
+def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str, Table | CrowdshotError]:
+    """The tables in the sheets of a workbook by the sheets' names, or the one in the sheet that is named.
+
+    What is wrong with a sheet stands in its place: others may be meant.
+    """
     workbook = Workbook(data, name)
     sheets = workbook.sheets
     if sheet is not None and sheet not in sheets:
         raise CrowdshotError(f"sheet is {sheet!r}, expected one of those in {name}, {listing(sheets)}.")
-    tables = {}
+    tables: dict[str, Table | CrowdshotError] = {}
     for title in sheets if sheet is None else [sheet]:
-        rows = workbook.rows(title)
+        try:
+            rows = workbook.rows(title)
+        except CrowdshotError as error:
+            tables[title] = error
+            continue
         if any(len(cells) > 1 for _, cells in rows):
             columns = zip_longest(*(cells for _, cells in rows), fillvalue="")
             cells = pd.DataFrame(dict(enumerate(columns)), dtype=object)
@@ -130,20 +138,29 @@ def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str
     return tables
 
 
+def only(tables: dict[str, Table | CrowdshotError], name: str) -> Table:
+    """The one table of a workbook."""
+    if len(tables) > 1:
+        raise CrowdshotError(f"{name} has {len(tables)} sheets with a table, {listing(tables)}, expected one.")
+    (table,) = tables.values()
+    if isinstance(table, CrowdshotError):
+        raise table
+    return table
+
+
 def parse_table(data: bytes, name: str) -> Table:
     """The bytes of a file of any kind that this module knows; messages call it ``name``."""
     if data.startswith(PARQUET):
         return _parse_parquet(data, name)
     if data.startswith(ZIP):
-        tables = parse_workbook(data, name)
-        if len(tables) > 1:
-            raise CrowdshotError(f"{name} has {len(tables)} sheets with a table, {listing(tables)}, expected one.")
-        return next(iter(tables.values()))
+        return only(parse_workbook(data, name), name)
     refuse_old(data, name)
     text = decode(data, name)
     start = text[:SAMPLE].lstrip()[:1]
     if start == "{":
         return _parse_json_lines(text, name)
+    if re.match(r"\s*<(!doctype|html|table|\?xml)", text[:SAMPLE], re.IGNORECASE):
+        raise CrowdshotError(f'{name} is HTML or XML, expected a table; save the sheet as .xlsx or "CSV UTF-8".')
     if start == "[":
         raise CrowdshotError(f"{name} is a JSON array, expected CSV, JSON lines (a record a line) or Parquet.")
     return _with_header(name, *parse_separated(text, name))

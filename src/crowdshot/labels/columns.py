@@ -42,6 +42,7 @@ ALIASES: dict[str, tuple[str, str, str]] = {
     "label": (
         "label",
         "answer class annotation choice category response vote rating judgment judgement verdict"
+        " labels answers classes annotations choices categories tags"
         " etikett klasse kategorie étiquette classe catégorie etiqueta clase categoría rótulo categoria"
         " ラベル 分類 标签 类别 標籤 類別",
         "value target y",

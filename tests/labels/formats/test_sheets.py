@@ -56,6 +56,10 @@ def test_sheets_without_annotators_are_one_annotators_each(read):
     with pytest.warns(UserWarning, match="each of the sheets 'Ann', 'Bob' is taken for one annotator's"):
         labels = read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "dog"]], "Legend": LEGEND})
     assert triples(labels) == [("a.png", "Ann", "cat"), ("a.png", "Bob", "dog"), ("b.png", "Ann", "dog")]
+    with pytest.warns(
+        UserWarning, match=r"labels\.xlsx: the labels 'Cat' and 'cat' are taken for two|each of the sheets"
+    ):
+        read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "Cat"]]})
 
 
 def test_where_no_sheet_fits_all_are_named(read):
@@ -67,3 +71,14 @@ def test_a_sheet_of_a_file_that_has_none(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,x\n")
     with pytest.raises(CrowdshotError, match=r"sheet is 'one', expected none, as .* is no Excel workbook"):
         read_labels(tmp_path / "labels.csv", sheet="one")
+
+
+def test_a_formula_without_its_value_matters_where_it_is_read(read):
+    sums = [["label", "number"], ["cat", '=COUNTIF(Labels!B:B,"cat")']]
+    with pytest.warns(UserWarning, match="labels are read from the sheet 'Labels', and nothing from 'Sums'"):
+        assert read({"Labels": WIDE, "Sums": sums}).annotations.n_labels == 4
+    with pytest.raises(CrowdshotError, match="sheet 'Sums', cell B2 is a formula without its value"):
+        read({"Labels": WIDE, "Sums": sums}, sheet="Sums")
+    broken = [WIDE[0], ["a.png", '=LOWER("CAT")', "dog"]]
+    with pytest.raises(CrowdshotError, match="sheet 'Labels', cell B2 is a formula without its value"):
+        read({"Labels": broken, "Legend": LEGEND})

@@ -91,7 +91,7 @@ def read_labels(
             empty.append(error)
     if not parts:
         raise empty[0]
-    source = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    source = str(all_paths[0]) if len(all_paths) == 1 else f"{all_paths[0]} and {len(all_paths) - 1} more"
     labels = parts[0] if len(parts) == 1 else join(source, parts)
     if empty:
         labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})

@@ -16,7 +16,7 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.cells import Ids
 from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
-from crowdshot.files.tables import Table, parse_table, parse_workbook, read_bytes
+from crowdshot.files.tables import Table, only, parse_table, parse_workbook, read_bytes
 from crowdshot.files.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.choices import members, names_of
@@ -50,8 +50,8 @@ class LabelFile:
         self.data = read_bytes(path)
 
     @cached_property
-    def sheets(self) -> dict[str, Table]:
-        """The tables of a workbook, by their sheets; {} for any other file."""
+    def sheets(self) -> dict[str, Table | CrowdshotError]:
+        """The tables of a workbook, or what is wrong with them, by their sheets; {} for any other file."""
         return parse_workbook(self.data, self.name, self.sheet) if is_workbook(self.data) else {}
 
     def at(self, sheet: str, annotator: str | None = None) -> LabelFile:
@@ -76,7 +76,7 @@ class LabelFile:
     @cached_property
     def table(self) -> Table:
         if self.sheets:
-            return next(iter(self.sheets.values()))
+            return only(self.sheets, self.name)
         if not self.is_array:
             return parse_table(self.data, self.name)
         frame = pd.DataFrame([record.fields for record in self.records], dtype=object)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from crowdshot.labels.spelling import NewNames, alike, fold, new_names, respell,
 from crowdshot.wording import counted, listing, show
 
 MOST_TOLD = 10  # new names of labels; `respelled` has all
-BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None")
+BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None", "?", "-")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         refuse_fractions(labels.names, source)
     _tell([str(each) for each in told if each.of == "labels"], source)
     _tell_blanks(labels.names, source)
+    if not (naming.multi_label or naming.categories):
+        _tell_commas(labels.names, source)
     _tell_twins(labels, source)
     return labels
 
@@ -88,13 +91,27 @@ def _tell(lines: Sequence[str], source: str) -> None:
 
 
 def _tell_blanks(labels: Iterable[Any], source: str) -> None:
-    """Other programs write these where they have nothing to write."""
+    """People and programs write these where they have nothing to write."""
     blanks = [name for name in map(str, labels) if name in BLANKS]
     if blanks:
-        told = (
-            f"{source}: the label {blanks[0]!r} is taken for a class like any other; rename={{{blanks[0]!r}: ''}} says"
+        are = (
+            f"labels {listing(blanks)} are taken for classes"
+            if blanks[1:]
+            else f"label {blanks[0]!r} is taken for a class"
         )
-        warnings.warn(f"{told} that it is none.", UserWarning, stacklevel=4)
+        new = ",".join(f"{name!r}: ''" for name in blanks)
+        told = f"{source}: the {are} like any other; rename={{{new}}} makes no label of it."
+        warnings.warn(told, UserWarning, stacklevel=4)
+
+
+def _tell_commas(labels: Collection[str], source: str) -> None:
+    """Those whose parts are all labels too, or parts of others, may be meant for several."""
+    split = {label: choices.parts(label, ",") for label in map(str, labels)}
+    seen = Counter(fold(part) for found in split.values() for part in found)
+    several = [label for label, found in split.items() if found[1:] and all(seen[fold(part)] > 1 for part in found)]
+    if several:
+        told = f"{source}: the label {several[0]!r} is taken for one; multi_label=True takes it for several."
+        warnings.warn(told, UserWarning, stacklevel=4)
 
 
 def _tell_twins(labels: LabelsRead, source: str) -> None:

@@ -17,16 +17,20 @@ def with_labels(file: LabelFile, fits: Callable[[LabelFile], bool]) -> list[Labe
     """
     if len(file.sheets) < 2:
         return [file]
-    alone = [sheet for sheet in file.sheets if fits(file.at(sheet))]
+    sound = [sheet for sheet, table in file.sheets.items() if not isinstance(table, CrowdshotError)]
+    alone = [sheet for sheet in sound if fits(file.at(sheet))]
     if len(alone) == 1:
         others = listing(sheet for sheet in file.sheets if sheet not in alone)
         told = f"{file.name}: labels are read from the sheet {alone[0]!r}, and nothing from {others}."
         warnings.warn(told, UserWarning, stacklevel=3)
         return [file.at(alone[0])]
-    own = [sheet for sheet in file.sheets if fits(file.at(sheet, annotator=sheet))]
+    own = [sheet for sheet in sound if fits(file.at(sheet, annotator=sheet))]
     if not alone and len(own) > 1:
         told = f"{file.name}: each of the sheets {listing(own)} is taken for one annotator's."
         warnings.warn(told, UserWarning, stacklevel=3)
         return [file.at(sheet, annotator=sheet) for sheet in own]
+    damaged = next((table for table in file.sheets.values() if isinstance(table, CrowdshotError)), None)
+    if damaged is not None and not alone:
+        raise damaged
     number = f"{len(alone)} sheets that could hold the labels" if alone else f"{len(file.sheets)} sheets"
     raise CrowdshotError(f"{file.name} has {number}, {listing(alone or file.sheets)}, expected one; sheet= says which.")
