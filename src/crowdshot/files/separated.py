@@ -59,7 +59,8 @@ def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int6
         others = f" ({len(ragged)} rows are like that)" if len(ragged) > 1 else ""
         hint = ": is a quotation mark left open?" if found < width and '"' in text else "."
         raise CrowdshotError(f"{name}, row {row} has {found} cells, expected {width} as in the header{others}{hint}")
-    return cells.to_pandas(), np.setdiff1d(np.arange(1, 1 + cells.num_rows + len(blank)) + before, blank)
+    rows = np.arange(1, 1 + cells.num_rows + len(blank)) + before
+    return cells.to_pandas(), np.setdiff1d(rows, blank) if blank else rows
 
 
 def sniff(text: str, name: str) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from crowdshot.labels.formats.questions import one_label
 from crowdshot.labels.spelling import fold
 from crowdshot.wording import first, listing
 
+MOST_TOTALS = 20  # rows
 NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
 
 
@@ -118,14 +119,18 @@ def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
     at = _item_column(table, columns)
     if at is None or file.annotator_columns:
         return at is not None
-    ranks = 2 if len(set(table.text(at))) == len(table.frame) else 3
-    named = [bool(matches(role, table.header, ranks)) for role in ("annotator", "label")]
-    if all(named) or (file.annotator is not None and named[1]):
+    if _names_both(file, ranks=2) or (_names_both(file, ranks=3) and not table.frame.iloc[:, at].is_unique):
         return False
     others = [
         column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
     ]
     return len(wide.annotators_among([table.header[c] for c in others], [_linking(table, c) for c in others])) > 1
+
+
+def _names_both(file: LabelFile, ranks: int) -> bool:
+    """Does it name both annotators, or is one annotator's, and labels?"""
+    annotator, label = (bool(matches(role, file.table.header, ranks)) for role in ("annotator", "label"))
+    return label and (annotator or file.annotator is not None)
 
 
 def _find_columns(table: Table, columns: GivenColumns) -> Columns:
@@ -176,11 +181,13 @@ def _is_label(counts: wide.Counts, source: str) -> bool:
 
 def _without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
     """The table without rows of totals at its end, in which these columns are empty, and what those are called."""
-    ids, cells = table.text(item), [table.text(column) for column in empty]
-    end = len(ids)
-    while end and wide.is_total(ids[end - 1]) and not any(column[end - 1] for column in cells):
-        end -= 1
-    return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[end:].tolist()
+    tail = replace(table, frame=table.frame.tail(MOST_TOTALS), rows=table.rows[-MOST_TOTALS:])
+    ids, cells = tail.text(item), [tail.text(column) for column in empty]
+    n = 0
+    while n < len(ids) and wide.is_total(ids[-1 - n]) and not any(column[-1 - n] for column in cells):
+        n += 1
+    end = len(table.frame) - n
+    return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[len(ids) - n :].tolist()
 
 
 def _some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
