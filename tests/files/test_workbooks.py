@@ -14,22 +14,7 @@ from hypothesis import strategies as st
 from crowdshot.errors import CrowdshotError
 from crowdshot.files import workbooks
 from crowdshot.files.tables import only, parse_table, parse_workbook
-
-
-def packed(book: openpyxl.Workbook) -> bytes:
-    held = io.BytesIO()
-    book.save(held)
-    return held.getvalue()
-
-
-def workbook(**sheets: list[list[object]]) -> bytes:
-    book = openpyxl.Workbook()
-    book.remove(book.active)
-    for name, rows in sheets.items():
-        sheet = book.create_sheet(name)
-        for row in rows:
-            sheet.append(row)
-    return packed(book)
+from sheets import packed, workbook
 
 
 def with_part(data: bytes, name: str, change) -> bytes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from crowdshot.labels.spelling import Respelled
 from crowdshot.wording import counted, percent, spread
 
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
 MOST_ITEMS = 5
 MOST_LEFT_OUT = 20
+MOST_RESPELLED = 10
 LONGEST = 30  # characters of a name in a table
 OWN = ("Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
@@ -71,6 +73,13 @@ def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
         if number:
             lines.append(counted(number, reason) + (f" ({_some(names, MOST_LEFT_OUT)})" if names else ""))
     return lines
+
+
+def respelled(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Labels that were read otherwise than they were written, a line each."""
+    lines = [f"{Respelled(**each)}" for each in found if each["of"] == "labels"]
+    more = len(lines) - MOST_RESPELLED
+    return [*lines[:MOST_RESPELLED], *([f"{more} more are read as others"] if more > 0 else [])]
 
 
 def _counts(report: dict[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 import warnings
 
-import openpyxl
 import pytest
 
 from crowdshot import CrowdshotError, read_labels
+from sheets import workbook
 
 LONG = [["item", "annotator", "label"], ["1", "ann", 1.0], ["1", "bob", 2.0], ["2", "ann", 2.0]]
 WIDE = [["image", "ann", "bob"], ["a.png", "cat", "dog"], ["b.png", "dog", "dog"]]
@@ -16,13 +16,7 @@ LEGEND = [["label", "meaning"], ["cat", "has whiskers"], ["dog", "barks"]]
 @pytest.fixture
 def read(tmp_path):
     def write_and_read(sheets, **given):
-        book = openpyxl.Workbook()
-        book.remove(book.active)
-        for name, rows in sheets.items():
-            sheet = book.create_sheet(name)
-            for row in rows:
-                sheet.append(row)
-        book.save(tmp_path / "labels.xlsx")
+        (tmp_path / "labels.xlsx").write_bytes(workbook(**sheets))
         return read_labels(tmp_path / "labels.xlsx", **given)
 
     return write_and_read
@@ -82,3 +76,19 @@ def test_a_formula_without_its_value_matters_where_it_is_read(read):
     broken = [WIDE[0], ["a.png", '=LOWER("CAT")', "dog"]]
     with pytest.raises(CrowdshotError, match="sheet 'Labels', cell B2 is a formula without its value"):
         read({"Labels": broken, "Legend": LEGEND})
+
+
+def test_every_table_may_be_a_workbook(tmp_path):
+    (tmp_path / "a.xlsx").write_bytes(workbook(one=LONG))
+    (tmp_path / "b.csv").write_text("item,annotator,label\n3,ann,1\n")
+    (tmp_path / "names.xlsx").write_bytes(workbook(one=[["annotator", "name"], ["ann", "Ann B."]]))
+    (tmp_path / "rename.xlsx").write_bytes(workbook(one=[["old", "new"], [1, "yes"], [2, "no"]]))
+    labels = read_labels(
+        [tmp_path / "a.xlsx", tmp_path / "b.csv"], names=tmp_path / "names.xlsx", rename=tmp_path / "rename.xlsx"
+    )
+    assert triples(labels) == [
+        ("1", "Ann B.", "yes"),
+        ("1", "bob", "no"),
+        ("2", "Ann B.", "no"),
+        ("3", "Ann B.", "yes"),
+    ]

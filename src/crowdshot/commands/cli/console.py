@@ -104,6 +104,8 @@ def show(report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = N
     from crowdshot.files import whole
     from crowdshot.report import summary, tables
 
+    for line in summary.respelled(report.get("respelled", ())):
+        note(f"{line}.")
     for line in summary.left_out(report["left_out"]):
         note(f"left out: {line}")
     if as_json:

@@ -18,7 +18,6 @@ from crowdshot.labels.numbers import refuse_fractions
 from crowdshot.labels.spelling import NewNames, alike, fold, new_names, respell, respelled, spelling_of
 from crowdshot.wording import counted, listing, show
 
-MOST_TOLD = 10  # new names of labels; `respelled` has all
 BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None", "?", "-")
 
 
@@ -62,7 +61,6 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     )  # fmt: skip
     if not naming.categories:
         refuse_fractions(labels.names, source)
-    _tell([str(each) for each in told if each.of == "labels"], source)
     _tell_blanks(labels.names, source)
     if not (naming.multi_label or naming.categories):
         _tell_commas(labels.names, source)
@@ -83,11 +81,6 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
         alike = f"; merge_case=True reads it as {listing([n for n in ordered if fold(n) == fold(stranger)])}"
         hint = alike if fold(stranger) in map(fold, ordered) else ""
         raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
-
-
-def _tell(lines: Sequence[str], source: str) -> None:
-    for line in [*lines[:MOST_TOLD], *([f"so are {len(lines) - MOST_TOLD} more"] if len(lines) > MOST_TOLD else [])]:
-        warnings.warn(f"{source}: {line}.", UserWarning, stacklevel=4)
 
 
 def _tell_blanks(labels: Iterable[Any], source: str) -> None:
