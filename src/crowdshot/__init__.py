@@ -7,6 +7,7 @@
 - `CrowdClassifier`  items and labels in; consensus, annotators and a classifier out
 - `Annotations`      who said what about which item, from and to tables and matrices
 - `read_labels`      label files of any tool; `WRITERS` the way back
+- `AnnotatorPriors`  what is known of annotators from earlier projects
 - `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
 - `asking`           which question to ask next, and whom
 - `labelings`        the model on tensors, integrated and searched: the default for few items
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from crowdshot.episodes.pools import ClassPool
     from crowdshot.labels import aggregate, asking
     from crowdshot.labels.annotations import Annotations
+    from crowdshot.labels.annotator_priors import AnnotatorPriors
     from crowdshot.labels.formats import WRITERS, read_labels
     from crowdshot.methods import METHODS
     from crowdshot.model import labelings, mixture, priors
@@ -50,6 +52,7 @@ __all__ = [
     "METHODS",
     "WRITERS",
     "Annotations",
+    "AnnotatorPriors",
     "ClassPool",
     "CrowdClassifier",
     "CrowdshotError",
@@ -86,6 +89,7 @@ _NAMES = {
     "METHODS": "methods",
     "WRITERS": "labels.formats",
     "Annotations": "labels.annotations",
+    "AnnotatorPriors": "labels.annotator_priors",
     "ClassPool": "episodes.pools",
     "CrowdClassifier": "classifier.classifier",
     "Encoder": "encoders.encoder",

@@ -60,7 +60,7 @@ def test_consensus_classifier_and_annotators(clouds):
     assert (clf.consensus_["n_labels"] == 5).all()
 
     table = clf.annotators_
-    assert list(table) == ["annotator", "n_labels", "accuracy", "low", "high", "most_confused"]
+    assert list(table) == ["annotator", "n_labels", "accuracy", "low", "high", "most_confused", "right", "wrong"]
     assert table["accuracy"].idxmin() == 4
     right = (labels == truth[:, None]).sum(0)
     crowd = (right.sum() + 4 * 0.7) / (labels.size + 4)  # counts for four labels

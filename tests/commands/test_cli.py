@@ -587,7 +587,7 @@ def test_aggregate_tells_of_annotators_too(made: Path, tmp_path: Path, call) -> 
     lines = [line.split() for line in said.out.splitlines() if line.startswith(("ann ", "bob ", "cyd "))]
     assert [line[0] for line in lines] == ["cyd", "ann", "bob"]
     people = pd.read_csv(tmp_path / "people.csv").set_index("who")
-    assert list(people) == ["n_labels", "accuracy", "low", "high", "most_confused"]
+    assert list(people) == ["n_labels", "accuracy", "low", "high", "most_confused", "right", "wrong"]
     # right in 10 of 20, and twenty labels are few: between that and what the crowd is worth
     assert 0.5 < people["accuracy"]["cyd"] < 0.65
     assert people["low"]["cyd"] < 0.5 < people["high"]["cyd"]

@@ -8,34 +8,34 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crowdshot.classifier import saved
-from crowdshot.classifier.contract import Learner, belief_of
+from crowdshot.classifier.contract import Learner
 from crowdshot.classifier.default_encoder import LEARNED, are_features
+from crowdshot.classifier.findings import Findings
 from crowdshot.classifier.known import check_classes, known_of
-from crowdshot.classifier.learners import learn, learner_of
+from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.own import ARGUMENTS
+from crowdshot.classifier.predicting import Predicting, check_columns, column_names
+from crowdshot.classifier.updating import gold_of, history_of, updated
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.functions import function_encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
-from crowdshot.labels.aggregate import Consensus
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotators import judge
+from crowdshot.labels.annotator_priors import GivenPriors
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.matching import annotations_of, names_of
 from crowdshot.model import priors
-from crowdshot.wording import show
 
 
-class CrowdClassifier(ClassifierMixin, BaseEstimator):
+class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     """Learn a classifier from a few items that several unreliable annotators labelled.
 
     Items are embedded by ``encoder``. Few items on an encoder of ours are explained by the paper's mixture of Gaussians
@@ -89,7 +89,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         nobody labelled included. Columns are named as in the table of labels.
     gold_ : DataFrame with item, truth, believed, confidence, n_labels; a row for each item whose true class was given,
         and what would be believed of it without that.
-    annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused.
+    annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and how many
+        labels are expected to be right and wrong, those of earlier projects (``priors``) included.
     confusion_ : (R, K, K) array [annotator, true, observed].
     learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Learned" where ``method`` is "auto".
     settings_ : what it was run with.
@@ -133,6 +134,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
+        priors: GivenPriors = None,
     ) -> Self:
         """Embed the items and adapt to their labels.
 
@@ -146,9 +148,10 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         gold: true classes that are known, {item: class}, a Series, a table with item and truth, or (N,) with missing
         ones. They are held fixed, labelled or not, and annotators are judged by them; ``gold_`` tells how well the rest
         would have known them.
+        priors: what is known of annotators from earlier projects, `AnnotatorPriors` or {annotator: (right, wrong)}.
         """
         names = names_of(X) if items is None else items
-        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, gold=gold)
+        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, gold=gold, priors=priors)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
@@ -160,7 +163,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         self.reader_ = self.learner().reader(self.encoder_)
         if are_features(X):
             self.n_features_in_ = int(np.shape(X)[1])
-        names = _column_names(X)
+        names = column_names(X)
         if names is not None:
             self.feature_names_in_ = names
         elif hasattr(self, "feature_names_in_"):  # of an earlier fit
@@ -188,12 +191,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
+        priors: GivenPriors = None,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         names = None if items is None else list(items)
-        annotations, known = known_of(
-            annotations_of(labels, len(embeddings), names, classes), gold, names, closed=classes is not None
-        )
+        annotations = annotations_of(labels, len(embeddings), names, classes)
+        annotations, known = known_of(annotations, gold, priors, names, closed=classes is not None)
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         learner = self.learner()
         if not hasattr(self, "encoder_"):
@@ -204,29 +207,63 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         self.known_ = known
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
-        self.without_gold_ = self._believe_without_gold(embeddings)
+        self.embeddings_: Tensor | None = embeddings
+        self.without_gold_ = without_gold(learner, embeddings, annotations, self.encoder_, known)
         return self
 
-    def _believe_without_gold(self, embeddings: Tensor) -> NDArray[np.float64]:
-        """(n, K): what would be believed of the n gold items, had none of them any."""
-        rows = np.flatnonzero(self.known_.gold >= 0)
-        belief = np.zeros((len(rows), len(self.classes_)))
-        if len(rows) == 0:
-            return belief
-        unknown = self.known_.hide(rows)
-        classes = unknown.classes_of(self.annotations_)
-        if len(classes) == 1:
-            belief[:, classes] = 1
-            return belief
-        fit = learn(self.learner(), embeddings, self.annotations_, self.encoder_, unknown).fit
-        return belief_of(fit)[rows]
+    def update(self, labels: Any, X: Any = None, items: Iterable[Any] | None = None, *, gold: Gold = None) -> Self:
+        """More labels, of items that are known or of new ones, and more annotators; nothing is embedded again.
+
+        The same as a fit with all items, the new ones last, and all labels; a label that an annotator gives an item
+        again takes the place of the old one. X: new items, as in `fit`, which ``items`` may name; a matrix of labels is
+        about these, any other form may speak of all. gold: more true classes. An encoder that was learned from the
+        first items stays as it is.
+        """
+        check_is_fitted(self, "fit_")
+        before, added = self._before_and_more(X)
+        more = updated(self.annotations_, labels, len(added), names_of(X) if items is None else items)
+        known = gold_of(self.annotations_, self.known_) | known_truth.as_mapping(gold, more)
+        history = None if self.known_.history is None else history_of(self.annotations_, self.known_.history)
+        embeddings = torch.cat([before, added])
+        return self.fit_embeddings(embeddings, more, items=more.items, gold=known, priors=history)
+
+    def _before_and_more(self, X: Any) -> tuple[Tensor, Tensor]:
+        """(N, D) and (n, D): what was learned from, and new items, seen by the same encoder."""
+        before = self.embeddings_
+        if before is None:
+            raise CrowdshotError("the classifier has been loaded without its items, expected them; fit it again.")
+        if X is None:
+            return before, before[:0]
+        check_columns(X, self)
+        more = self.reader_.embed(X, device=before.device)
+        if more.shape[1] != before.shape[1]:
+            raise CrowdshotError(f"X has {more.shape[1]} features, expected {before.shape[1]} as in fit.")
+        return before, more
+
+    def partial_fit(
+        self,
+        X: Any,
+        labels: Any,
+        *,
+        items: Iterable[Any] | None = None,
+        classes: Iterable[Any] | None = None,
+        gold: Gold = None,
+    ) -> Self:
+        """`fit` at first and `update` from then on, in scikit-learn's order. classes: at first alone, as in `fit`."""
+        if not hasattr(self, "fit_"):
+            return self.fit(X, labels, items=items, classes=classes, gold=gold)
+        return self.update(labels, X, items, gold=gold)
 
     def learner(self) -> Learner:
         """How the chosen method learns; bad settings are told here."""
+        return learner_of(self.method, self.settings, self.arguments(), self.seed)
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of the mixture that were set one by one."""
         given = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
         if self.covariance == "identity":
             del given["covariance"]
-        return learner_of(self.method, self.settings, given, self.seed)
+        return given
 
     def learner_again(self) -> Learner:
         """The one that fitted, with the settings it found: what learns the same from the same."""
@@ -240,94 +277,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
             raise CrowdshotError(f"random_state is {self.random_state!r}, expected a whole number from 0 to 2**32 - 1.")
         return int(self.random_state)
 
-    # ---- predicting -----------------------------------------------------------------------------------------------
-
-    def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
-        """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
-        check_is_fitted(self, "fit_")
-        self._check_columns(X)
-        return self._log_proba(self.reader_.embed(X, device=self.shift_.device, progress=progress))
-
-    def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
-        if embeddings.shape[1] != len(self.shift_):
-            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit.")
-        out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
-        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
-        return result
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """p(class | item), (N, K), columns in the order of ``classes_``."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_proba_embeddings(self, embeddings: Tensor) -> NDArray[np.float64]:
-        """The part of `predict_proba` behind `embed`, as `fit_embeddings` is of `fit`: (N, D) -> (N, K)."""
-        check_is_fitted(self, "fit_")
-        return np.exp(self._log_proba(embeddings.to(self.shift_.device)))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each item, (N,)."""
-        best = self.predict_log_proba(X).argmax(1)
-        names: NDArray[Any] = self.classes_[best]
-        return names
-
-    def _check_columns(self, X: Any) -> None:
-        names, fitted = _column_names(X), getattr(self, "feature_names_in_", None)
-        if names is None or fitted is None or len(names) != len(fitted):  # their number is checked elsewhere
-            return
-        for place, (name, known) in enumerate(zip(names, fitted, strict=True), 1):
-            if name != known:
-                raise CrowdshotError(f"X, column {place} is {show(name)}, expected {show(known)} as in fit.")
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
-        if np.ndim(y) != 1:
-            raise CrowdshotError(f"y has {np.ndim(y)} axes, expected one with the true class of each item.")
-        return float(super().score(X, y, sample_weight))
-
-    # ---- what was learned -----------------------------------------------------------------------------------------
-
-    @property
-    def scale_(self) -> float | None:
-        check_is_fitted(self, "fit_")
-        return self.settings_.get("scale")
-
-    @property
-    def confusion_(self) -> NDArray[np.float64]:
-        check_is_fitted(self, "fit_")
-        out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
-        return out
-
-    @property
-    def belief_(self) -> NDArray[np.float64]:
-        """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
-        check_is_fitted(self, "fit_")
-        return belief_of(self.fit_)
-
-    @property
-    def consensus_(self) -> pd.DataFrame:
-        probabilities = self.belief_
-        class_probs = self.fit_.class_probs.double().cpu().numpy()
-        best = self.classes_[probabilities.argmax(1)]
-        return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
-
-    @property
-    def gold_(self) -> pd.DataFrame:
-        """item, truth, believed, confidence, n_labels: gold, and what would be believed of these items without it."""
-        check_is_fitted(self, "fit_")
-        return known_truth.compare(self.annotations_, self.known_.gold, self.without_gold_)
-
-    @property
-    def annotators_(self) -> pd.DataFrame:
-        """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotators`)."""
-        return judge(self.annotations_, self.belief_)
+    # ---- for others ------------------------------------------------------------------------------------------------
 
     def __sklearn_tags__(self) -> Any:
         """For scikit-learn: sparse features are taken, and there is nothing to fit without labels."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    # ---- saving ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One file with the encoder, the fitted model and the labels; nothing in it is ever unpickled."""
@@ -340,10 +296,3 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):
         clf = cls()
         saved.load_classifier(clf, path)
         return clf
-
-
-def _column_names(X: Any) -> NDArray[Any] | None:
-    """Those of a DataFrame whose columns have names, as scikit-learn has it."""
-    if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
-        return None
-    return np.asarray(X.columns, dtype=object)

@@ -21,7 +21,7 @@ from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Learned, Learner, check_names, refuse, untouched
 from crowdshot.classifier.default_encoder import items_as_they_are, shipped_encoder
 from crowdshot.classifier.known import Known
-from crowdshot.classifier.own import Mixture
+from crowdshot.classifier.own import Mixture, with_history
 from crowdshot.encoders.architectures import MLP, Conv4, Identity
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.images import ImageInput
@@ -204,9 +204,9 @@ def adapt(
     labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
     gold = torch.from_numpy(known.gold[rows]).to(x.device)
     nothing = x.new_zeros(len(rows), 0)
-    steps = settings.get("steps", STEPS)
+    steps, prior = settings.get("steps", STEPS), with_history(votes.C, known, annotations.n_classes)
     belief = mixture.fit(
-        nothing, labels, annotations.n_classes, steps=steps, b=votes.B, c=votes.C, truth=gold, track=False
+        nothing, labels, annotations.n_classes, steps=steps, b=votes.B, c=prior, truth=gold, track=False
     )
     responsibilities = x.new_zeros(len(x), annotations.n_classes)
     labelled = torch.zeros(len(x), dtype=torch.bool, device=x.device)

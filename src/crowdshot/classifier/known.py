@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import GivenPriors, as_priors
+from crowdshot.labels.belief import Floats
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.positions import Positions
 from crowdshot.wording import first, listing, show
@@ -20,10 +22,12 @@ from crowdshot.wording import first, listing, show
 class Known:
     """What is known beside items and their labels.
 
-    ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere.
+    ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): how many
+    labels of each annotator were right and wrong in earlier projects; None where nothing is known of anybody.
     """
 
     gold: Positions
+    history: Floats | None = None
 
     @classmethod
     def nothing(cls, n_items: int) -> Known:
@@ -33,7 +37,7 @@ class Known:
         """All but the gold of these items."""
         gold = self.gold.copy()
         gold[rows] = -1
-        return Known(gold)
+        return replace(self, gold=gold)
 
     def classes_of(self, annotations: Annotations) -> Positions:
         """(k,) the classes that somebody named, or gold did."""
@@ -42,13 +46,17 @@ class Known:
 
     def among(self, place: Positions) -> Known:
         """The same with what was class k called ``place[k]``."""
-        return Known(np.where(self.gold < 0, -1, place[self.gold]))
+        return replace(self, gold=np.where(self.gold < 0, -1, place[self.gold]))
 
 
 def known_of(
-    annotations: Annotations, gold: Gold, items: Sequence[Any] | None = None, closed: bool = False
+    annotations: Annotations,
+    gold: Gold,
+    priors: GivenPriors = None,
+    items: Sequence[Any] | None = None,
+    closed: bool = False,
 ) -> tuple[Annotations, Known]:
-    """The annotations, with gold's classes unless ``closed``, and what is known of their items; ``items`` as in fit."""
+    """The annotations, with gold's classes unless ``closed``, and what is known besides; arguments as in fit."""
     given = known_truth.as_mapping(gold, annotations)
     rows = known_truth.find_items(list(given), annotations.items, items)
     if (rows < 0).any():
@@ -61,7 +69,8 @@ def known_of(
         raise CrowdshotError(
             f"gold has {show(strange)}, expected one of the classes given, {listing(annotations.classes)}."
         )
-    return held, Known(known)
+    history = as_priors(priors).of(annotations.annotators)
+    return held, Known(known, history if history.any() else None)
 
 
 def check_classes(annotations: Annotations, known: Known, listed: bool = True) -> None:

@@ -97,12 +97,13 @@ class ByLooks:
             ann.n_classes,
             shipped_network(),
             known=known.gold,
+            history=known.history,
         )
         forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
         found = {
             "responsibilities": joint.belief,
             "class_probs": joint.class_probs,
-            "confusion": expected_confusion(ann, joint.belief),
+            "confusion": expected_confusion(ann, joint.belief, known.history),
             "alone": joint.alone,
             **forecast,
         }

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.classifier import compared
-from crowdshot.classifier.contract import Fitted, Learned, Learner, check_names, refuse
+from crowdshot.classifier.contract import Fitted, Learned, Learner, belief_of, check_names, refuse
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import LEARNED, ByLooks
 from crowdshot.classifier.own import ARGUMENTS, FEW, LABELINGS, OURS, Mixture, Searched
@@ -40,6 +41,21 @@ def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encode
     fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])
     learned = learner.learn(x, fewer, encoder, known.among(place))
     return learned._replace(fit=among_all(learned.fit, annotations, known))
+
+
+def without_gold(
+    learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known
+) -> NDArray[np.float64]:
+    """(n, K): what would be believed of the n items whose class is known, had nobody told of any."""
+    rows = np.flatnonzero(known.gold >= 0)
+    belief = np.zeros((len(rows), annotations.n_classes))
+    unknown = known.hide(rows)
+    classes = unknown.classes_of(annotations)
+    if len(classes) == 1:
+        belief[:, classes] = 1
+    elif len(rows):
+        belief = belief_of(learn(learner, x, annotations, encoder, unknown).fit)[rows]
+    return belief
 
 
 def among_all(fit: Fitted, annotations: Annotations, known: Known) -> Fitted:

@@ -79,9 +79,10 @@ class Searched:
         renamed = torch.cat([classes.argsort(), torch.tensor([-1])])  # the last one is for -1, a missing label
         labels, told = renamed[said[items]].to(x.device), renamed[gold[items]].to(x.device)
         place = torch.from_numpy(rows)[items].to(x.device)
-        fit = labelings.fit(x[place], labels, annotations.n_classes, truth=told, **settings)
+        history = None if known.history is None else torch.from_numpy(known.history)
+        fit = labelings.fit(x[place], labels, annotations.n_classes, truth=told, history=history, **settings)
         back = classes.argsort().to(x.device)
-        believed = labelings.item_beliefs(fit, labels, told)[items.argsort().to(x.device)][:, back]
+        believed = labelings.item_beliefs(fit, labels, told, history)[items.argsort().to(x.device)][:, back]
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
         everywhere[:, place] = classes.to(x.device)[fit.labelings.long()].to(everywhere)
         confusion = fit.confusion[..., back, :][..., back]
@@ -156,14 +157,34 @@ class Mixture:
             settings["scale"] = evidence_scale.choose_scale(
                 x, annotations, steps=settings["steps"], seed=self.seed, priors=held
             )
-        fit = mixture.fit(
-            x, _votes(annotations).to(x.device), annotations.n_classes, truth=_on(x, known.gold), **settings
-        )
+        votes, prior = _votes(annotations).to(x.device), with_history(settings["c"], known, annotations.n_classes)
+        fit = mixture.fit(x, votes, annotations.n_classes, truth=_on(x, known.gold), **{**settings, "c": prior})
         return Learned(self.name, fit, settings, shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         fields: dict[str, Any] = {"covariance": None, **tensors}
         return mixture.Fit(**fields, covariance_kind=settings["covariance"])
+
+
+@dataclass(frozen=True)
+class WithHistory:
+    """A prior on confusion matrices, and pseudo-counts (R, K, K) of what annotators did elsewhere beside its own."""
+
+    prior: priors.ConfusionPrior
+    counts: Tensor
+
+    def __call__(self, counts: Tensor, K: int | Tensor) -> Tensor:
+        return self.prior(counts, K) + self.counts.to(counts)
+
+
+def with_history(c: Any, known: Known, K: int) -> Any:
+    """``c`` of `mixture.fit`. Of which classes labels elsewhere were is not known, so they are shared out evenly."""
+    if known.history is None:
+        return c
+    right, wrong = torch.from_numpy(known.history).unbind(-1)
+    eye = torch.eye(K, dtype=torch.float64)
+    counts = right[:, None, None] / K * eye + wrong[:, None, None] / (K * (K - 1)) * (1 - eye)
+    return WithHistory(priors.as_confusion_prior(c), counts)
 
 
 def _on(x: Tensor, gold: Positions) -> Tensor | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crowdshot.classifier.classifier import CrowdClassifier
 
 
+MOST_KEPT = 100_000_000  # numbers of embeddings that a file has, so that a classifier can be updated once it is loaded
 TRIPLES = ("item", "annotator", "label")
 IDS = ("items", "annotators", "classes")
 
@@ -39,13 +40,18 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     tensors |= {f"fit.{k}": v for k, v in vars(fit).items() if isinstance(v, Tensor)}
     tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
     tensors |= {"shift": clf.shift_, "factor": clf.factor_}
+    if clf.embeddings_ is not None and clf.embeddings_.numel() <= MOST_KEPT and "fit.embeddings" not in tensors:
+        tensors["embeddings"] = clf.embeddings_
     tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
+    if clf.known_.history is not None:
+        tensors["history"] = torch.from_numpy(clf.known_.history)
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
         "method": clf.method,
         "learner": clf.learner_,
         "settings": _to_card(clf.settings_),
+        "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # what is not was chosen, and may be again
         "random_state": clf.seed,
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
@@ -65,17 +71,20 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     try:
         encoder = encoder_from_state(part("encoder."), card["encoder"], str(path))
         settings = _from_card(card["settings"])
-        clf.set_params(encoder=encoder, method=card["method"], settings=settings, random_state=card["random_state"])
+        asked = {name: settings[name] for name in card.get("asked", settings) if name in settings}
+        clf.set_params(encoder=encoder, method=card["method"], settings=asked, random_state=card["random_state"])
         triples = {k: v.numpy() for k, v in part("labels.").items()}
         ids = {k: unique_ids(card[k], k) for k in IDS}
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
-        clf.known_ = Known(gold)
+        clf.known_ = Known(gold, tensors["history"].numpy() if "history" in tensors else None)
         clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
+        kept = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
+        clf.embeddings_ = None if kept is None else tensors[kept]
         n_features, names = card["n_features_in"], card.get("feature_names_in")
     except CrowdshotError:
         raise

@@ -32,17 +32,23 @@ SHARED = 0.05  # of the variance of a belief: what all labels of an annotator ha
 ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
 
 
-def judge(ann: Annotations, belief: NDArray[np.float64]) -> pd.DataFrame:
-    """annotator, n_labels, accuracy, low, high, most_confused; belief (N, K) in the classes of the items."""
+def judge(ann: Annotations, belief: NDArray[np.float64], history: NDArray[np.float64] | None = None) -> pd.DataFrame:
+    """annotator, n_labels, accuracy, low, high, most_confused, right, wrong; belief (N, K) in the items' classes.
+
+    ``right``, ``wrong``: of how many labels that is expected, those of earlier projects included, which ``history``
+    (R, 2) tells; accuracy is by all of them.
+    """
     right = belief[ann.item, ann.label]
+    before = np.zeros((ann.n_annotators, 2)) if history is None else history
 
     def total(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(np.bincount(ann.annotator, values, ann.n_annotators), dtype=np.float64)
 
     n_labels = total(np.ones_like(right))
     crowd = (right.sum() + CROWD * EXPECTED) / (len(right) + CROWD)
-    weight = n_labels + CROWD
-    mean = ((total(right) + CROWD * crowd) / weight).clip(1e-3, 1 - 1e-3)
+    hits, all_labels = total(right) + before[:, 0], n_labels + before.sum(1)
+    weight = all_labels + CROWD
+    mean = ((hits + CROWD * crowd) / weight).clip(1e-3, 1 - 1e-3)
     spread = mean * (1 - mean)
     doubt = total(right * (1 - right))
     typical = (doubt + CROWD * (right * (1 - right)).mean()) / weight
@@ -53,18 +59,22 @@ def judge(ann: Annotations, belief: NDArray[np.float64]) -> pd.DataFrame:
         {
             ann.columns.annotator: as_index(ann.annotators),
             "n_labels": n_labels.astype(np.int64),
-            "accuracy": np.where(n_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
-            "low": np.where(n_labels > 0, low, 0.0),
-            "high": np.where(n_labels > 0, high, 1.0),
+            "accuracy": np.where(all_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
+            "low": np.where(all_labels > 0, low, 0.0),
+            "high": np.where(all_labels > 0, high, 1.0),
             "most_confused": _most_confused(ann, belief),
+            "right": hits,
+            "wrong": all_labels - hits,
         }
     )
 
 
-def expected_confusion(ann: Annotations, belief: NDArray[np.float64]) -> NDArray[np.float64]:
+def expected_confusion(
+    ann: Annotations, belief: NDArray[np.float64], history: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """(R, K true, K observed): what annotators said of each class, shrunk to how often they are right at all."""
     K = ann.n_classes
-    right = judge(ann, belief)["accuracy"].fillna(EXPECTED).to_numpy()[:, None, None]
+    right = judge(ann, belief, history)["accuracy"].fillna(EXPECTED).to_numpy()[:, None, None]
     even = np.where(np.eye(K, dtype=bool), right, (1 - right) / max(K - 1, 1))
     out: NDArray[np.float64] = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
     out /= out.sum(2, keepdims=True)

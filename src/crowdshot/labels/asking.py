@@ -59,8 +59,9 @@ class Question(NamedTuple):
     gain: float
 
 
-def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
-    """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K).
+def expected_confusion(ann: Annotations, belief: Floats, history: Floats | None = None) -> Floats:
+    """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K), and by (R, 2)
+    labels that were right and wrong elsewhere.
 
     From the crowd to the cell: how often the crowd is right; from there, how often each annotator is; from there, what
     they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
@@ -74,7 +75,7 @@ def expected_confusion(ann: Annotations, belief: Floats) -> Floats:
     K = ann.n_classes
     if K < 2:
         raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
-    people = judge(ann, belief)
+    people = judge(ann, belief, history)
     better = (people["high"] - people["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # of a standard deviation
     right = (people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy()[:, None, None]
     even = np.where(np.eye(K, dtype=bool), right, (1 - right) / (K - 1))

@@ -24,11 +24,12 @@ Numbers of right and wrong labels are looked up in tables, at a *place*, ``right
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from crowdshot.model.array_ways import Array, Ways
 
@@ -56,32 +57,56 @@ class Tables:
     log_alike: Array  # of n wrong labels: log p of these ones, if all were alike
     log_rising: Array  # of n: log Γ(alpha + n) / Γ(alpha)
     log_rising_all: Array  # the same for (K - 1) alpha
+    start: Array | None = None  # (2, ..., R): where annotators' places begin, of all labels and of those of a class
 
     @property
     def missed(self) -> int:
         return self.side * self.side
 
 
-def tables_for(most: int, K: int, ways: Ways) -> Tables:
-    """For annotators of up to ``most`` labels, as arrays."""
-    found = _tables(1 << most.bit_length(), K)  # few sizes, so that they need not be made again
-    return Tables(*(ways.array(torch.from_numpy(x)) if isinstance(x, np.ndarray) else x for x in found))
+def tables_for(most: int, K: int, ways: Ways, history: Tensor | None = None) -> Tables:
+    """For annotators of up to ``most`` labels, as arrays.
+
+    ``history`` (..., R, 2): how many labels of each annotator were right and wrong elsewhere. That changes what is
+    believed of their skill before anything is seen, so that they have tables of their own, which `start` leads to. Of
+    which classes these were is not known: where a skill is a class's own, they are shared out evenly.
+    """
+    side, start = 1 << most.bit_length(), None  # few sizes, so that they need not be made again
+    told: tuple[tuple[float, ...], ...] = ((0.0, 0.0),)
+    if history is not None:
+        counts = history.double().cpu().numpy()
+        both = np.stack([counts, counts / K])
+        different, which = np.unique(both.reshape(-1, 2), axis=0, return_inverse=True)
+        told = tuple(map(tuple, different.tolist()))
+        start = ways.array(torch.from_numpy(2 * side * side * which.reshape(both.shape[:-1])))
+    found = [ways.array(torch.from_numpy(x)) if isinstance(x, np.ndarray) else x for x in _tables(side, K, told)]
+    return replace(Tables(*found), start=start)
 
 
 @lru_cache(maxsize=16)
-def _tables(side: int, K: int) -> tuple[Array, ...]:
-    q = np.minimum(1 / K + (1 - 1 / K) * np.array(SKILLS), NEVER_WRONG)
+def _tables(side: int, K: int, told: tuple[tuple[float, ...], ...]) -> tuple[Array, ...]:
+    """One after the other for each pair of right and wrong labels that was ``told`` beforehand."""
     number = np.arange(side)
-    right, wrong = number[:, None, None], number[:, None]
-    chances = np.log(P_SKILL) + right * np.log(q) + wrong * np.log(1 - q)  # (right, wrong, skills)
+    coin, following = zip(*(_coin(side, K, *before) for before in told), strict=True)
+    repeated = np.tile((K - 1) / ((K - 1) * ALPHA + number), side)
+    repeated = np.tile(np.concatenate([np.full(side**2, 1 / ALPHA), repeated]), len(told))
+    rising = (np.cumsum(np.log(np.concatenate([[1.0], alpha + number[:-1]]))) for alpha in (ALPHA, (K - 1) * ALPHA))
+    joined = np.concatenate(coin), np.concatenate(following), repeated
+    return K, side, *joined, np.array(ALPHA), -number * np.log(K - 1), *rising
+
+
+def _coin(side: int, K: int, right_before: float, wrong_before: float) -> tuple[Array, Array]:
+    """By places: the coin's logarithm, twice, so that it is as long as the other; and a, then (1 - a) / (K - 1)."""
+    q = np.minimum(1 / K + (1 - 1 / K) * np.array(SKILLS), NEVER_WRONG)
+    prior = np.log(P_SKILL) + right_before * np.log(q) + wrong_before * np.log(1 - q)
+    prior -= np.logaddexp.reduce(prior)
+    number = np.arange(side)
+    chances = prior + number[:, None, None] * np.log(q) + number[:, None] * np.log(1 - q)  # (right, wrong, skills)
     top = chances.max(-1)
     np.exp(chances - top[..., None], out=chances)
     total = chances.sum(-1)
-    a = (chances @ q / total).ravel()
-    repeated = np.tile((K - 1) / ((K - 1) * ALPHA + number), side)
-    rising = (np.cumsum(np.log(np.concatenate([[1.0], alpha + number[:-1]]))) for alpha in (ALPHA, (K - 1) * ALPHA))
-    following = np.concatenate([a, (1 - a) / (K - 1)]), np.concatenate([np.full(side**2, 1 / ALPHA), repeated])
-    return K, side, (np.log(total) + top).ravel(), *following, np.array(ALPHA), -number * np.log(K - 1), *rising
+    coin, a = (np.log(total) + top).ravel(), (chances @ q / total).ravel()
+    return np.concatenate([coin, coin]), np.concatenate([a, (1 - a) / (K - 1)])
 
 
 def next_label(places: Array, times: Array, tables: Tables) -> tuple[Array, Array]:
@@ -126,7 +151,10 @@ def _places(counts: Array, tables: Tables, ways: Ways) -> tuple[Array, Array, Ar
     mistakes = counts * (1 - ways.eye(tables.K)[..., None])
     labels, wrong = counts.sum(-2), mistakes.sum(-2)
     by_class = (labels - wrong) * tables.side + wrong
-    return by_class.sum(-2), by_class, mistakes
+    everything = by_class.sum(-2)
+    if tables.start is not None:
+        everything, by_class = everything + tables.start[0][..., None], by_class + tables.start[1][..., None, None]
+    return everything, by_class, mistakes
 
 
 def counts_of(labelings: Array, labels: Array, K: int, ways: Ways) -> Array:
@@ -143,10 +171,10 @@ def counts_of(labelings: Array, labels: Array, K: int, ways: Ways) -> Array:
     return ways.xp.bincount(some, minlength=B * R * K * K * M).reshape(B, R, K, K, M)
 
 
-def evidence_of_each(labelings: Array, labels: Array, K: int, ways: Ways) -> Array:
+def evidence_of_each(labelings: Array, labels: Array, K: int, ways: Ways, history: Tensor | None = None) -> Array:
     """log p(labels of item n | it is of class k; all other items and labels), (N, K, M); labelings (M, N)."""
     xp, classes = ways.xp, ways.numbers(K, 1)
-    tables = tables_for(int((labels >= 0).sum(0).max()), K, ways)
+    tables = tables_for(int((labels >= 0).sum(0).max()), K, ways, history)
     counts = counts_of(labelings[None], labels[None], K, ways)[0]  # (R, K, K, M)
     kinds, _ = judge(counts, tables, ways)
     everything, by_class, _ = _places(counts, tables, ways)

@@ -36,12 +36,14 @@ def search(
     b: float,
     width: int,
     evidence: Tensor | None = None,
+    history: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Labelings (B, M, N), at most ``width`` of each episode, the most probable first; and log p but for a constant.
 
     ``gram`` (B, N, N) has the inner products of items, ``labels`` is (B, N, R). ``taken`` (B, N) tells which items
     there are; the others, last in ``order`` (B, N), are -1 and change nothing. ``evidence`` (B, N, K) is log p of what
-    else is known of items, given their class. Where episodes have fewer labelings than others, log p is -inf.
+    else is known of items, given their class, ``history`` (B, R, 2) how many of annotators' labels were right and wrong
+    elsewhere. Where episodes have fewer labelings than others, log p is -inf.
     """
     ways, M = ways_of(gram.device), min(width, n_classes ** min(gram.shape[1], 30))
     episode = torch.arange(len(gram), device=gram.device)[:, None]
@@ -49,7 +51,7 @@ def search(
     products = (scale * gram.double())[episode[..., None], order[..., None], order[:, None]]
     known = None if evidence is None else ways.array(evidence.double()[episode, order].movedim(1, 0)[..., None])
     n = int(taken.sum(1).max())
-    crowd = Annotators(ways, ways.array(labels[:, :n]), M, n_classes) if labels[:, :n].numel() else None
+    crowd = Annotators(ways, ways.array(labels[:, :n]), M, n_classes, history) if labels[:, :n].numel() else None
     found = extend(
         ways, ways.array(products.movedim(0, -1)), ways.array(taken.mT), crowd, known, (n_classes, M), tau, b
     )
@@ -132,9 +134,9 @@ class Annotators:
     label, however many annotators there are.
     """
 
-    def __init__(self, ways: Ways, labels: Array, M: int, K: int) -> None:
+    def __init__(self, ways: Ways, labels: Array, M: int, K: int, history: Tensor | None = None) -> None:
         """Labels (B, n, R), in the order in which items are taken."""
-        tables = tables_for(int((labels >= 0).sum(1).max()), K, ways)
+        tables = tables_for(int((labels >= 0).sum(1).max()), K, ways, history)
         self.ways, self.M, side, (B, n, R) = ways, M, tables.side, labels.shape
         xp, numbers = ways.xp, ways.numbers
         who, said = (xp.moveaxis(x, 0, -1) for x in compact(labels, ways))  # (n, L, B)
@@ -142,11 +144,19 @@ class Annotators:
         self.given, self.complete = given[..., None, None], given.all(-1).all(-1).tolist()
         who = xp.where(given, who, R) + (R + 1) * numbers(B)  # R is one who says nothing
         said = xp.where(given, said, 0)
+        place = who
         who, n_who, last = repeats(ways, who)
         cell, n_cells, last_there = repeats(ways, who * K + said)
 
         # what is known, in rows of M: right and wrong labels in all, by class, and mistakes
         self.known = ways.full((n_who * (1 + K) + n_cells * K, M), 0)
+        if tables.start is not None:
+            start = ways.full((2, B, R + 1), 0)
+            start[..., :R] = tables.start
+            begin = ways.full((2, n_who), 0)
+            begin[:, who.reshape(-1)] = start.reshape(2, -1)[:, place.reshape(-1)]
+            self.known[:n_who] += begin[0][:, None]
+            self.known[n_who : n_who * (1 + K)] += begin[1][numbers(n_who * K) // K][:, None]
         rows = [who[..., None] + 0 * numbers(K), n_who + who[..., None] * K + numbers(K)]
         rows.append(n_who * (1 + K) + cell[..., None] * K + numbers(K))
         self.rows = xp.stack(rows, 1).reshape(n, -1)  # (n, 3 L B K)

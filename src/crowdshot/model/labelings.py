@@ -121,12 +121,14 @@ def fit(
     width: int = WIDTH,
     confusion: Tensor | None = None,
     truth: Tensor | None = None,
+    history: Tensor | None = None,
 ) -> Posterior:
     """The most probable labelings, as far as a search of ``width`` finds them.
 
     ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing, with the same leading shape;
     ``scale`` and ``tau`` are numbers. ``confusion`` (..., R, K, K): the annotators' matrices, where they are known.
-    ``truth`` (..., N) int: the class of items whose class is known, labelled or not; -1 elsewhere.
+    ``truth`` (..., N) int: the class of items whose class is known, labelled or not; -1 elsewhere. ``history``
+    (..., R, 2): how many labels of each annotator were right and wrong elsewhere.
     """
     _check(embeddings, labels, n_classes, width)
     lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
@@ -140,18 +142,21 @@ def fit(
     with torch.no_grad():
         ruled_out = None if told is None else (told >= 0)[..., None] & (one_hot(told, n_classes, told.dtype) == 0)
         by_number = scale.item(), tau.item(), B
+        before = None if history is None else history.reshape(-1, R, 2)
         order = order_of(gram, said, n_classes, *by_number, ruled_out)
         known = None if confusion is None else confusion.reshape(-1, R, n_classes, n_classes).to(u)
         evidence = None if known is None else _evidence_of_items(known, said)
         if ruled_out is not None:
             evidence = torch.where(ruled_out, -torch.inf, 0.0 if evidence is None else evidence)
         of_unknown = said if known is None else said[..., :0]
-        labelings, log_joint = search(gram, of_unknown, order, labelled, n_classes, *by_number, width, evidence)
+        labelings, log_joint = search(gram, of_unknown, order, labelled, n_classes, *by_number, width, evidence, before)
     if gram.requires_grad or scale.requires_grad or tau.requires_grad:  # the search has summed it up, without gradients
         formula = log_probability(labelings, gram, n_classes, scale, tau)
         log_joint = log_joint + (formula - formula.detach())
     log_weights = log_joint.log_softmax(-1)  # (B, M)
-    expected = known if known is not None else _expected_confusion(labelings, log_weights.detach(), said, n_classes)
+    expected = (
+        known if known is not None else _expected_confusion(labelings, log_weights.detach(), said, n_classes, before)
+    )
     return Posterior(
         embeddings=embeddings,
         labelings=labelings.reshape(*lead, -1, N),
@@ -165,7 +170,7 @@ def fit(
 
 
 @torch.no_grad()
-def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None) -> Tensor:
+def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None, history: Tensor | None = None) -> Tensor:
     """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R), or a known class.
 
     Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
@@ -185,7 +190,7 @@ def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None) ->
     distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
     gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
     ways = ways_of(u.device)
-    said = annotator_skills.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways)  # (N, K, M)
+    said = annotator_skills.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways, history)  # (N, K, M)
     p = (gain + torch.as_tensor(said).movedim(-1, 0)).softmax(-1)
     belief = (fit.log_weights.double().exp()[:, None, None] * p).sum(0).to(fit.embeddings)
     return belief if truth is None else torch.where((truth >= 0)[:, None], one_hot(truth, K, belief.dtype), belief)
@@ -218,11 +223,13 @@ def _evidence_of_items(matrices: Tensor, labels: Tensor) -> Tensor:
     return torch.einsum("bnrl,brkl->bnk", one_hot(labels, log_p.shape[-1], log_p.dtype), log_p)
 
 
-def _expected_confusion(labelings: Tensor, log_weights: Tensor, labels: Tensor, K: int) -> Tensor:
+def _expected_confusion(
+    labelings: Tensor, log_weights: Tensor, labels: Tensor, K: int, history: Tensor | None
+) -> Tensor:
     """Annotators' matrices averaged over labelings (B, M, N), as far as these count: (B, R, K, K)."""
     weights, ways = log_weights.exp(), ways_of(labels.device)
     some = int((weights > NEGLIGIBLE).any(0).sum())  # the most probable come first
-    tables = annotator_skills.tables_for(int((labels >= 0).sum(1).max()), K, ways)
+    tables = annotator_skills.tables_for(int((labels >= 0).sum(1).max()), K, ways, history)
     counts = annotator_skills.counts_of(ways.array(labelings[:, :some]), ways.array(labels), K, ways)
     expected = torch.as_tensor(annotator_skills.expected_confusion(counts, tables, ways))  # (B, R, K, K, M)
     return (expected * weights[:, None, None, None, :some]).sum(-1)

@@ -40,18 +40,30 @@ def fit(
     K: int,
     network: Network,
     known: Positions | None = None,
+    history: Floats | None = None,
 ) -> Joint:
     """x (N, D), a row for each item; item, annotator, label (L,).
 
-    ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere.
+    ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): labels
+    of annotators that were right and wrong elsewhere.
     """
     N = len(x)
     gold = np.full(N, -1) if known is None else known
     rows = np.unique(np.concatenate([item, np.flatnonzero(gold >= 0)]))
     place = np.full(N, -1)
     place[rows] = np.arange(len(rows))
+    right, wrong = (None, None) if history is None else history.T
     problem = inference.problem_of(
-        place[item], annotator, label, len(rows), n_annotators, K, named_only=False, known=gold[rows]
+        place[item],
+        annotator,
+        label,
+        len(rows),
+        n_annotators,
+        K,
+        named_only=False,
+        known=gold[rows],
+        right=right,
+        wrong=wrong,
     )
     score = inference.infer(problem, network)[-1].reshape(-1, K)
     held = gold[rows] >= 0

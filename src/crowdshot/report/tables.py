@@ -21,7 +21,18 @@ from crowdshot.labels.positions import as_index
 OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
     "item": {"confidence", "n_labels", "agreement", "expected_rank"},
     "label": {"confidence", "n_labels", "agreement", "expected_rank"},
-    "annotator": {"n_labels", "accuracy", "low", "high", "most_confused", "true", "observed", "probability"},
+    "annotator": {
+        "n_labels",
+        "accuracy",
+        "low",
+        "high",
+        "most_confused",
+        "right",
+        "wrong",
+        "true",
+        "observed",
+        "probability",
+    },
 }
 
 

@@ -1,0 +1,65 @@
+"""What a classifier was fitted with, and more of it: labels, items, annotators."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.classifier.known import Known
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.belief import Floats
+from crowdshot.labels.matching import annotations_of
+from crowdshot.labels.positions import ordered, unique_ids
+from crowdshot.labels.wide import wide_table
+from crowdshot.wording import show
+
+
+def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None) -> Annotations:
+    """All labels, about the old items and then the added ones; of an annotator's labels of an item the last.
+
+    ``names``: of the added items, else they are counted on. A matrix of labels is about the added items or, where there
+    are none, the old ones, row by row; labels that name their items may speak of all.
+    """
+    added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
+    if len(added) != n_added:
+        raise CrowdshotError(f"items has {len(added)} ids, expected {n_added}, one for each row of X.")
+    known = list(old.items)
+    there = set(known)
+    twice = next((name for name in added if name in there), None)
+    if twice is not None:
+        raise CrowdshotError(f"X has item {show(twice)}, which is known already, expected new ones alone.")
+    if any(isinstance(name, PurePath) for name in added) and all(isinstance(name, str) for name in known):
+        known = [PurePath(name) for name in known]  # files: labels may call them by less than their whole path
+    named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
+    about = [*known, *added] if named or not n_added else added
+    new = annotations_of(labels, len(about), about, None)
+    called = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
+    items = unique_ids(called, "items")
+    new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
+    frames = [part.to_frame().set_axis(list(old.columns), axis=1) for part in (old, new)]
+    classes = unique_ids(dict.fromkeys([*old.classes.tolist(), *new.classes.tolist()]), "classes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # labels that were given again are what an update is for
+        return Annotations.from_frame(
+            pd.concat(frames, ignore_index=True),
+            old.columns,
+            items=items,
+            annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
+            classes=ordered(classes) if (ordered(old.classes) == old.classes).all() else classes,
+        )
+
+
+def gold_of(ann: Annotations, known: Known) -> dict[Any, Any]:
+    rows = (known.gold >= 0).nonzero()[0]
+    return dict(zip(ann.items[rows].tolist(), ann.classes[known.gold[rows]].tolist(), strict=True))
+
+
+def history_of(ann: Annotations, history: Floats) -> AnnotatorPriors:
+    return AnnotatorPriors(dict(zip(ann.annotators.tolist(), map(tuple, history.tolist()), strict=True)))
