@@ -91,6 +91,9 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         and what would be believed of it without that.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and how many
         labels are expected to be right and wrong, those of earlier projects (``priors``) included.
+    label_quality_ : DataFrame with a row for each label and ``quality``, how probable it is that it is right;
+        likely_wrong_ has those below a half, the worst first.
+    outliers_ : DataFrame with a row for each item, those first that look like no other.
     confusion_ : (R, K, K) array [annotator, true, observed].
     learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Learned" where ``method`` is "auto".
     settings_ : what it was run with.
@@ -207,7 +210,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         self.known_ = known
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
-        self.embeddings_: Tensor | None = embeddings
+        self.embeddings_ = embeddings
         self.without_gold_ = without_gold(learner, embeddings, annotations, self.encoder_, known)
         return self
 
