@@ -56,6 +56,7 @@ def plain(name: Any) -> str:
 
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
+CONTENT = {"text", "texte", "texto", "document", "question"}  # an item itself, and no name of it if it has an id too
 TRUTH = {
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
     *map(plain, ("Wahrheit", "vérité", "verdad", "verdade", "正解", "真值")),
@@ -101,8 +102,9 @@ def matches(role: str, found: Iterable[Any], ranks: int = 3) -> list[Any]:
     """
     exact = {name: plain(name) for name in found}
     without_id = {name: re.sub(rf"({NAMES})?(id)?$", "", word) for name, word in exact.items()}
+    by_id = {name: word for name, word in without_id.items() if word != exact[name] and word in CONTENT}
     for aliases in RANKS[role][:ranks]:
-        for words in (exact, without_id):
+        for words in (by_id, exact, without_id):
             called = [name for name, word in words.items() if word in aliases]
             if called:
                 return sorted(called, key=lambda name: aliases.index(words[name]))

@@ -96,6 +96,13 @@ def test_headers_in_other_languages(read, item: str, annotator: str, label: str)
     assert read(f"{item},Eva,João,Notiz\n1,cat,dog,\n2,dog,cat,x\n").annotations.annotators.tolist() == ["Eva", "João"]
 
 
+def test_an_id_names_an_item_better_than_its_content(read) -> None:
+    labels = read("text,Text-ID,worker,label\nhello there,17,ann,x\nbye,18,ann,y\n")
+    assert triples(labels) == [("17", "ann", "x"), ("18", "ann", "y")]
+    assert read("text,worker,label\nbye,ann,x\n").annotations.items.tolist() == ["bye"]
+    assert read("image,image_id,worker,label\na.png,1,ann,x\n").annotations.items.tolist() == ["a.png"]
+
+
 def test_columns_can_be_named(read) -> None:
     content = "a,b,c,worker\n1,cat,x,ann\n"
     assert triples(read(content, {"item": "a", "label": "b"})) == [("1", "ann", "cat")]
