@@ -28,7 +28,7 @@ from waiting import HANGS
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
-FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors", "report.html"]
+FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "feedback", "model.safetensors", "report.html"]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,8 @@ def models(made: Path) -> Path:
 
 
 def everything(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    """But for the sheets of feedback, whose names are the annotators'."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.parent.name != "feedback")
 
 
 # ---- adapt ------------------------------------------------------------------------------------------------------
@@ -371,6 +372,10 @@ def test_columns_named_and_labels_given_twice(made: Path, tmp_path: Path, call) 
     assert (out / "annotators.csv").read_text().startswith("h,n_labels,")
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def command_in(report: Path) -> list[str]:
     """What the report says would repeat it, as a shell would take it."""
     found = re.search(r"<pre tabindex=\"0\"><code>crowdshot (.*?)</code></pre>", report.read_text("utf-8"))
@@ -385,9 +390,9 @@ def test_the_report_repeats_itself(made: Path, tmp_path: Path, call, monkeypatch
     assert call("adapt", odd, *given, "--settings", "steps=1", "--out", tmp_path / "out").code == 0
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "data:image/png;base64," in page
-    before = {name: (tmp_path / "out" / name).read_bytes() for name in FILES}
+    before = contents(tmp_path / "out")
     assert call(*command_in(tmp_path / "out" / "report.html")).code == 0
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == before
+    assert contents(tmp_path / "out") == before
 
 
 def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, call) -> None:
@@ -408,6 +413,23 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     page = (tmp_path / "rival" / "report.html").read_text("utf-8")
     assert "MCL would take too long to learn 10 times" in page
     assert "annotators is Dawid–Skene&#39;s, from labels alone" in page
+
+
+def test_for_sharing_nobody_is_named(made: Path, tmp_path: Path, call) -> None:
+    given = ("--features", made / "features.csv", "--out", tmp_path / "out")
+    assert call("adapt", made / "labels.csv", *given).code == 0
+    named = pd.read_csv(tmp_path / "out" / "annotators.csv")
+    said = call("adapt", made / "labels.csv", *given, "--anonymous", "--overwrite")
+    assert said.code == 0
+    everywhere = {**contents(tmp_path / "out"), "the terminal": (said.out + said.err).encode()}
+    assert not [place for place, text in everywhere.items() if re.search(rb"ann[0-4]", text)]
+    numbered = pd.read_csv(tmp_path / "out" / "annotators.csv")
+    assert numbered["worker"].tolist() == [f"annotator {number}" for number in range(1, 6)]
+    pd.testing.assert_frame_equal(numbered.drop(columns="worker"), named.drop(columns="worker"))
+    assert {path.name for path in (tmp_path / "out" / "feedback").iterdir()} == {
+        f"annotator-{number}.html" for number in range(1, 6)
+    }
+    assert "--anonymous" in command_in(tmp_path / "out" / "report.html")
 
 
 # ---- label tools ------------------------------------------------------------------------------------------------

@@ -25,4 +25,4 @@ def visible(page: Any, selector: str) -> list[Any]:
 
 
 def column(page: Any, key: str) -> list[str]:
-    return page.eval_on_selector_all("#people-list > tr:not([hidden])", f"rows => rows.map(row => row.dataset.{key})")
+    return page.eval_on_selector_all("#people-list > li:not([hidden])", f"rows => rows.map(row => row.dataset.{key})")

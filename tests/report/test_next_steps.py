@@ -6,6 +6,7 @@ import pytest
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.cross_check import Check
 from crowdshot.labels.belief import Share
+from crowdshot.labels.spelling import near_twins
 from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.levels import STEPS, Level, at, by_itself, count_levels, listed, verdict
 from crowdshot.report.page.next_steps import Asked, _who, steps
@@ -118,7 +119,8 @@ def test_who_is_asked_is_who_next_asks():
 def test_near_twins_come_first():
     people = ["Bob", "bob ", "Eve"]
     basis = basis_of(BELIEF, SAID, annotators=people, classes=["cat", "Cat"])
-    found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"})
+    twins = near_twins(basis.annotations)
+    found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"}, twins=twins)
     step, *rest = steps(found)
     assert step.text == (
         "Merge \u2068cat and Cat\u2069, if they mean the same. \u2068Bob and bob \u2069 may be one annotator: a table"
@@ -126,7 +128,7 @@ def test_near_twins_come_first():
     )
     assert step.command == "crowdshot adapt l.csv --merge-case"
     assert [step.key for step in rest] == ["look", "ask"]
-    found, page, _ = report_on(basis_of(BELIEF, SAID, annotators=people), respelled=["the label 'x' is read as 'y'"])
+    found, page, _ = report_on(basis, respelled=["the label 'x' is read as 'y'"], twins=twins[1:])
     assert steps(found)[0].text.startswith("\u2068Bob and bob \u2069 may be")
     assert not steps(found)[0].command
     assert "The label 'x' is read as 'y'." in page.text

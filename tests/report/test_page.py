@@ -79,7 +79,7 @@ def test_whatever_names_hold_is_text():
 def test_the_page_needs_nothing_else():
     _, page, html = report_on(fitted_crowd([coin(0.9, 3)] * 3, 30))
     links = [v for _, attributes in page.tags for k, v in attributes.items() if k in ("src", "href")]
-    assert all(link.startswith(("#", "data:")) for link in links)
+    assert all(link.startswith(("#", "data:", "feedback/")) for link in links)
     assert "http://" not in html
     assert "https://" not in html
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -125,7 +125,7 @@ def test_large_crowds_are_cut_and_said_to_be():
     said[:, 0] = np.arange(310) % 2
     belief = np.full((310, 2), 0.5)
     _, page, html = report_on(basis_of(belief, said))
-    assert len(re.findall(r"<tr data-kind=", html)) == 300
+    assert len(re.findall(r"<li data-kind=", html)) == 300
     assert "300 of 310; annotators.csv has all." in page.text
     assert "Not settled: the page has 60 of 310 items, the most doubtful; consensus.csv has all." in page.text
     many = fitted_crowd([coin(0.9, 14)] * 3, 56)

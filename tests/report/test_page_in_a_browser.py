@@ -34,9 +34,9 @@ def test_no_name_takes_more_than_a_few_lines(open_page) -> None:
 
 def test_a_name_is_shown_as_it_is(open_page) -> None:
     page = open_page()
-    heads = page.eval_on_selector_all("#people-list th .name", "all => all.map(one => one.textContent)")
+    heads = page.eval_on_selector_all("#people-list .who .name", "all => all.map(one => one.textContent)")
     assert set(heads) >= {PEOPLE[0], PEOPLE[1], PEOPLE[2], "ordinary"}
-    for selector in ("#people-list tr", ".card", ".legend button"):
+    for selector in ("#people-list summary", ".card", ".legend button"):
         for element in visible(page, selector)[:6]:
             element.hover()
             element.click()
@@ -44,34 +44,60 @@ def test_a_name_is_shown_as_it_is(open_page) -> None:
     assert page.heard == []
 
 
-def test_sorting_by_mouse_and_by_keyboard(open_page) -> None:
+def test_sorting_annotators(open_page) -> None:
     page = open_page()
-    assert column(page, "name")[0] == "guesser"  # flagged, so it comes first
-    for key in ("labels", "accuracy", "agreement"):
-        button = page.locator(f"th[data-key={key}] button")
-        button.click()
+    assert column(page, "name")[0] == "guesser"  # whose interval ends lowest
+    sort = page.locator("form[data-for=people-list] select[name=sort]")
+    for key, down in {"labels": True, "agreement": False, "high": False}.items():
+        sort.select_option(key)
         numbers = [float(value) for value in column(page, key)]
-        assert numbers == sorted(numbers)
-        assert page.get_attribute(f"th[data-key={key}]", "aria-sort") == "ascending"
-        button.press("Enter")
-        numbers = [float(value) for value in column(page, key)]
-        assert numbers == sorted(numbers, reverse=True)
-        assert page.get_attribute(f"th[data-key={key}]", "aria-sort") == "descending"
-    page.focus("th[data-key=name] button")
-    page.keyboard.press("Space")
-    assert page.get_attribute("th[data-key=name]", "aria-sort") == "ascending"
-    assert page.get_attribute("th[data-key=labels]", "aria-sort") == "none"
+        assert numbers == sorted(numbers, reverse=down)
+    sort.select_option("name")
     names = column(page, "name")
     assert names.index("guesser") < names.index("ordinary") < names.index("שלום עולם \u202eevil")
+
+
+def test_a_line_below_which_one_pays_or_retrains(open_page) -> None:
+    page = open_page()
+    ends = dict(zip(column(page, "name"), map(float, column(page, "high")), strict=True))
+    line = page.locator("#line")
+    line.focus()
+    for key, at in {"End": 100, "Home": 0, "ArrowRight": 1}.items():
+        page.keyboard.press(key)
+        below = [name for name, high in ends.items() if high < at / 100]
+        assert page.inner_text("#line-form output").startswith(f"{len(below)} surely below, ")
+    page.fill("#line", "60")
+    assert [name for name, high in ends.items() if high < 0.6] == ["guesser"]
+    page.locator("form[data-for=people-list] select[name=kind]").select_option("below")
+    assert column(page, "name") == ["guesser"]
+    strip = page.locator("#people-list .strip").first.bounding_box()
+    left = page.evaluate(
+        "() => getComputedStyle(document.querySelector('#people-list .strip'), '::after').left.replace('px', '')"
+    )
+    assert float(left) == pytest.approx(0.6 * strip["width"], abs=2)
+
+
+def test_an_annotator_is_opened_by_keyboard(open_page) -> None:
+    page = open_page(viewport={"width": 375, "height": 800})
+    row = page.locator("#people-list > li").first
+    row.locator("summary").press("Enter")
+    about = row.locator(".about")
+    assert about.locator(".matrix").is_visible()
+    assert about.locator(".examples .picture").count() == 4
+    assert "Agreement with others" in about.inner_text()
+    assert about.get_by_text("Feedback sheet").get_attribute("href") == "feedback/guesser.html"
+    heads = about.locator(".matrix thead th bdi")
+    assert heads.count() == 4  # all classes, none cut off
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
 def test_filtering_annotators(open_page) -> None:
     page = open_page()
     form = page.locator("form[data-for=people-list]")
-    form.locator("select").select_option("flagged")
+    form.locator("select[name=kind]").select_option("flagged")
     assert column(page, "name") == ["guesser"]
     assert form.locator("output").inner_text() == "1 of 1 shown"
-    form.locator("select").select_option("")
+    form.locator("select[name=kind]").select_option("")
     form.locator("input").fill("<SCRIPT>")  # in its name, or among what it confuses
     assert PEOPLE[0] in column(page, "name")
     form.locator("input").fill("nobody is called so")
@@ -160,11 +186,11 @@ def test_a_tap_on_a_phone_shows_an_item(open_page) -> None:
 
 def test_without_a_script_all_can_be_read(open_page) -> None:
     page = open_page(java_script_enabled=False)
-    assert len(visible(page, "#people-list > tr")) == len(PEOPLE)
+    assert len(visible(page, "#people-list > li")) == len(PEOPLE)
     assert len(visible(page, "#item-list > li")) > 12
     assert not visible(page, "form, .more")
     assert len(visible(page, "#points path")) >= 4
-    page.locator("#people-list details summary").first.click()
+    page.locator("#people-list summary").first.click()
     assert visible(page, "#people-list .matrix")
 
 

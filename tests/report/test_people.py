@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.people import agree, people
+from crowdshot.report.page.flags import agree
+from crowdshot.report.page.people import file_names, people
 
 from .made import basis_of, coin, crowd, fitted_crowd
 
@@ -98,3 +99,32 @@ def test_what_is_known_of_a_person():
     table = basis.clf.annotators_
     assert (ann.accuracy, ann.low, ann.high) == tuple(table.loc[0, ["accuracy", "low", "high"]])
     assert ann.guessing == pytest.approx((2 / 3) * (2.1 / 3) + (1 / 3) * (0.9 / 3))
+
+
+def test_examples_of_mistakes_are_the_surest():
+    belief = [[0.9, 0.1], [0.2, 0.8], [0.97, 0.03], [0.45, 0.55], [0.5, 0.5]]
+    (person,) = people(basis_of(belief, [[1], [0], [1], [0], [0]]))
+    shown = [(example.row, example.said, example.true, example.confidence) for example in person.examples]
+    assert shown == [(2, 1, 0, 0.97), (0, 1, 0, 0.9), (1, 0, 1, 0.8), (3, 0, 1, 0.55)]
+
+
+def test_with_whom_somebody_is_compared():
+    said, truth = crowd([coin(0.7, 4)] * 6, 120)
+    said[:, 5] = said[:, 2]
+    said[:90, 1] = -1
+    copied = list(people(basis_of(np.eye(4)[truth], said, annotators=[*"abcdef"])))
+    assert [partner.name for partner in copied[2].alike] == ["f"]
+    first, *others = copied[2].partners
+    assert (first.name, first.shared, first.same, first.stands_out) == ("f", 120, 120, True)
+    assert [partner.name for partner in others] == ["a", "d", "e", "b"]  # by how many items both labelled
+    assert not copied[0].alike
+
+
+def test_files_that_every_system_takes():
+    names = ["Ann", "ann", "../../etc", "con", "", "שלום", "Zoë B.", "x" * 300]
+    said = np.arange(len(names))[None, :] % 2
+    found = file_names(list(people(basis_of([[0.5, 0.5]], said, annotators=names))))
+    assert list(found.values()) == [
+        *("ann.html", "ann-2.html", "etc.html", "con-4.html", "annotator.html", "annotator-6.html", "zoe-b.html"),
+        f"{'x' * 40}.html",
+    ]

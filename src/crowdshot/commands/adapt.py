@@ -21,6 +21,7 @@ from crowdshot.report import summary
 from crowdshot.report.export import Export, write_export
 from crowdshot.report.folder import write_results
 from crowdshot.report.page import facts
+from crowdshot.report.page.feedback import write_sheets
 from crowdshot.report.page.how_made import Run, describe
 from crowdshot.report.page.writing import write_page
 from crowdshot.report.tables import records
@@ -36,16 +37,21 @@ def adapt(
     method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
     export: Export | None = None,
+    anonymous: bool = False,
 ) -> Report:
-    """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder."""
+    """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder.
+
+    ``anonymous``: annotators are called by numbers, in the order of the labels, in all that is written and told.
+    """
     check_folder(output.out, output.overwrite)
     if export is not None:
         export.check(given.images, output.out)
         check_folder(export.folder, output.overwrite)
-    fitted = fit(labels, given, method, settings)
+    fitted = fit(labels, given, method, settings, anonymous)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     options: Report = {**given.options(), **labels.options()}
-    again = options | {"method": method, "settings": settings, "out": output.out, "overwrite": True}
+    again = options | {"method": method, "settings": settings, "anonymous": anonymous}
+    again |= {"out": output.out, "overwrite": True}
     new = {items.kind: NEW[items.kind]}
     looks = _looks(clf, worth_of(clf, fitted.embeddings), items.kind)
     n_labelled = len(np.unique(clf.annotations_.item))
@@ -63,12 +69,14 @@ def adapt(
             "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
         },
         respelled=[str(each) for each in read.respelled],
+        twins=read.near_twins,
         left_out=summary.left_out(fitted.left_out),
         looks=summary.what_looks_were_worth(looks, n_labelled),
     )
     with progress("writing the results and a report"):
         found = facts.gather(clf, fitted.embeddings, run)
-        files = write_results(clf, output.out, output.overwrite, read, partial(write_page, found=found))
+        pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
+        files = write_results(clf, output.out, output.overwrite, read, pages)
     consensus = clf.consensus_
     if export is not None:
         with progress("exporting"):

@@ -46,16 +46,23 @@ class FittedFromFiles:
 
 
 def fit(
-    labels: LabelFiles, given: ItemFiles, method: str = AUTO, settings: Mapping[str, Any] | None = None
+    labels: LabelFiles,
+    given: ItemFiles,
+    method: str = AUTO,
+    settings: Mapping[str, Any] | None = None,
+    anonymous: bool = False,
 ) -> FittedFromFiles:
-    """Whatever is wrong with the files is told before the work that it would spoil."""
+    """Whatever is wrong with the files is told before the work that it would spoil.
+
+    ``anonymous``: annotators are called by numbers.
+    """
     items = given.open(None if given.encoder in (None, "table") else False)
     clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
     if given.encoder is not None:
         named = clf.choose_encoder(items.X)
         check_kind(named, items, f"encoder {given.encoder}")
         clf.set_params(encoder=named)
-    read = labels.read()
+    read = labels.read().without_names() if anonymous else labels.read()
     check_columns(read.annotations.columns, str(labels))
     items = _as_called(items, read.annotations)
     annotations, unmatched = _match(read.annotations, items, given.skip_bad)

@@ -22,6 +22,7 @@ WHAT = {
     "confusion.csv": "what each annotator says of which class",
     "model.safetensors": "the classifier, for `crowdshot predict`",
     "report.html": "all of it on a page to read, in a browser",
+    "feedback": "a page for each annotator to be given, without the others' names",
     "predictions.json": "the consensus as Label Studio imports it",
     "labels.csv": "who said what about which item",
     "truth.csv": "what the items really are",

@@ -53,6 +53,9 @@ def adapt(
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
     copies: Copies = False,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Call annotators by numbers in all that is written, for sharing.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
@@ -60,9 +63,9 @@ def adapt(
 ) -> None:
     """From items and a crowd's labels to consensus, annotators and a classifier.
 
-    Writes report.html, a page to read in a browser, and consensus.csv, annotators.csv, confusion.csv and
-    model.safetensors (and predictions.json where the labels are Label Studio's), all of them or none. Items without a
-    label are fine: they get one from the classifier.
+    Writes report.html, a page to read in a browser, feedback/, a page for each annotator, and consensus.csv,
+    annotators.csv, confusion.csv and model.safetensors (and predictions.json where the labels are Label Studio's), all
+    of them or none. Items without a label are fine: they get one from the classifier.
     """
     from crowdshot.commands import adapt
     from crowdshot.commands.given import ItemFiles, Output
@@ -70,5 +73,6 @@ def adapt(
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
     exported = None if export is None else Export(export, threshold, copies)
-    report = adapt.adapt(reading.of(labels), items, Output(out, overwrite), method, as_settings(settings), exported)
+    output = Output(out, overwrite)
+    report = adapt.adapt(reading.of(labels), items, output, method, as_settings(settings), exported, anonymous)
     show(report, as_json)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -140,6 +140,14 @@ class LabelsRead:
     def names(self) -> Ids:
         """(K,) the labels that an answer may name."""
         return names_of(self.annotations.classes) if self.several else self.annotations.classes
+
+    def without_names(self) -> Self:
+        """The same, but annotators are called by numbers, in the order in which they came."""
+        people = np.array(
+            [f"annotator {number}" for number in range(1, self.annotations.n_annotators + 1)], dtype=object
+        )
+        respelled = [each for each in self.respelled if each.of != "annotators"]
+        return replace(self, annotations=replace(self.annotations, annotators=people), respelled=respelled)
 
     @property
     def near_twins(self) -> list[Twins]:

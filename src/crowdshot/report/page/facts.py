@@ -12,7 +12,6 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.labels import known_truth
 from crowdshot.labels.belief import SETTLED, Share
 from crowdshot.labels.known_truth import Agreement
-from crowdshot.labels.spelling import Twins, near_twins
 from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.classes import Class, choose_examples, describe_classes
 from crowdshot.report.page.deciding import decisions
@@ -21,7 +20,7 @@ from crowdshot.report.page.items import Item, excerpt, in_detail, need_a_person
 from crowdshot.report.page.levels import ByItself, Level, at, by_itself, count_levels, verdict
 from crowdshot.report.page.map import Map, draw_map
 from crowdshot.report.page.next_steps import Asked, ask_next, to_ask, with_everyone_asked
-from crowdshot.report.page.people import Person, people
+from crowdshot.report.page.people import EXAMPLES_EACH, PICTURED, Person, file_names, people
 from crowdshot.report.page.pictures import Picture, thumbnails
 from crowdshot.wording import clean
 
@@ -31,7 +30,8 @@ class Facts:
     """``people``: those first whose interval ends lowest, so that few labels do not make a bad one.
 
     ``items``: those that need a person at one threshold or another. ``everyone_asked``: the confidence of those about
-    which nobody is left to ask. ``pictures``, ``texts``: by item.
+    which nobody is left to ask. ``sheets``: their files of feedback, by
+    annotator. ``pictures``, ``texts``: by item.
     """
 
     run: Run
@@ -46,10 +46,10 @@ class Facts:
     items: list[Item]
     asked: Asked
     everyone_asked: Floats
-    twins: list[Twins]
     people: list[Person]
     class_facts: list[Class]
     map: Map
+    sheets: dict[int, str]
     pictures: dict[int, Picture]
     texts: dict[int, str]
     decisions: dict[str, Any]
@@ -92,7 +92,8 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     examples = choose_examples(basis)
     levels = count_levels(basis, check)
     n_labelled, everyone_asked = int(basis.labelled.sum()), with_everyone_asked(basis)
-    shown = sorted({*wanted, *(i for pair in examples for some in pair for i in some)})
+    mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
+    shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
     return Facts(
         run=run,
         classes=[clean(name) for name in clf.classes_],
@@ -106,10 +107,10 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         items=in_detail(basis, wanted, check),
         asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
         everyone_asked=everyone_asked,
-        twins=near_twins(basis.annotations),
         people=everyone,
         class_facts=describe_classes(basis, everyone, check, examples),
         map=draw_map(basis, run.paths),
+        sheets=file_names(everyone),
         pictures=thumbnails({i: run.paths[i] for i in shown}) if run.paths else {},
         texts={i: excerpt(run.texts[i]) for i in shown} if run.texts else {},
         decisions=decisions(basis, wanted),

@@ -13,6 +13,7 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learned import ByLooks
 from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
 from crowdshot.model import priors
 from crowdshot.version import __version__
@@ -29,7 +30,7 @@ class Run:
     ``sources``: the files of labels. ``paths``, ``texts``: the items' images, or texts themselves, in the items' order;
     none for features. ``how``: terms and what they are. ``looks``: what images, features or texts were worth, in
     sentences. ``commands``: those that the next steps name, "ask" without what is to be spent. ``respelled``: what was
-    read as something else than it was written.
+    read as something else than it was written; ``twins``: what may be one name.
     """
 
     sources: Sequence[str]
@@ -39,6 +40,7 @@ class Run:
     command: str
     commands: Mapping[str, str] = field(default_factory=dict)
     respelled: Sequence[str] = ()
+    twins: Sequence[Twins] = ()
     left_out: Sequence[str] = ()
     looks: Sequence[str] = ()
     texts: Sequence[str] = ()

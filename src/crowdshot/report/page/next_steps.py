@@ -79,7 +79,7 @@ def steps(found: Facts, confidence: float = SETTLED) -> list[Step]:
 def _merge(found: Facts) -> Step | None:
     """Labels that may be one, and annotators."""
     twins = {
-        of: [apart(and_so(each.names)) for each in found.twins if each.of == of] for of in ("labels", "annotators")
+        of: [apart(and_so(each.names)) for each in found.run.twins if each.of == of] for of in ("labels", "annotators")
     }
     told = [f"Merge {_some(twins['labels'])}, if they mean the same."] if twins["labels"] else []
     if twins["annotators"]:

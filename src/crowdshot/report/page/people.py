@@ -1,42 +1,30 @@
-"""What is known of each annotator, and which flags the evidence supports.
-
-All of it is judged by the consensus, in which an annotator's own labels have a part. A flag is a reason to look, so it
-is raised only where chance is no good explanation; with few labels there is none.
-
-- **one class only**: nearly all labels are the same, and far more than items of that class (binomial test).
-- **swaps two classes**: of two classes each is called the other more often than not (binomial test).
-- **systematically wrong**: agrees with others less than labels dealt at random would (permutation test).
-- **spammer-like**: the interval of the accuracy ends near what guessing gives, and agreement with others cannot be told
-  from that of labels dealt at random.
-"""
+"""What is known of each annotator: judged by the consensus, in which their own labels have a part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom, norm
+import pandas as pd
 
+from crowdshot.labels.copying import compare_pairs
 from crowdshot.labels.positions import Positions
 from crowdshot.report.page.basis import Basis, Floats
-from crowdshot.wording import apart, clean, percent, spread
+from crowdshot.report.page.flags import Agreement, Flag, agree, fault, noise
+from crowdshot.wording import apart, clean
 
-ALPHA = 0.05  # divided by the number of annotators (and pairs of classes) where a flag claims a fault
-NEAR_CHANCE = 0.25  # of the way from guessing to being always right
-SAME = 0.95  # this part of all labels is "nearly all"
-FEWEST_SHARED = 10  # labels on items that others labelled too, below which agreement says nothing
+MOST_PEOPLE = 300  # on the page
+PICTURED, EXAMPLES_EACH = 40, 4  # of them so many with pictures of so many mistakes
 MOST_CONFUSED = 3
-
-
-class Agreement(NamedTuple):
-    """Which part of the others' labels on the same items is the annotator's own, and what luck would give."""
-
-    share: float
-    by_chance: float
-    p_value: float
-    n_labels: int
+MOST_EXAMPLES = 8  # mistakes that are kept, for the feedback sheet
+SURE = 0.5  # so sure must the consensus be that a label is called a mistake
+MOST_PARTNERS = 5  # others with whom an annotator is compared by name
+# names that no file may have on some systems
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
 
 
 class Mistake(NamedTuple):
@@ -46,15 +34,34 @@ class Mistake(NamedTuple):
     of: float  # labels on items of the true class
 
 
-class Flag(NamedTuple):
+class Example(NamedTuple):
+    """A label that is probably wrong: what was said of an item, and what it is, so surely."""
+
+    row: int
     name: str
-    why: str
+    said: int
+    true: int
+    confidence: float
+
+
+class Partner(NamedTuple):
+    """Another annotator: of so many items that both labelled, how many have the same label, and how many should."""
+
+    name: str
+    shared: int
+    same: int
+    expected: float
+    stands_out: bool
 
 
 @dataclass(frozen=True)
 class Person:
-    """``counts`` (K, K) [true, said]: how often, as the consensus has it."""
+    """``position``: among the annotators. ``counts`` (K, K) [true, said]: how often, as the consensus has it.
 
+    ``partners``: those who agree with them far too often first, then those with whom they share most items.
+    """
+
+    position: int
     name: str
     n_labels: int
     accuracy: float
@@ -64,6 +71,8 @@ class Person:
     agreement: Agreement | None
     counts: Floats
     flag: Flag | None
+    examples: list[Example]
+    partners: list[Partner]
 
     @property
     def mistakes(self) -> list[Mistake]:
@@ -73,6 +82,10 @@ class Person:
         cells = [divmod(int(cell), len(wrong)) for cell in worst]
         return [Mistake(t, s, wrong[t, s], self.counts[t].sum()) for t, s in cells if wrong[t, s] >= 0.5]
 
+    @property
+    def alike(self) -> list[Partner]:
+        return [partner for partner in self.partners if partner.stands_out]
+
 
 def people(basis: Basis) -> Iterator[Person]:
     """Each annotator who gave a label, in the order of the annotations."""
@@ -81,6 +94,7 @@ def people(basis: Basis) -> Iterator[Person]:
     order = np.argsort(ann.annotator, kind="stable")
     ends = np.bincount(ann.annotator, minlength=ann.n_annotators).cumsum()
     n_people = int((np.diff(ends, prepend=0) > 0).sum())
+    pairs = compare_pairs(ann, basis.belief)
     for person, (accuracy, low, high) in enumerate(table[["accuracy", "low", "high"]].to_numpy()):
         rows = order[ends[person - 1] if person else 0 : ends[person]]
         if not len(rows):
@@ -89,8 +103,34 @@ def people(basis: Basis) -> Iterator[Person]:
         counts = _counts(basis.belief[item], said)
         guessing = float(counts.sum(0) @ counts.sum(1)) / len(rows) ** 2
         agreement = agree(basis.votes[item], said)
-        flag = _fault(counts, names, n_people) or _noise(accuracy, low, high, guessing, agreement, n_people)
-        yield Person(clean(ann.annotators[person]), len(rows), accuracy, low, high, guessing, agreement, counts, flag)
+        yield Person(
+            position=person,
+            name=clean(ann.annotators[person]),
+            n_labels=len(rows),
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            guessing=guessing,
+            agreement=agreement,
+            counts=counts,
+            flag=fault(counts, names, n_people) or noise(accuracy, low, high, guessing, agreement, n_people),
+            examples=_examples(basis, item, said),
+            partners=_partners(basis, pairs, person),
+        )
+
+
+def file_names(people: Sequence[Person]) -> dict[int, str]:
+    """{position: name}: names of files that every system takes, no two the same even where case does not count."""
+    names: dict[int, str] = {}
+    taken = set(RESERVED)
+    for person in people[:MOST_PEOPLE]:
+        plain = unicodedata.normalize("NFKD", person.name).encode("ascii", "ignore").decode()
+        stem = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")[:40] or "annotator"
+        while stem in taken:
+            stem = f"{stem}-{person.position + 1}"
+        taken.add(stem)
+        names[person.position] = f"{stem}.html"
+    return names
 
 
 def _counts(belief: Floats, said: Positions) -> Floats:
@@ -100,65 +140,27 @@ def _counts(belief: Floats, said: Positions) -> Floats:
     return counts.T
 
 
-def agree(votes: Floats, said: Positions) -> Agreement | None:
-    """votes (m, K): all labels of the items, the annotator's own (said, (m,)) among them.
-
-    Let a[n, k] be the part of the others' labels on item n that is k. The statistic is T = sum_n a[n, said_n]. If the
-    annotator's labels were dealt to the items at random, T would have the mean m · mean(A) and the variance
-    sum d² / (m - 1), with A[n, j] = a[n, said_j] and d the same less the means of its rows and columns (Hoeffding
-    1951); the p-value is two-sided, by the normal approximation. Labels come in K kinds, so A need not be written out.
-    """
-    shared = votes.sum(1) > 1
-    said, others = said[shared], votes[shared].copy()
-    m = len(said)
-    if m == 0:
-        return None
-    others[np.arange(m), said] -= 1
-    a = others / others.sum(1, keepdims=True)
-    weight = np.bincount(said, minlength=a.shape[1])
-    d = a - (a @ weight / m)[:, None] - a.mean(0) + float(a.mean(0) @ weight) / m
-    expected = float(a.mean(0) @ weight)
-    deviation = float(a[np.arange(m), said].sum()) - expected
-    variance = float((d**2 @ weight).sum()) / max(m - 1, 1)
-    p_value = 2 * norm.sf(abs(deviation) / variance**0.5) if variance > 1e-12 else 1.0
-    return Agreement((expected + deviation) / m, expected / m, float(p_value), m)
+def _examples(basis: Basis, item: Positions, said: Positions) -> list[Example]:
+    """The surest mistakes first."""
+    label, confidence = basis.label[item], basis.confidence[item]
+    wrong = np.flatnonzero((label != said) & (confidence >= SURE))
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_EXAMPLES]
+    return [
+        Example(int(item[i]), basis.names[item[i]], int(said[i]), int(label[i]), float(confidence[i])) for i in chosen
+    ]
 
 
-def _fault(counts: Floats, names: list[str], n_people: int) -> Flag | None:
-    """One class only, or two classes swapped."""
-    n_labels, K = round(counts.sum()), len(counts)
-    said = counts.sum(0)
-    top = int(said.argmax())
-    are = (counts[top].sum() + 0.5) / (n_labels + 1)
-    times = round(said[top])
-    if times >= SAME * n_labels and binom.sf(times - 1, n_labels, are) < ALPHA / n_people:
-        what = "every label is" if times == n_labels else f"{times:,} of {n_labels:,} labels are"
-        return Flag("one class only", f"{what} {names[top]}, which is what about {percent(are)} of the items are")
-
-    right = np.diag(counts)
-    swapped = np.floor(counts + counts.T)
-    n = np.ceil(counts + counts.T + right[:, None] + right)
-    p_value = binom.sf(swapped - 1, n, 0.5)
-    mostly = counts > counts.sum(1, keepdims=True) / 2
-    np.fill_diagonal(mostly, False)
-    p_value[~(mostly & mostly.T)] = 1.0
-    i, j = divmod(int(p_value.argmin()), K)
-    if p_value[i, j] < ALPHA / (n_people * K * (K - 1) / 2):
-        how_often = f"{swapped[i, j]:.0f} of {n[i, j]:.0f} times"
-        return Flag("swaps two classes", f"{names[i]} and {names[j]} called each other {how_often}")
-    return None
-
-
-def _noise(
-    accuracy: float, low: float, high: float, guessing: float, agreement: Agreement | None, n_people: int
-) -> Flag | None:
-    """Systematically wrong, or no better than guessing."""
-    if agreement is None or agreement.n_labels < FEWEST_SHARED:
-        return None
-    right = f"right {percent(accuracy)} of the time ({spread(low, high)}) where guessing gives {percent(guessing)}"
-    others = f"agrees with others {percent(agreement.share)} of the time, by chance {percent(agreement.by_chance)}"
-    if agreement.share < agreement.by_chance and agreement.p_value < ALPHA / n_people:
-        return Flag("systematically wrong", f"{others} (p = {agreement.p_value:.1g})")
-    if agreement.p_value > ALPHA and high < guessing + NEAR_CHANCE * (1 - guessing):
-        return Flag("spammer-like", f"{right}; {others} (p = {agreement.p_value:.2f})")
-    return None
+def _partners(basis: Basis, pairs: pd.DataFrame, person: int) -> list[Partner]:
+    theirs = pairs[(pairs["one"] == person) | (pairs["other"] == person)]
+    theirs = theirs.sort_values(["stands_out", "shared"], ascending=False, kind="stable")[:MOST_PARTNERS]
+    names = basis.annotations.annotators
+    return [
+        Partner(
+            clean(names[row.other if row.one == person else row.one], 60),
+            int(row.shared),
+            int(row.same),
+            float(row.expected),
+            bool(row.stands_out),
+        )
+        for row in theirs.itertuples()
+    ]

@@ -1,27 +1,24 @@
 """Results -> one HTML page that a labelling lead can read: no network, nothing to install.
 
 `facts` computes what there is to say, with a module for each part (`levels`: what is settled at which threshold;
-`next_steps`; `items`; `people`: annotators and their flags; `classes`; `map`; `pictures`; `how_made`), `telling` puts
+`next_steps`; `items`; `people`, `flags`; `classes`; `map`; `pictures`; `how_made`), `telling` puts
 into words what depends on the threshold; ``page.html`` and ``parts/`` say it, with ``style/`` and ``script/``.
 """
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from crowdshot import wording
 from crowdshot.labels.belief import SETTLED
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.inline import STYLES, inline
 from crowdshot.report.page.items import KINDS
 from crowdshot.report.page.levels import listed
 from crowdshot.report.page.map_paths import Drawing
+from crowdshot.report.page.people import EXAMPLES_EACH, MOST_PEOPLE, PICTURED
 from crowdshot.report.page.telling import LINKS, NEXT, for_the_script, tell
+from crowdshot.report.page.templates import HERE, fill
 
-HERE = Path(__file__).parent
 SECTIONS = {  # a file in parts/, and what the reader calls it
     "answer": "Answer",
     "items": "Items",
@@ -31,7 +28,6 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "how": "How",
 }
 SCRIPTS = ("lists", "threshold", "items", "copy", "people", "map")  # files in script/, each a module of its own
-MOST_PEOPLE = 300
 MOST_MATRIX = 12  # classes of a confusion matrix that can still be read
 MOST_CELLS = 20_000  # of all matrices together
 
@@ -41,14 +37,11 @@ def write_page(path: Path, found: Facts) -> None:
 
 
 def render(found: Facts) -> str:
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"percent": wording.percent, "probability": wording.probability}
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    return environment.get_template("page.html").render(
+    return fill(
+        "page.html",
         f=found,
         now=tell(found),
         told=for_the_script(found),
-        date=f"{date.today():%d %B %Y}".lstrip("0"),
         sections=SECTIONS.items(),
         settled_at=SETTLED,
         levels=listed(found.levels),
@@ -58,13 +51,12 @@ def render(found: Facts) -> str:
         thing="image" if found.run.paths else "text" if found.run.texts else "feature",
         matrices=_with_matrix(found),
         most_people=MOST_PEOPLE,
+        examples_each=EXAMPLES_EACH,
+        pictured={person.position for person in found.people[:PICTURED]},
         most_matrix=MOST_MATRIX,
         drawing=Drawing(found.map, found.classes),
         style=inline(*STYLES),
         scripts=[inline(HERE / "script" / f"{name}.js") for name in SCRIPTS],
-        spread=wording.spread,
-        times=wording.times,
-        plural=wording.plural,
     )
 
 

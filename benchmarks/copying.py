@@ -1,0 +1,63 @@
+"""Annotators who give the same answers as somebody else: how often they are found, and how often somebody innocent is.
+
+    python benchmarks/copying.py DATA [--crowds 30]
+
+Simulated crowds of people who are right 60 to 95 times in a hundred; three items in ten fool two people in five into
+the same wrong answer. In some of them one takes a part of another's answers. Then real crowds, in DATA/truth-inference,
+of whom nobody knows who copied: how many pairs stand out there.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.labels import aggregate
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.copying import FEWEST, compare_pairs
+
+SHAPES = ((10, 50, 4, 10), (10, 100, 4, 10), (10, 100, 2, 10), (20, 300, 4, 5), (20, 300, 2, 5))
+COPIED = (0.0, 0.7, 1.0)
+
+
+def simulated(seed, R, N, K, labels_per_item, copied):
+    random = np.random.default_rng(seed)
+    truth, decoy, right = random.integers(K, size=N), random.integers(K, size=N), random.uniform(0.6, 0.95, R)
+    fooled = (random.random(N) < 0.3)[:, None] & (random.random((N, R)) < 0.4)
+    said = np.where(random.random((N, R)) < right, truth[:, None], random.integers(K, size=(N, R)))
+    said = np.where(fooled, decoy[:, None], said)
+    said[random.random((N, R)).argsort(1) >= labels_per_item] = -1
+    taken = (said[:, 0] >= 0) & (random.random(N) < copied)
+    said[taken, 1] = said[taken, 0]
+    return Annotations.from_matrix(said, classes=range(K))
+
+
+def standing_out(ann):
+    pairs = compare_pairs(ann, aggregate.learned(ann).probabilities)
+    return pairs[pairs["shared"] >= FEWEST], pairs[pairs["stands_out"]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--crowds", type=int, default=30)
+    args = parser.parse_args()
+    print("annotators  items  classes  labels an item  copied     found  crowds with an innocent pair")
+    for R, N, K, labels in SHAPES:
+        for copied in COPIED:
+            found = innocent = 0
+            for seed in range(args.crowds):
+                _, out = standing_out(simulated(seed, R, N, K, labels, copied))
+                guilty = (out["one"] == 0) & (out["other"] == 1) & (copied > 0)
+                found, innocent = found + int(guilty.any()), innocent + int((~guilty).any())
+            told = f"{found} of {args.crowds}" if copied else "-"
+            print(f"{R:10d} {N:6d} {K:8d} {labels:15d} {copied:7.0%} {told:>9s} {innocent:5d} of {args.crowds}")
+    for file in sorted((args.data / "truth-inference").glob("*.answers.csv")):
+        ann = Annotations.from_frame(pd.read_csv(file, dtype=str), source=file.name)
+        pairs, out = standing_out(ann)
+        print(f"{file.name.removesuffix('.answers.csv'):12s} {len(out):4d} of {len(pairs):6,d} pairs stand out")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Who gives the same answers as somebody else more often than the truth explains.
+
+Two annotators who know nothing of each other agree because both see the truth, and because some items fool everybody.
+What b says of an item n is therefore expected to be what a said, l, with the larger one of two probabilities: that b,
+who errs as their confusion matrix C tells, says l
+
+    sum_t belief[n, t] C[t, l]
+
+and the share of l among what others said of the item (with the former counted as `WEIGHT` labels more). If p is that
+probability, sum p of the items that both labelled should have the same label, give or take the square root of
+sum p (1 - p). z is by how many of these deviations there are more, the smaller one of both directions.
+
+Whatever all pairs have in common is taken off: z is judged by the middle and the spread of the z of all pairs, where
+that is wider than chance alone would make it. A pair stands out if chance would give its z to one of all pairs in one
+crowd of twenty (Bonferroni). It need not be copying: who learned from the same person, or answers from the same list,
+looks alike. benchmarks/copying.py has how often it is right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
+from crowdshot.labels.belief import Floats
+from crowdshot.labels.positions import Positions
+
+ALPHA = 0.05
+FEWEST = 10  # items that both labelled, below which agreement says nothing
+WEIGHT = 1.0  # labels that the model counts for beside what others said of the same item
+MOST_PAIRS = 5_000_000  # of labels of the same item that are looked at: of more, those of some items
+
+
+def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
+    """A row for each two annotators who labelled the same items; belief (N, K) in the classes of the items.
+
+    ``one``, ``other``: positions; ``shared``: how many items; ``same``: on how many of them they agree; ``expected``:
+    on how many they should; ``stands_out``: whether that is more than luck explains.
+    """
+    order = np.lexsort((ann.annotator, ann.item))
+    order = order[_few_enough(ann.item[order])]
+    item, annotator, label = ann.item[order], ann.annotator[order], ann.label[order]
+    says = _expected_to_say(item, annotator, belief, expected_confusion(ann, belief))
+    _, cell, times = np.unique(item * ann.n_classes + label, return_inverse=True, return_counts=True)
+    alike, size = times[cell], np.bincount(item)
+    sums: dict[str, list[Floats]] = {"same": [], "forth": [], "forth_spread": [], "back": [], "back_spread": []}
+    pairs = []
+    for apart in range(1, int(np.bincount(item).max()) if len(item) else 0):
+        a = np.flatnonzero(item[apart:] == item[:-apart])
+        b = a + apart
+        agree = label[a] == label[b]
+        pairs.append(annotator[a] * ann.n_annotators + annotator[b])
+        sums["same"].append(agree.astype(np.float64))
+        for way, (first, second) in {"forth": (a, b), "back": (b, a)}.items():
+            by_skill = says[second, label[first]]
+            by_others = (WEIGHT * by_skill + alike[first] - 1 - agree) / (WEIGHT + size[item[a]] - 2)
+            p = np.maximum(by_skill, by_others)
+            sums[way].append(p)
+            sums[f"{way}_spread"].append(p * (1 - p))
+    keys, place = np.unique(np.concatenate([*pairs, np.empty(0, dtype=np.int64)]), return_inverse=True)
+    shared = np.bincount(place, minlength=len(keys))
+    total: dict[str, Floats] = {
+        name: np.asarray(np.bincount(place, np.concatenate([*parts, np.empty(0)]), len(keys)), dtype=np.float64)
+        for name, parts in sums.items()
+    }
+    z = np.minimum(*(_deviations(total["same"], total[way], total[f"{way}_spread"]) for way in ("forth", "back")))
+    return pd.DataFrame(
+        {
+            "one": keys // ann.n_annotators,
+            "other": keys % ann.n_annotators,
+            "shared": shared,
+            "same": total["same"].astype(np.int64),
+            "expected": np.maximum(total["forth"], total["back"]),
+            "stands_out": _stands_out(z, shared >= FEWEST),
+        }
+    )
+
+
+def _few_enough(item: Positions) -> Positions:
+    """The rows of labels, sorted by item, to look at: all, or those of every so-manieth item."""
+    size = np.bincount(item) if len(item) else np.zeros(1, dtype=np.int64)
+    every = max(1, int(np.ceil((size * (size - 1)).sum() / 2 / MOST_PAIRS)))
+    return np.flatnonzero(item % every == 0)
+
+
+def _expected_to_say(item: Positions, annotator: Positions, belief: Floats, confusion: Floats) -> Floats:
+    """(L, K): what the annotator of each label may be expected to say of its item."""
+    says = np.empty((len(item), belief.shape[1]))
+    order = np.argsort(annotator, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(annotator[order])) + 1):
+        if len(rows):
+            says[rows] = belief[item[rows]] @ confusion[annotator[rows[0]]]
+    return says
+
+
+def _deviations(same: Floats, expected: Floats, variance: Floats) -> Floats:
+    out: Floats = (same - expected) / np.sqrt(np.maximum(variance, 1e-9))
+    return out
+
+
+def _stands_out(z: Floats, enough: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    out = np.zeros(len(z), dtype=bool)
+    if enough.sum() > 2:  # else there is nothing to compare a pair with
+        middle = np.median(z[enough])
+        spread = max(1.0, 1.4826 * float(np.median(np.abs(z[enough] - middle))))
+        out = enough & (ndtr(-(z - max(middle, 0)) / spread) < ALPHA / enough.sum())
+    return out

@@ -1,0 +1,22 @@
+"""How templates are filled in: everything is escaped, and a name that is not there is an error."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from crowdshot import wording
+
+HERE = Path(__file__).parent
+
+
+def fill(template: str, **given: Any) -> str:
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {"percent": wording.percent, "probability": wording.probability}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    words = {name: getattr(wording, name) for name in ("spread", "times", "plural")}
+    today = f"{date.today():%d %B %Y}".lstrip("0")
+    return environment.get_template(template).render(date=today, **words, **given)

@@ -1,0 +1,88 @@
+"""Who gives the same answers as somebody else: worked out by hand, and on crowds in which we know who copies whom."""
+
+import numpy as np
+import pytest
+
+from crowdshot.labels import copying
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
+from crowdshot.labels.copying import compare_pairs
+
+
+def crowd(n_items, right, copies=(), seed=0, hard=0.3):
+    """Labels (N, R) of four classes by people who are right so often; ``copies``: who takes whose answers."""
+    random = np.random.default_rng(seed)
+    truth, decoy = random.integers(4, size=(2, n_items))
+    fooled = (random.random(n_items) < hard)[:, None] & (random.random((n_items, len(right))) < 0.4)
+    lucky = random.random((n_items, len(right))) < right
+    said = np.where(lucky, truth[:, None], random.integers(4, size=lucky.shape))
+    said = np.where(fooled, decoy[:, None], said)
+    for who, whose in copies:
+        said[:, who] = said[:, whose]
+    return said, np.eye(4)[truth]
+
+
+def found(said, belief) -> set[tuple[int, int]]:
+    pairs = compare_pairs(Annotations.from_matrix(said, classes=range(4)), belief)
+    return set(map(tuple, pairs.loc[pairs["stands_out"], ["one", "other"]].to_numpy().tolist()))
+
+
+def test_what_should_agree_by_hand():
+    said = np.array([[0, 0, 1], [1, 1, -1], [0, 1, 0]])
+    belief = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    ann = Annotations.from_matrix(said)
+    C = expected_confusion(ann, belief)
+    pairs = compare_pairs(ann, belief).set_index(["one", "other"])
+    assert pairs[["shared", "same"]].to_numpy().tolist() == [[3, 2], [2, 1], [2, 0]]
+    says = belief[:, None, :] @ C.transpose(1, 0, 2).reshape(2, -1)  # [item, 0, who and what]
+    says = says.reshape(3, 3, 2)
+
+    def likely(item, who, label, others):
+        """``others``: the labels of the item that are neither's."""
+        by_skill = says[item, who, label]
+        return max(by_skill, (by_skill + others.count(label)) / (1 + len(others)))
+
+    forth = likely(0, 1, 0, [1]) + likely(1, 1, 1, []) + likely(2, 1, 0, [0])
+    back = likely(0, 0, 0, [1]) + likely(1, 0, 1, []) + likely(2, 0, 1, [0])
+    assert pairs.loc[(0, 1), "expected"] == pytest.approx(max(forth, back))
+    assert not pairs["stands_out"].any()  # from three items nothing follows
+
+
+def test_who_copies_is_found_and_nobody_else():
+    right = np.array([0.9, 0.8, 0.75, 0.7, 0.7, 0.8, 0.6, 0.85])
+    assert found(*crowd(150, right)) == set()
+    assert found(*crowd(150, right, [(6, 3)])) == {(3, 6)}
+    assert found(*crowd(150, right, [(4, 3), (6, 3)])) == {(3, 4), (3, 6), (4, 6)}
+
+
+def test_two_experts_and_a_crowd_of_one_mind_are_no_copies():
+    assert found(*crowd(200, np.array([0.99, 0.99, 0.5, 0.5, 0.4, 0.6]), hard=0)) == set()
+    said, belief = crowd(200, np.array([0.98] * 6), hard=0)
+    said[:] = said[:, :1]
+    assert found(said, belief) == set()
+
+
+def test_two_annotators_cannot_be_compared_with_anybody():
+    said, belief = crowd(100, np.array([0.6, 0.6]), [(1, 0)])
+    assert found(said, belief) == set()
+
+
+def test_order_does_not_matter_and_nothing_is_no_pair():
+    said, belief = crowd(60, np.array([0.8, 0.7, 0.6, 0.7]), [(1, 0)])
+    said[np.random.default_rng(0).random(said.shape) < 0.3] = -1
+    ann = Annotations.from_matrix(said, classes=range(4))
+    shuffled = np.random.default_rng(1).permutation(ann.n_labels)
+    again = Annotations(
+        ann.item[shuffled], ann.annotator[shuffled], ann.label[shuffled], ann.items, ann.annotators, ann.classes
+    )
+    one, two = compare_pairs(ann, belief), compare_pairs(again, belief)
+    np.testing.assert_allclose(one.to_numpy(dtype=float), two.to_numpy(dtype=float))
+    alone = Annotations.from_matrix(said[:, :1], classes=range(4))
+    assert compare_pairs(alone, belief).empty
+
+
+def test_of_very_many_labels_some_items_are_looked_at(monkeypatch):
+    said, belief = crowd(100, np.array([0.8, 0.7, 0.6, 0.7]))
+    ann = Annotations.from_matrix(said, classes=range(4))
+    monkeypatch.setattr(copying, "MOST_PAIRS", 150)  # 100 items have 600
+    assert compare_pairs(ann, belief)["shared"].tolist() == [25] * 6

@@ -1,0 +1,63 @@
+"""The sheets that annotators are given."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crowdshot.report.page import facts
+from crowdshot.report.page.feedback import write_sheets
+from crowdshot.report.page.how_made import Run
+
+from .hostile import PEOPLE, visible
+from .made import Page, basis_of, coin, crowd
+
+
+def sheets(folder: Path, kinds, annotators, texts=()) -> dict[str, str]:
+    said, truth = crowd(kinds, 60)
+    basis = basis_of(np.eye(3)[truth] * 0.99 + 0.01 / 3, said, annotators=annotators, classes=["cat", "dog", "owl"])
+    found = facts.gather(basis.clf, basis.embeddings, Run(["l"], "x", [], {}, "crowdshot", texts=texts))
+    write_sheets(folder / "feedback", found)
+    return {
+        person.name: (folder / "feedback" / found.sheets[person.position]).read_text("utf-8") for person in found.people
+    }
+
+
+def test_a_sheet_names_its_annotator_and_nobody_else(tmp_path: Path):
+    names = ["Ann Alpha", "Bob Beta", "Cy Gamma", "Di Delta", "Ed Epsilon"]
+    kinds = [coin(right, 3) for right in (0.9, 0.5, 0.8, 0.7, 0.6)]
+    made = sheets(tmp_path, kinds, names, texts=[f"text number {i}" for i in range(60)])
+    assert set(made) == set(names)
+    for name, html in made.items():
+        assert [other for other in names if other in html] == [name]
+        page = Page(html)
+        assert not [tag for tag, _ in page.tags if tag == "script"]
+        assert "half of all annotators are between" in page.text
+        mistakes = re.findall(r"you said (?:cat|dog|owl) ?probably (?:cat|dog|owl)", page.text)
+        assert 1 <= len(mistakes) == page.text.count("text number")
+
+
+def test_of_four_annotators_nothing_is_said_together(tmp_path: Path):
+    (html, *_) = sheets(tmp_path, [coin(0.8, 3)] * 4, [*"abcd"]).values()
+    assert "half of all annotators" not in html
+
+
+def test_a_sheet_about_someone_who_errs_never(tmp_path: Path):
+    made = sheets(tmp_path, [np.eye(3)] * 2, ["ann", "bob"])
+    assert "Hardly anything." in made["ann"]
+    assert "To look at again" not in made["ann"]
+
+
+@pytest.mark.slow
+def test_a_sheet_in_a_browser(open_page, tmp_path: Path):
+    people = [*PEOPLE[:4], "ordinary"]
+    sheets(tmp_path, [coin(0.6, 3)] * 5, people)
+    for file in sorted((tmp_path / "feedback").iterdir()):
+        assert re.fullmatch(r"[a-z0-9-]+\.html", file.name)
+        page = open_page(file, viewport={"width": 375, "height": 812}, color_scheme="dark")
+        assert page.evaluate("document.documentElement.scrollWidth") == 375
+        assert page.evaluate("window.hacked") is None
+        assert page.heard == []
+        assert len(visible(page, ".examples > li")) == 8
+        assert visible(page, ".matrix")
