@@ -30,8 +30,8 @@ IS = """
     nr no num number row index idx rank batch round version week month year day split fold set group team size width
     height length source origin project status state priority difficulty level confidence certainty score weight
     price cost count total totals sum average avg mean median agreement consensus majority final finallabel finalanswer
-    result resolved adjudicated decision done checked reviewed approved flag flagged skip skipped language country tag
-    tags
+    result resolved adjudicated decision done checked reviewed approved flag flagged skip skipped language country
+    region location camera quality blurry duplicate tag tags
     nummer zeile charge runde woche monat jahr grösse größe breite höhe quelle projekt priorität schwierigkeit
     sicherheit punkte gewicht preis anzahl summe gesamt mittelwert durchschnitt mehrheit ergebnis endergebnis erledigt
     geprüft sprache

@@ -401,6 +401,40 @@ def test_columns_that_are_called_after_something_else_are_no_annotators(read, na
     assert labels.left_out == {"columns of no annotator": [name]}
 
 
+STRAYS = st.sampled_from(
+    [
+        ("Comment", lambda n: ["cat", "", "is it?", "dog"][n % 4]),
+        ("E-mail", lambda n: f"lead{n % 2}@example.org"),
+        ("camera", lambda n: ["A", "B"][n % 2]),
+        ("free", lambda n: f"text {n}"),
+        ("Batch", lambda n: str(n // 3)),
+    ]
+)
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from(["cat", "dog", "CAT", ""])] * 3), min_size=4, max_size=9),
+    st.lists(STRAYS, max_size=3, unique_by=lambda stray: stray[0]),
+    st.permutations(range(6)),
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_other_columns_and_their_order_change_nothing(tmp_path_factory, said, strays, order) -> None:
+    said = [("cat", "Cat", "cat"), ("dog", "dog", "cat"), *said]
+    names = ["ann", "bob", "cyd", *(name for name, _ in strays)]
+    order = [place for place in order if place < len(names)]
+    rows = [[*row, *(fill(n) for _, fill in strays)] for n, row in enumerate(said)]
+    table = [["image", *(names[place] for place in order)]]
+    table += [[f"{n}.png", *(row[place] for place in order)] for n, row in enumerate(rows)]
+    path = tmp_path_factory.mktemp("wide") / "labels.csv"
+    path.write_text("\n".join(map(",".join, table)))
+    labels = read_labels(path)
+    expected = [
+        (f"{n}.png", who, label) for n, row in enumerate(said) for who, label in zip(names, row[:3], strict=False)
+    ]
+    assert triples(labels) == sorted(triple for triple in expected if triple[2])
+    assert sorted(labels.left_out.get("columns of no annotator", [])) == sorted(name for name, _ in strays)
+
+
 def test_annotator_columns_decide(read) -> None:
     table = "image,Notes,ann,bob,weird\n1,cat,cat,cat,z\n2,dog,dog,cat,z\n"
     labels = read(table, annotator_columns=["Notes", "weird"])
