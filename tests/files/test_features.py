@@ -6,6 +6,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.features import read_feature_file
+from sheets import workbook
 
 X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
 FRAME = pd.DataFrame({"image": ["007", "8.png"], "f0": X[:, 0], "f1": X[:, 1]})
@@ -92,3 +93,10 @@ def test_a_truncated_npz_is_told_wherever_it_is_cut(tmp_path) -> None:
         (tmp_path / "f.npz").write_bytes(whole[:size])
         with pytest.raises(CrowdshotError, match=r"f.npz is damaged"):
             read_feature_file(tmp_path / "f.npz")
+
+
+def test_a_workbook_of_features(tmp_path):
+    (tmp_path / "f.xlsx").write_bytes(workbook(one=[["id", "x", "y"], ["007", 1, 2.5], ["8", 0.0, -1]]))
+    file = read_feature_file(tmp_path / "f.xlsx")
+    assert file.ids.tolist() == ["007", "8"]
+    np.testing.assert_array_equal(file.features, [[1, 2.5], [0, -1]])

@@ -13,7 +13,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.arrays import read_arrays
 from crowdshot.files.cells import Ids
 from crowdshot.files.tables import Table, one_each, parse_table, read_bytes
-from crowdshot.files.workbooks import ZIP
+from crowdshot.files.workbooks import ZIP, is_workbook
 from crowdshot.wording import first
 
 
@@ -25,14 +25,15 @@ class FeatureFile(NamedTuple):
 
 
 def read_feature_file(path: str | os.PathLike[str], mixed: bool | None = False) -> FeatureFile:
-    """A table (CSV, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
+    """A table (CSV, Excel, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
     ``.npz`` with ``ids`` (N,) and ``features`` (N, D). Nothing in it is unpickled.
 
     ``mixed``: its columns may hold words, and cells may be missing; None: it is given as a table only where that is so.
     """
     name = os.fspath(path)
     data = read_bytes(path)
-    return _from_npz(data, name) if data.startswith(ZIP) else _from_table(parse_table(data, name), mixed)
+    is_npz = data.startswith(ZIP) and not is_workbook(data)
+    return _from_npz(data, name) if is_npz else _from_table(parse_table(data, name), mixed)
 
 
 def _from_table(table: Table, mixed: bool | None) -> FeatureFile:

@@ -119,7 +119,7 @@ def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
     at = _item_column(table, columns)
     if at is None or file.annotator_columns:
         return at is not None
-    if _names_both(file, ranks=2) or (_names_both(file, ranks=3) and not table.frame.iloc[:, at].is_unique):
+    if _names_both(file, ranks=2) or (_names_both(file, ranks=3) and pd.Index(table.text(at)).has_duplicates):
         return False
     others = [
         column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
