@@ -124,6 +124,9 @@ def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     report = json.loads(said.out)
     assert (report["items"], report["annotators"], report["labels"], report["predicted"]) == (40, 5, 200, 8)
     assert report["classes"] == sorted(DIGITS)
+    assert [statistic["name"] for statistic in report["agreement"]] == [
+        *("Pairwise agreement", "Krippendorff's alpha", "Fleiss' kappa"),
+    ]
     looks = report["looks"]
     assert looks["of"] == "images"
     assert 0 < looks["by_class_sizes"] < looks["foretold"] < 1

@@ -96,7 +96,8 @@ def test_the_answer_comes_first_and_in_words():
         [coin(0.95, K), coin(0.9, K), coin(0.85, K), coin(0.25, K)], 80, seed=2, gold={0: 0, 1: 1, 2: 3}
     )
     found, page, _ = report_on(basis, left_out=["3 cancelled annotations"])
-    words = ["The answer", "Need a person", "Weakest annotator", "Classifier on new items", "Do next", "Map of"]
+    words = ["The answer", "Need a person", "Weakest annotator", "Classifier on new items", "Do next"]
+    words += ["Krippendorff's alpha", "Fleiss' kappa", "Map of"]
     places = [page.text.index(word) for word in words]
     assert places == sorted(places)
     assert (found.n_labelled, found.settled().labelled + found.of_kind()["open"]) == (80, 80)

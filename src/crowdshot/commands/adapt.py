@@ -70,6 +70,7 @@ def adapt(
         },
         respelled=[str(each) for each in read.respelled],
         twins=read.near_twins,
+        ordered=read.ordered,
         left_out=summary.left_out(fitted.left_out),
         looks=summary.what_looks_were_worth(looks, n_labelled),
     )
@@ -93,6 +94,7 @@ def adapt(
         "predicted_settled": int((settled & ~labelled).sum()),
         "need_a_person": found.of_kind(),
         "classifier": _on_new_items(found),
+        "agreement": [statistic._asdict() for statistic in found.agreement],
         "looks": looks,
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),

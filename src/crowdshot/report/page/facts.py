@@ -10,6 +10,7 @@ from torch import Tensor
 from crowdshot.classifier import cross_check
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.labels import known_truth
+from crowdshot.labels.agreement import Statistic, statistics
 from crowdshot.labels.belief import SETTLED, Share
 from crowdshot.labels.known_truth import Agreement
 from crowdshot.report.page.basis import Basis, Floats
@@ -47,6 +48,7 @@ class Facts:
     asked: Asked
     everyone_asked: Floats
     people: list[Person]
+    agreement: list[Statistic]
     class_facts: list[Class]
     map: Map
     sheets: dict[int, str]
@@ -108,6 +110,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
         everyone_asked=everyone_asked,
         people=everyone,
+        agreement=statistics(basis.annotations, run.ordered),
         class_facts=describe_classes(basis, everyone, check, examples),
         map=draw_map(basis, run.paths),
         sheets=file_names(everyone),

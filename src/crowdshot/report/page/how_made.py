@@ -31,6 +31,7 @@ class Run:
     none for features. ``how``: terms and what they are. ``looks``: what images, features or texts were worth, in
     sentences. ``commands``: those that the next steps name, "ask" without what is to be spent. ``respelled``: what was
     read as something else than it was written; ``twins``: what may be one name.
+    ``ordered``: whether the classes are.
     """
 
     sources: Sequence[str]
@@ -43,6 +44,7 @@ class Run:
     twins: Sequence[Twins] = ()
     left_out: Sequence[str] = ()
     looks: Sequence[str] = ()
+    ordered: bool = False
     texts: Sequence[str] = ()
 
 

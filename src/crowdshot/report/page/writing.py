@@ -23,6 +23,7 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "answer": "Answer",
     "items": "Items",
     "annotators": "Annotators",
+    "agreement": "Agreement",
     "classes": "Classes",
     "map": "Map",
     "how": "How",

@@ -1,0 +1,136 @@
+"""Agreement statistics: as published, as defined pair by pair, and their intervals by plain resampling."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crowdshot.labels import agreement
+from crowdshot.labels.agreement import fleiss_kappa, krippendorff_alpha, pairwise_agreement, statistics
+from crowdshot.labels.annotations import Annotations
+
+# Krippendorff, Computing Krippendorff's alpha-reliability (2011), section C: four observers, twelve units
+KRIPPENDORFF = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, -1, -1, -1],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, -1, 3],
+        [-1, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, -1],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, -1],
+    ]
+).T
+# Fleiss's table of ten subjects, fourteen raters and five categories, as textbooks have it: kappa 0.210
+FLEISS = [
+    *([0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1]),
+    *([7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7]),
+]
+
+
+def annotations(said, classes=None) -> Annotations:
+    return Annotations.from_matrix(np.asarray(said), classes=classes)
+
+
+def test_as_published():
+    ann = annotations(KRIPPENDORFF)
+    assert krippendorff_alpha(ann).value == pytest.approx(0.743, abs=5e-4)
+    assert krippendorff_alpha(ann, ordered=True).value == pytest.approx(0.815, abs=5e-4)
+    raters = annotations([np.repeat(range(5), row) for row in FLEISS], range(5))
+    assert fleiss_kappa(raters).value == pytest.approx(0.210, abs=5e-4)
+
+
+def test_by_hand():
+    # items: a a b | a a | b b | c, which has one label and does not count
+    ann = annotations([[0, 0, 1], [0, 0, -1], [1, 1, -1], [2, -1, -1]], range(3))
+    assert pairwise_agreement(ann).value == pytest.approx((2 + 2 + 2) / (6 + 2 + 2))
+    expected = (4 * 3 + 3 * 2) / (7 * 6)  # four a and three b
+    observed = (2 / 2 + 2 + 2) / 7
+    assert krippendorff_alpha(ann).value == pytest.approx((observed - expected) / (1 - expected))
+    by_chance = (4 / 7) ** 2 + (3 / 7) ** 2
+    assert fleiss_kappa(ann).value == pytest.approx(((1 / 3 + 1 + 1) / 3 - by_chance) / (1 - by_chance))
+
+
+def pair_by_pair(said, ordered):
+    """alpha as Krippendorff defines it: disagreements of pairs within units, and of all pairs there are."""
+    units = [row[row >= 0] for row in said if (row >= 0).sum() > 1]
+    values = np.concatenate(units)
+    n_k = Counter(values.tolist())
+
+    def distance(a, b):
+        if not ordered:
+            return float(a != b)
+        low, high = min(a, b), max(a, b)
+        return (sum(n_k[g] for g in range(low, high + 1)) - (n_k[low] + n_k[high]) / 2) ** 2
+
+    within = sum(sum(distance(a, b) for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    anywhere = sum(distance(a, b) for a, b in itertools.permutations(values, 2)) / (len(values) - 1)
+    return 1 - within / anywhere
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_alpha_is_what_its_definition_says(seed, ordered):
+    random = np.random.default_rng(seed)
+    said = random.integers(-1, 4, size=(random.integers(3, 9), random.integers(2, 5)))
+    said[0, :2], said[1, :2] = 0, (0, 1)  # two labels somewhere, and two classes
+    found = krippendorff_alpha(annotations(said, range(4)), ordered)
+    assert found.value == pytest.approx(pair_by_pair(said, ordered))
+    assert found.low <= found.high <= 1
+
+
+@given(st.integers(0, 10_000))
+def test_neither_order_nor_names_nor_single_labels_matter(seed):
+    random = np.random.default_rng(seed)
+    said = random.integers(-1, 3, size=(12, 4))
+    said[:2, :2] = [[0, 0], [0, 1]]
+    ann = annotations(said, range(3))
+    shuffled = annotations(said[random.permutation(12)][:, random.permutation(4)], range(3))
+    alone = annotations(np.vstack([said, [2, -1, -1, -1]]), range(3))
+    for other in (shuffled, alone):
+        for one, two in zip(statistics(ann), statistics(other), strict=True):
+            np.testing.assert_allclose(one[1:4], two[1:4], atol=1e-12)
+
+
+def resampled(ann, compute, draws=1500):
+    """The plain way: items are drawn with replacement, and everything is counted again."""
+    random, votes = np.random.default_rng(5), ann.vote_counts()
+    return np.quantile(
+        [compute(votes[random.integers(len(votes), size=len(votes))]) for _ in range(draws)], [0.05, 0.95]
+    )
+
+
+@pytest.mark.parametrize("groups", [2_000, 60])
+def test_intervals_are_those_of_drawing_items(monkeypatch, groups):
+    random = np.random.default_rng(1)
+    truth = random.integers(3, size=400)
+    said = np.where(random.random((400, 4)) < 0.7, truth[:, None], random.integers(3, size=(400, 4)))
+    said[random.random(said.shape) < 0.3] = -1
+    ann = annotations(said, range(3))
+    monkeypatch.setattr(agreement, "GROUPS", groups)  # with sixty groups the interval is rough, and no wider
+
+    def pairwise(votes):
+        m = votes.sum(1)
+        return (votes * (votes - 1)).sum() / (m * (m - 1)).sum()
+
+    found, expected = pairwise_agreement(ann), resampled(ann, pairwise)
+    width = expected[1] - expected[0]
+    np.testing.assert_allclose((found.low, found.high), expected, atol=(0.06 if groups == 2_000 else 0.25) * width)
+
+
+def test_what_is_said():
+    perfect = annotations([[0, 0], [1, 1], [0, 0]])
+    pairwise, alpha, kappa = statistics(perfect)
+    assert pairwise.sentence == "Two labels of the same item are the same 100\u00a0% of the time."
+    assert alpha.sentence.endswith("this is reliable by Krippendorff's rule, which asks for 0.8.")
+    assert kappa.sentence == "Almost perfect agreement beyond chance, as Landis and Koch call it."
+    _, alpha, kappa = statistics(annotations([[0, 1], [1, 0]] * 9))
+    assert "below the 0.667 that Krippendorff asks for even tentative conclusions" in alpha.sentence
+    assert kappa.sentence.startswith("No agreement beyond chance")
+    assert "allows tentative conclusions only" in krippendorff_alpha(annotations(KRIPPENDORFF)).sentence
+
+
+@pytest.mark.parametrize("said", [[[0, -1], [-1, 1]], [[0, 0], [0, 0]]])
+def test_where_there_is_none(said):
+    for statistic in statistics(annotations(said, range(2)), ordered=True)[1:]:
+        assert statistic[1:4] == (None, None, None)
+        assert statistic.sentence == "There is none: no item has two labels, or all labels are the same."
