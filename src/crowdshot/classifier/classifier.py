@@ -138,6 +138,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
         priors: GivenPriors = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Embed the items and adapt to their labels.
 
@@ -152,9 +153,11 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         ones. They are held fixed, labelled or not, and annotators are judged by them; ``gold_`` tells how well the rest
         would have known them.
         priors: what is known of annotators from earlier projects, `AnnotatorPriors` or {annotator: (right, wrong)}.
+        sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
         """
         names = names_of(X) if items is None else items
-        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, gold=gold, priors=priors)
+        besides = {"gold": gold, "priors": priors, "sample_weight": sample_weight}
+        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, **besides)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
@@ -195,11 +198,14 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
         priors: GivenPriors = None,
+        sample_weight: Any = None,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         names = None if items is None else list(items)
         annotations = annotations_of(labels, len(embeddings), names, classes)
-        annotations, known = known_of(annotations, gold, priors, names, closed=classes is not None)
+        annotations, known = known_of(
+            annotations, gold, priors, names, closed=classes is not None, sample_weight=sample_weight
+        )
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         learner = self.learner()
         if not hasattr(self, "encoder_"):
@@ -228,7 +234,11 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         known = gold_of(self.annotations_, self.known_) | known_truth.as_mapping(gold, more)
         history = None if self.known_.history is None else history_of(self.annotations_, self.known_.history)
         embeddings = torch.cat([before, added])
-        return self.fit_embeddings(embeddings, more, items=more.items, gold=known, priors=history)
+        weight = self.known_.weight
+        if weight is not None:
+            weight = np.append(weight, np.ones(len(added)))
+        besides = {"gold": known, "priors": history, "sample_weight": weight}
+        return self.fit_embeddings(embeddings, more, items=more.items, **besides)
 
     def _before_and_more(self, X: Any) -> tuple[Tensor, Tensor]:
         """(N, D) and (n, D): what was learned from, and new items, seen by the same encoder."""

@@ -93,6 +93,10 @@ class Compared:
         return self._parts(encoder)[0]
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
+        if known.weight is not None:
+            raise CrowdshotError(
+                f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
+            )
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)

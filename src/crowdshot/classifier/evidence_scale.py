@@ -38,14 +38,17 @@ def priors_of(n_classes: int) -> Priors:
     return {"tau": 1.0, "b": 100.0, "c": OneCoin(right=3.0, wrong=n_classes - 1.0, weight=10.0)}
 
 
-def standardise(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Shift (D,) and factor () that bring features (N, D) to mean zero and mean squared norm one.
+def standardise(features: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Shift (D,) and factor () that bring features (N, D) to mean zero and mean squared norm one; by (N,) weights.
 
     One factor for all dimensions: which dimension counts for more is the features' own affair.
     """
     exact = features.double()  # squares of large numbers leave single precision
-    shift = exact.mean(0)
-    size = (exact - shift).square().sum(-1).mean().sqrt()
+    if weight is not None:
+        exact, weight = exact[weight > 0], weight[weight > 0, None].to(exact)
+    count = torch.ones_like(exact[:, :1]) if weight is None else weight
+    shift = (exact * count).sum(0) / count.sum()
+    size = ((exact - shift).square() * count).sum().div(count.sum()).sqrt()
     return shift.to(features), torch.where(size > 0, 1 / size.clamp_min(1e-38), 1.0).to(features)
 
 

@@ -24,10 +24,12 @@ class Known:
 
     ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): how many
     labels of each annotator were right and wrong in earlier projects; None where nothing is known of anybody.
+    ``weight`` (N,): what each item teaches; None where all count once.
     """
 
     gold: Positions
     history: Floats | None = None
+    weight: Floats | None = None
 
     @classmethod
     def nothing(cls, n_items: int) -> Known:
@@ -40,8 +42,11 @@ class Known:
         return replace(self, gold=gold)
 
     def classes_of(self, annotations: Annotations) -> Positions:
-        """(k,) the classes that somebody named, or gold did."""
-        out: Positions = np.unique(np.concatenate([annotations.label, self.gold[self.gold >= 0]]))
+        """(k,) the classes that somebody named, of items that count, or gold did."""
+        said = annotations.label
+        if self.weight is not None:
+            said = said[self.weight[annotations.item] > 0]
+        out: Positions = np.unique(np.concatenate([said, self.gold[self.gold >= 0]]))
         return out
 
     def among(self, place: Positions) -> Known:
@@ -55,6 +60,7 @@ def known_of(
     priors: GivenPriors = None,
     items: Sequence[Any] | None = None,
     closed: bool = False,
+    sample_weight: Any = None,
 ) -> tuple[Annotations, Known]:
     """The annotations, with gold's classes unless ``closed``, and what is known besides; arguments as in fit."""
     given = known_truth.as_mapping(gold, annotations)
@@ -70,7 +76,30 @@ def known_of(
             f"gold has {show(strange)}, expected one of the classes given, {listing(annotations.classes)}."
         )
     history = as_priors(priors).of(annotations.annotators)
-    return held, Known(known, history if history.any() else None)
+    weight = weights_of(sample_weight, annotations.n_items)
+    return held, Known(known, history if history.any() else None, weight)
+
+
+def weights_of(sample_weight: Any, n_items: int) -> Floats | None:
+    """(N,), checked; None where all items count once."""
+    if sample_weight is None:
+        return None
+    try:
+        weight = np.array(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise CrowdshotError("sample_weight is no list of numbers, expected one for each item.") from None
+    if weight.ndim == 0:
+        weight = np.full(n_items, float(weight))
+    if weight.shape != (n_items,):
+        raise CrowdshotError(
+            f"sample_weight is of shape {weight.shape}, expected ({n_items},), a number for each item."
+        )
+    bad = ~(np.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        raise CrowdshotError(f"sample_weight has {weight[first(bad)]:g} in it, expected numbers, 0 or more.")
+    if not weight.any():
+        raise CrowdshotError("sample_weight is zero for every item, expected one at least that counts.")
+    return None if (weight == 1).all() else weight
 
 
 def check_classes(annotations: Annotations, known: Known, listed: bool = True) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from crowdshot.classifier.contract import Fitted, Learned, untouched
 from crowdshot.classifier.default_encoder import clean_encoder
 from crowdshot.classifier.known import Known
+from crowdshot.classifier.weights import judged, repeated
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
@@ -87,7 +88,11 @@ class ByLooks:
         return encoder
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        ann, given = annotations, x.double().cpu().numpy()
+        given, ann, rows = x.double().cpu().numpy(), annotations, None
+        everything, told = given, known
+        if known.weight is not None:
+            rows, ann, known = repeated(annotations, known)
+            given = given[rows]
         joint = learned.fit(
             given,
             ann.item,
@@ -100,11 +105,17 @@ class ByLooks:
             history=known.history,
         )
         forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
+        confusion = expected_confusion(ann, joint.belief, known.history)
+        belief, alone = joint.belief, joint.alone
+        if rows is not None:  # back to each item once, and to those that taught nothing
+            belief = judged(annotations, joint.forecast(everything), confusion, told)
+            alone = judged(annotations, np.tile(joint.class_probs, (len(belief), 1)), confusion, told)
+            belief[rows], alone[rows] = joint.belief, joint.alone
         found = {
-            "responsibilities": joint.belief,
+            "responsibilities": belief,
             "class_probs": joint.class_probs,
-            "confusion": expected_confusion(ann, joint.belief, known.history),
-            "alone": joint.alone,
+            "confusion": confusion,
+            "alone": alone,
             **forecast,
         }
         fit = Believed(**{name: torch.from_numpy(value) for name, value in found.items()})

@@ -38,7 +38,8 @@ def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encode
     named = known.classes_of(annotations)
     place = np.full(annotations.n_classes, -1)
     place[named] = np.arange(len(named))
-    fewer = replace(annotations, label=place[annotations.label], classes=annotations.classes[named])
+    kept = annotations.keep(place[annotations.label] >= 0)
+    fewer = replace(kept, label=place[kept.label], classes=annotations.classes[named])
     learned = learner.learn(x, fewer, encoder, known.among(place))
     return learned._replace(fit=among_all(learned.fit, annotations, known))
 

@@ -61,6 +61,12 @@ class Searched:
         return encoder
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
+        if known.weight is not None:
+            if self.few is None:
+                raise CrowdshotError(
+                    f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
+                )
+            return ByLooks(self.seed).learn(x, annotations, encoder, known)
         rows = np.union1d(annotations.item, np.flatnonzero(known.gold >= 0))
         if self.few is not None and not self.given:
             by_looks = ByLooks(self.seed).learn(x, annotations, encoder, known)
@@ -150,15 +156,24 @@ class Mixture:
         settings |= {name: float(value) if isinstance(value, Tensor) else value for name, value in self.given.items()}
         if isinstance(settings["c"], tuple | list):
             settings["c"] = priors.Diagonal(*settings["c"])
-        shift, factor = untouched(x) if trained else evidence_scale.standardise(x)
+        weight = None if known.weight is None else torch.from_numpy(known.weight).to(x.device)
+        shift, factor = untouched(x) if trained else evidence_scale.standardise(x, weight)
         x = (x - shift) * factor
         if settings["scale"] is None:
             held = priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"])
+            taught = annotations if known.weight is None else annotations.keep(known.weight[annotations.item] > 0)
             settings["scale"] = evidence_scale.choose_scale(
-                x, annotations, steps=settings["steps"], seed=self.seed, priors=held
+                x, taught, steps=settings["steps"], seed=self.seed, priors=held
             )
         votes, prior = _votes(annotations).to(x.device), with_history(settings["c"], known, annotations.n_classes)
-        fit = mixture.fit(x, votes, annotations.n_classes, truth=_on(x, known.gold), **{**settings, "c": prior})
+        fit = mixture.fit(
+            x,
+            votes,
+            annotations.n_classes,
+            truth=_on(x, known.gold),
+            item_weight=weight,
+            **{**settings, "c": prior},
+        )
         return Learned(self.name, fit, settings, shift, factor)
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:

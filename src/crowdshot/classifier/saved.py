@@ -45,6 +45,8 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
     if clf.known_.history is not None:
         tensors["history"] = torch.from_numpy(clf.known_.history)
+    if clf.known_.weight is not None:
+        tensors["weight"] = torch.from_numpy(clf.known_.weight)
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
@@ -79,7 +81,8 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
-        clf.known_ = Known(gold, tensors["history"].numpy() if "history" in tensors else None)
+        besides = {name: tensors[name].numpy() for name in ("history", "weight") if name in tensors}
+        clf.known_ = Known(gold, **besides)
         clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]

@@ -93,6 +93,7 @@ def fit(
     covariance: str = "identity",
     classes_in_use: Tensor | None = None,
     truth: Tensor | None = None,
+    item_weight: Tensor | None = None,
     most_steps: int | None = None,
     track: bool = True,
     classifier_only: bool = False,
@@ -103,7 +104,8 @@ def fit(
     the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
     tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
     support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
-    counts constants for all K). ``truth`` (..., N) int has the class of items whose class is known, -1 elsewhere.
+    counts constants for all K). ``truth`` (..., N) int has the class of items whose class is known, -1 elsewhere,
+    ``item_weight`` (..., N) how much items count.
     ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
     ``track=False`` leaves ``log_posterior`` empty and saves its cost; ``classifier_only`` also leaves out the last
     E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
@@ -121,6 +123,8 @@ def fit(
         told = (truth >= 0)[..., None]
         responsibilities = torch.where(told, (~ruled_out).to(dtype), responsibilities)
         weight = torch.where(told, 1, weight)
+    if item_weight is not None:
+        weight = weight * item_weight[..., None].to(dtype)
 
     # Exact in exact arithmetic for any origin; in floating point, far better around the data's own centre.
     origin = (weight * embeddings.detach()).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True).clamp_min(1)

@@ -1,0 +1,121 @@
+"""`fit(…, sample_weight=…)`: an item of 2 is two items, one of 0 is judged and teaches nothing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError, mixture
+
+RANDOM = np.random.default_rng(0)
+TRUTH = np.arange(30) % 3
+X = 2 * np.eye(3)[TRUTH] + RANDOM.normal(size=(30, 3))
+SAID = np.where(RANDOM.random((30, 4)) < 0.75, TRUTH[:, None], RANDOM.integers(3, size=(30, 4)))
+SAID[RANDOM.random((30, 4)) < 0.2] = -1
+SAID[3] = -1
+WEIGHT = RANDOM.integers(0, 4, size=30)
+METHODS = ["auto", "learned"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_item_counts_as_often_as_its_weight_says(method):
+    weighted = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=WEIGHT)
+    rows = np.repeat(np.arange(30), WEIGHT)
+    repeated = CrowdClassifier("identity", method=method).fit(X[rows], SAID[rows])
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
+    np.testing.assert_allclose(weighted.belief_[rows], repeated.belief_, atol=1e-9)
+    np.testing.assert_allclose(weighted.confusion_, repeated.confusion_, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "ours"])
+def test_what_counts_nothing_teaches_nothing_and_is_judged(method):
+    weight = np.where(np.arange(30) < 20, 1, 0)
+    spoilt, labels = X.copy(), SAID.copy()
+    spoilt[20:25], labels[20:25] = 50, 2  # nonsense that must not be learned from
+    clf = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
+    clf.fit(X, SAID, sample_weight=weight)
+    without = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None).fit(X[:20], SAID[:20])
+    np.testing.assert_allclose(clf.belief_[:20], without.belief_, atol=1e-6 if method == "ours" else 1e-9)
+    right = (clf.belief_[20:].argmax(1) == TRUTH[20:]).mean()
+    assert right >= 0.7
+    np.testing.assert_allclose(clf.belief_.sum(1), 1)
+    again = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
+    again.fit(spoilt, labels, sample_weight=weight)
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-6 if method == "ours" else 1e-9)
+
+
+def test_labels_count_where_an_item_is_judged_without_teaching():
+    """Its features say nothing in particular; four good annotators do."""
+    x = np.vstack([X, np.full((1, 3), 2 / 3)])
+    for k in range(3):
+        labels = np.vstack([SAID, np.full((1, 4), k)])
+        clf = CrowdClassifier("identity").fit(x, labels, sample_weight=[1] * 30 + [0])
+        assert clf.belief_[30].argmax() == k
+        assert clf.belief_[30, k] > 0.8
+
+
+def test_the_mixture_takes_any_weight():
+    votes = Annotations.from_matrix(SAID).to_tensor()
+    import torch
+
+    u = torch.from_numpy(X)
+    rows = np.repeat(np.arange(30), WEIGHT)
+    weighted = mixture.fit(u, votes, 3, steps=4, item_weight=torch.from_numpy(WEIGHT))
+    repeated = mixture.fit(u[rows], votes[rows], 3, steps=4)
+    for name in ("means", "class_probs", "confusion"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(repeated, name), atol=1e-9)
+    half = CrowdClassifier("identity", method="ours").fit(X, SAID, sample_weight=np.full(30, 0.5))
+    assert np.isfinite(half.belief_).all()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "labelings", "ours", "LRDS"])
+def test_ones_change_nothing(method):
+    plain = CrowdClassifier("identity", method=method).fit(X, SAID)
+    ones = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=np.ones(30))
+    np.testing.assert_array_equal(plain.belief_, ones.belief_)
+
+
+def test_gold_classes_and_weights_stay_with_updates_and_files(tmp_path):
+    gold = {20: 0, 3: 1}
+    weight = np.where(np.arange(30) % 5 == 0, 0, 1)
+    clf = CrowdClassifier("identity").fit(X, SAID, gold=gold, sample_weight=weight)
+    assert clf.consensus_["confidence"][[20, 3]].tolist() == [1, 1]
+    assert clf.consensus_["label"][[20, 3]].tolist() == [0, 1]
+    first = CrowdClassifier("identity").fit(X[:21], SAID[:21], gold=gold, sample_weight=weight[:21])
+    first.save(tmp_path / "model.safetensors")
+    again = CrowdClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.belief_, first.belief_)
+    expected = CrowdClassifier("identity").fit(X, SAID, gold=gold, sample_weight=np.append(weight[:21], np.ones(9)))
+    np.testing.assert_allclose(again.update(SAID[21:], X[21:]).belief_, expected.belief_, atol=1e-6)
+
+
+def test_a_class_that_only_idle_items_have_is_not_learned():
+    labels = SAID.copy()
+    labels[29] = 7
+    clf = CrowdClassifier("identity").fit(X, labels, sample_weight=[1] * 29 + [0])
+    assert clf.classes_.tolist() == [0, 1, 2, 7]
+    assert (clf.belief_[:, 3] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "weight", "message"),
+    [
+        ("auto", [1, 2], "sample_weight is of shape (2,), expected (30,), a number for each item."),
+        ("auto", [-1] * 30, "sample_weight has -1 in it, expected numbers, 0 or more."),
+        ("auto", [np.nan] * 30, "sample_weight has nan in it, expected numbers, 0 or more."),
+        ("auto", [0] * 30, "sample_weight is zero for every item, expected one at least that counts."),
+        ("auto", ["a"] * 30, "sample_weight is no list of numbers, expected one for each item."),
+        ("auto", [0.5] * 30, "sample_weight has 0.5 for item 0, expected whole numbers, as an item that counts twice"),
+        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto', 'learned' or 'ours'"),
+        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto', 'learned' or 'ours' with it."),
+    ],
+)
+def test_what_is_wrong_with_weights_is_told(method, weight, message):
+    with pytest.raises(CrowdshotError) as error:
+        CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=weight)
+    assert message in str(error.value)
+
+
+def test_weights_may_be_a_series():
+    series = pd.Series(WEIGHT, index=[f"i{i}" for i in range(30)])
+    one, two = (CrowdClassifier("identity").fit(X, SAID, sample_weight=w) for w in (series, WEIGHT.tolist()))
+    np.testing.assert_array_equal(one.belief_, two.belief_)
