@@ -277,14 +277,13 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("runs/asking"), help="where embeddings are kept")
     parser.add_argument("--figures", action="store_true")
     parser.add_argument("--crowds", action="store_true", help="real crowds by labels alone")
-    parser.add_argument("--networks", type=Path, default=Path("results/reality/networks"), help="with --crowds")
     parser.add_argument("--only", nargs="+", default=[], metavar="WAY", help="with --crowds: measured anew, alone")
     parser.add_argument("--tables", action="store_true", help="with --crowds: of the rows there are; measure nothing")
     options = parser.parse_args()
     if options.crowds:
         rows = Rows(options.out / "crowds" / "rows.parquet", asking_crowds.KEYS)
         if not options.tables:
-            asking_crowds.measure(rows, options.data, options.networks, options.repeats, set(options.only))
+            asking_crowds.measure(rows, options.data, options.repeats, set(options.only))
         show(asking_crowds.tables(rows), asking_crowds.FIRST, rows.path.parent / "tables.md", rows)
         return
     options.out.mkdir(parents=True, exist_ok=True)

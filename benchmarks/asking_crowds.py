@@ -4,7 +4,7 @@ All labels of a crowd but the first are held back. A question can only be asked 
 item is held back, so that the choice is narrower than a user's, and annotators who have said nothing yet can be asked.
 Of a crowd of more than 1,000 items, 1,000 are drawn anew for each repeat. Starts: one label for each item, which by
 lot, or one for a fifth of the items and none for the others. A round buys labels for a fifth of the items, ten rounds
-are bought, and after each the default (`aggregate.learned`, by a network that saw neither this crowd nor its relatives)
+are bought, and after each the default (`aggregate.learned`, whose network saw no real crowd)
 and the vote judge all items again. Ways to choose:
 
     expected gain         what `crowdshot next` does, nobody above `asking.fair_share`
@@ -27,12 +27,10 @@ import crowds
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from reality_labels import network_of
 from rows import Row, Rows, commit, markdown
 
 from crowdshot import Annotations, aggregate
 from crowdshot.labels import annotators, asking
-from crowdshot.model.network_file import load_network
 
 Floats = NDArray[np.float64]
 CROWDS = ("sentiment", "sentence-polarity", "face", "dog", "bluebird")
@@ -138,14 +136,14 @@ def of_anybody(problem: Problem, state: State, n: int, score: Floats, random: np
 # ---- measuring --------------------------------------------------------------------------------------------------
 
 
-def measure(rows: Rows, data: Path, networks: Path, repeats: int, only: set[str]) -> None:
+def measure(rows: Rows, data: Path, repeats: int, only: set[str]) -> None:
     """What is not there yet; what ``only`` names, anew and alone."""
     version, ways = commit(), [way for way in WAYS if not only or way in only]
     if importlib.util.find_spec("cleanlab") is None:
         print("ActiveLab is left out: cleanlab is not installed (extra bench).")
         ways.remove(ACTIVELAB)
     for name in CROWDS:
-        crowd, network = crowds.load(data, name), load_network(network_of(networks, name))
+        crowd = crowds.load(data, name)
         for start, labelled in STARTS.items():
             found: list[Row] = []
             there = set() if only else rows.measured("crowd", "start", "method", "seed")
@@ -156,12 +154,12 @@ def measure(rows: Rows, data: Path, networks: Path, repeats: int, only: set[str]
                         continue
                     case = {"crowd": name, "start": start, "method": way, "seed": seed}
                     if tuple(case.values()) not in there:
-                        found += [{**case, **row, "commit": version} for row in course(problem, way, seed, network)]
+                        found += [{**case, **row, "commit": version} for row in course(problem, way, seed)]
             rows.put(found)
             print(name, start, flush=True)
 
 
-def course(problem: Problem, way: str, seed: int, network: dict[str, Floats]) -> list[Row]:
+def course(problem: Problem, way: str, seed: int) -> list[Row]:
     """A row at first and after each purchase: what is right now, and what is forecast of the next purchase."""
     random = np.random.default_rng(seed)
     ann, known = problem.annotations, problem.truth != crowds.UNKNOWN
@@ -169,7 +167,7 @@ def course(problem: Problem, way: str, seed: int, network: dict[str, Floats]) ->
     found: list[Row] = []
     for _ in range(ROUNDS + 1):
         now = ann.keep(bought)
-        state = State(now, aggregate.learned(now, network=network).probabilities, ~bought)
+        state = State(now, aggregate.learned(now).probabilities, ~bought)
         row = {"bought": int(bought.sum() - problem.first.sum())}
         for judge, belief in (("default", state.belief), ("vote", aggregate.soft_vote(now))):
             row[judge] = right(belief[known], problem.truth[known])

@@ -12,7 +12,8 @@ import pandas as pd
 from networks import TWICE
 
 PAGE = Path("docs/inference.md")
-SCORES = Path("results/reality/networks/scores.csv")
+SCORES = Path("results/inference/scores.csv")
+VARIANTS = Path("results/inference/variants.md")
 QUANTILES = Path("results/world/quantiles.csv")
 COLUMNS = ("accuracy", "log_loss", "over", "settled", "right")
 
@@ -21,9 +22,9 @@ def means(table: pd.DataFrame) -> str:
     """Over the crowds, full and thinned."""
     lines = ["| | right | log-loss | over | settled → right |", "|---|---|---|---|---|"]
     for title, part in (("full", table[table["labels"] == "all"]), ("thinned", table[table["labels"] != "all"])):
-        for method, name in (("vote", "vote"), ("learned", "**learned**")):
-            m = part[part["method"] == method][list(COLUMNS)].mean()
-            cases = (part["method"] == method).sum()
+        for variant, name in (("vote", "vote"), ("shipped", "**learned**")):
+            m = part[part["variant"] == variant][list(COLUMNS)].mean()
+            cases = (part["variant"] == variant).sum()
             lines.append(
                 f"| {title} ({cases}): {name} | {m['accuracy']:.3f} | {m['log_loss']:.3f} | {m['over']:+.3f} | "
                 f"{m['settled']:.2f} → {m['right']:.3f} |"
@@ -33,13 +34,13 @@ def means(table: pd.DataFrame) -> str:
 
 def crowds(table: pd.DataFrame) -> str:
     """Each crowd with all its labels."""
-    full = table[table["labels"] == "all"].set_index(["crowd", "method"])
+    full = table[table["labels"] == "all"].set_index(["crowd", "variant"])
     lines = [
         "| Crowd | items | right: vote | learned | log-loss: vote | learned | over | settled → right |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for crowd in sorted(table["crowd"].unique(), key=str.lower):
-        vote, ours = full.loc[(crowd, "vote")], full.loc[(crowd, "learned")]
+        vote, ours = full.loc[(crowd, "vote")], full.loc[(crowd, "shipped")]
         right = "–" if pd.isna(ours["right"]) else f"{ours['right']:.3f}"
         lines.append(
             f"| {crowd} | {int(ours['items']):,} | {vote['accuracy']:.3f} | {ours['accuracy']:.3f} | "
@@ -50,16 +51,16 @@ def crowds(table: pd.DataFrame) -> str:
 
 def below(table: pd.DataFrame) -> str:
     """Where it is more than 0.01 below the vote."""
-    wide = table.pivot(index=["crowd", "labels"], columns="method", values="accuracy")
-    ahead = wide["learned"] - wide["vote"]
+    wide = table.pivot(index=["crowd", "labels"], columns="variant", values="accuracy")
+    ahead = wide["shipped"] - wide["vote"]
     worse = ahead[ahead < -0.01]
     found: dict[str, list[str]] = {}
     for (crowd, labels), value in worse.items():
         case = "all labels" if labels == "all" else f"{labels} an item"
         found.setdefault(crowd, []).append(f"{case} {value:.3f}".replace("-", "−"))
     cases = "; ".join(f"{crowd} ({', '.join(parts)})" for crowd, parts in found.items())
-    losses = table[table["labels"] == "all"].pivot(index="crowd", columns="method", values="log_loss")
-    higher = ", ".join(losses.index[losses["learned"] > losses["vote"]])
+    losses = table[table["labels"] == "all"].pivot(index="crowd", columns="variant", values="log_loss")
+    higher = ", ".join(losses.index[losses["shipped"] > losses["vote"]])
     return (
         f"It has more than 0.01 less right than the vote in {len(worse)} of {len(ahead)} cases: {cases}.\n"
         f"Of full crowds its log-loss is above the vote's in {higher}."
@@ -82,12 +83,13 @@ def medians(table: pd.DataFrame) -> str:
 
 def main() -> None:
     scores = pd.read_csv(SCORES, dtype={"labels": str})
-    scores = scores[scores["crowd"] != TWICE]
+    scores = scores[(scores["crowd"] != TWICE) & scores["variant"].isin(["vote", "shipped"])]
     text = PAGE.read_text()
     for name, content in {
         "means": means(scores),
         "crowds": crowds(scores),
         "below": below(scores),
+        "variants": VARIANTS.read_text().strip(),
         "medians": medians(pd.read_csv(QUANTILES)),
     }.items():
         pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end -->)", re.DOTALL)

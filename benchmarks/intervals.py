@@ -2,15 +2,14 @@
 
     python benchmarks/intervals.py --data ../shared/data
 
-Each crowd is believed by a network that never saw it (results/reality/networks), in full and thinned to 1, 2, 3 and 5
-labels an item. True is an annotator's accuracy over all labels of theirs whose truth is known, 20 of them or more;
+Each crowd is believed by the default, whose network saw no real crowd, in full and thinned to 1, 2, 3 and 5 labels an
+item. True is an annotator's accuracy over all labels of theirs whose truth is known, 20 of them or more;
 crowds with fewer than three such annotators are left out, and so are hitspam_cf, adult and fact_eval, whose truth is
 known for few items. The width of intervals (`labels.annotators.SHARED`) was chosen on these crowds. Prints a
 table of means over crowds, and the crowds that are covered least and most in full.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import crowds
@@ -21,15 +20,13 @@ from crowdshot import aggregate
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.positions import positions
 
-NETWORKS = Path(__file__).parents[1] / "results" / "reality" / "networks"
 FEW_TRUTHS = ("hitspam_cf", "adult", "fact_eval")
 ENOUGH = 20
 
 
 def rows(data: Path) -> pd.DataFrame:
-    folds = json.loads((NETWORKS / "folds.json").read_text())
     found = []
-    for name in sorted(set(folds) - set(FEW_TRUTHS)):
+    for name in sorted(set(crowds.names(data)) - set(FEW_TRUTHS)):
         crowd = crowds.load(data, name)
         ann = crowd.annotations
         truth = crowd.true_classes()[ann.item]
@@ -38,7 +35,7 @@ def rows(data: Path) -> pd.DataFrame:
         true = np.bincount(ann.annotator[known], (truth == ann.label)[known], ann.n_annotators) / n.clip(1)
         for most in (None, 5, 3, 2, 1):
             some = ann if most is None else crowds.thinned(ann, most, 0)
-            people = judge(some, aggregate.learned(some, network=NETWORKS / folds[name]).probabilities)
+            people = judge(some, aggregate.learned(some).probabilities)
             who = positions(ann.annotators, people[some.columns.annotator])
             use = (n[who] >= ENOUGH) & (people["n_labels"].to_numpy() > 0)
             if use.sum() < 3:

@@ -1,30 +1,37 @@
-"""Networks that learned without the crowds they are judged on: what the tables of docs/inference.md are measured with.
+"""Networks of the inference, trained in several ways and scored on real crowds, of which none of them saw any.
 
     python benchmarks/crowds.py --data ../shared/data --out runs/projects
-    OMP_NUM_THREADS=1 python benchmarks/networks.py --projects runs/projects [--out results/reality/networks]
+    OMP_NUM_THREADS=1 python benchmarks/networks.py --projects runs/projects [--processes 2]
 
-Five groups of crowds, relatives together, are left out in turn; each network is trained as the shipped one is, with
-the seed 0. Writes fold-0.safetensors to fold-4.safetensors, folds.json (which file is for which crowd) and scores.csv:
-each crowd by the network that never saw it, full and thinned to 1, 2, 3 and 5 labels an item, beside the vote. Half an
-hour on one core.
+Each row of `VARIANTS` is the usual training but for one thing: another seed, another size, a world that lacks an
+ingredient. "projects" learns from the crowds too, five times, each time without those it is then scored on and their
+relatives. Writes scores.csv to results/inference: each crowd full and thinned to 1, 2, 3 and 5 labels an item, beside
+the vote. A training takes some three minutes on one core.
 """
 
 import argparse
-import json
+import os
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from rows import commit, markdown
 
-from crowdshot.episodes.worlds import World
+from crowdshot.episodes.worlds import INGREDIENTS, World
 from crowdshot.files.whole import write_file
-from crowdshot.model.network_file import load_network, save_network
-from crowdshot.training.inference import FLOOR, SETTLED, Scores, Settings, scores, train
+from crowdshot.model import inference
+from crowdshot.model.network_file import shipped_network
+from crowdshot.training.inference import HIDDEN, ROUNDS, USUAL, Settings, train
+from crowdshot.training.judging import FLOOR, SETTLED, Scores, scores
 from crowdshot.training.projects import Project, first_labels, leave_out, read_projects
 
 GROUPS = [
@@ -34,8 +41,39 @@ GROUPS = [
     ["product", "rte", "cifar10s", "cifar10h", "adult"],
     ["temp", "dog", "face", "wsd", "hitspam_cf"],
 ]
-TWICE = "fact_eval"  # has the truth of fej2013 once more: never learned from
+TWICE = "fact_eval"  # has the truth of fej2013 once more: not counted
 THINNED = (1, 2, 3, 5)
+SHARED = ("shared-bias", "look-alikes", "hard-items", "misleading-items", "copies")  # why mistakes are not independent
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``without``: ingredients that the world lacks; ``fold``: the group of crowds that is left out, of those it learns
+    from; None where it learns from none."""
+
+    name: str
+    without: tuple[str, ...] = ()
+    settings: Settings = USUAL
+    rounds: int = ROUNDS
+    hidden: int = HIDDEN
+    fold: int | None = None
+
+    def world(self) -> World:
+        world = World()
+        for ingredient in self.without:
+            world = world.without(ingredient)
+        return world
+
+
+VARIANTS = [
+    *(Variant(f"seed {seed}", settings=Settings(seed=seed)) for seed in range(4)),
+    *(Variant(f"{rounds} rounds", rounds=rounds) for rounds in (1, 2, 4)),
+    *(Variant(f"{hidden} hidden", hidden=hidden) for hidden in (4, 32)),
+    Variant("a quarter as long", settings=Settings(iterations=125)),
+    *(Variant(f"no {name}", without=(name,)) for name in INGREDIENTS if name not in ("gold", "history", "told-order")),
+    Variant("independent mistakes", without=SHARED),
+    *(Variant("projects", fold=fold) for fold in range(len(GROUPS))),
+]
 
 
 def vote(project: Project) -> Scores:
@@ -58,6 +96,13 @@ def vote(project: Project) -> Scores:
     )
 
 
+def shipped(project: Project) -> Scores:
+    return scores(shipped_network(), project.annotations, project.truth)
+
+
+ALWAYS = {"vote": vote, "shipped": shipped}
+
+
 def cases(project: Project) -> dict[int, Project]:
     """Labels an item, 0 for all of them -> the project so thinned."""
     ann = project.annotations
@@ -72,69 +117,75 @@ def cases(project: Project) -> dict[int, Project]:
     return found
 
 
-def one_fold(
-    out: Path, settings: Settings, fold: tuple[int, tuple[list[Project], list[Project]]]
-) -> list[dict[str, object]]:
-    """Train without some projects, save the network, and score it on them."""
-    number, (left_out, others) = fold
-    file, began = out / f"fold-{number}.safetensors", time.monotonic()
-    names = [project.name for project in left_out]
-    others = [project for project in others if project.name != TWICE]
-    network = train(others, World(), settings, checkpoint=file.with_suffix(".checkpoint"))
-    assert network is not None
-    card = {
-        "learned_from": {"world": World().to_card(), "projects": [project.name for project in others]},
-        "left_out": names,
-        "settings": vars(settings),
-    }
-    save_network(file, network, card)
-    file.with_suffix(".checkpoint").unlink()
-    saved = load_network(file)
-    rows: list[dict[str, object]] = []
-    for project in left_out:
-        for most, case in cases(project).items():
-            for method, scored in (("learned", scores(saved, case.annotations, case.truth)), ("vote", vote(case))):
-                rows.append({"crowd": project.name, "labels": most or "all", "method": method, **scored._asdict()})
-    print(f"fold {number}: {', '.join(names)} left out, {time.monotonic() - began:.0f} s", flush=True)
-    return rows
+def score_all(name: str, judge, projects: list[Project]) -> list[dict[str, object]]:
+    return [
+        {"variant": name, "crowd": project.name, "labels": str(most or "all"), **judge(case)._asdict()}
+        for project in projects
+        for most, case in cases(project).items()
+    ]
+
+
+def run(folder: Path, variant: Variant) -> list[dict[str, object]]:
+    torch.set_num_threads(1)
+    began, projects = time.monotonic(), read_quietly(folder)
+    judged, learned_from = projects, []
+    if variant.fold is not None:
+        judged, learned_from = leave_out(projects, GROUPS)[variant.fold]
+    start = inference.fresh(variant.settings.seed, variant.rounds, variant.hidden)
+    learned_from = [project for project in learned_from if project.name != TWICE]
+    learned = train(learned_from, variant.world(), variant.settings, initial=start)
+    assert learned is not None
+    network: dict[str, NDArray[np.float64]] = {name: value.astype(np.float64) for name, value in learned.items()}
+    print(f"{variant.name}: {time.monotonic() - began:.0f} s", flush=True)
+    return score_all(variant.name, lambda case: scores(network, case.annotations, case.truth), judged)
+
+
+def read_quietly(folder: Path) -> list[Project]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_projects(folder)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--projects", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("results/reality/networks"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=Settings().iterations)
-    parser.add_argument("--processes", type=int, default=1, help="folds at a time")
+    parser.add_argument("--out", type=Path, default=Path("results/inference"))
+    parser.add_argument("--iterations", type=int, help="of each training, to try the script")
+    parser.add_argument("--only", help="names of variants to run anew, with commas; the others' rows stay")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        projects = read_projects(args.projects)
-    settings = Settings(args.iterations, args.seed)
-    folds = list(enumerate(leave_out(projects, GROUPS)))
+    chosen = args.only.split(",") if args.only else list(dict.fromkeys(each.name for each in VARIANTS))
+    variants = [each for each in VARIANTS if each.name in chosen]
+    if args.iterations:
+        variants = [replace(v, settings=replace(v.settings, iterations=args.iterations)) for v in variants]
+    file = args.out / "scores.csv"
+    kept = pd.read_csv(file, dtype={"labels": str}) if file.exists() else pd.DataFrame(columns=["variant"])
+    kept = kept[~kept["variant"].isin([*chosen, *ALWAYS])]
+    rows = [row for name, judge in ALWAYS.items() for row in score_all(name, judge, read_quietly(args.projects))]
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
-        rows = [row for found in pool.map(partial(one_fold, args.out, settings), folds) for row in found]
-    of_crowd = {project.name: f"fold-{number}.safetensors" for number, (left_out, _) in folds for project in left_out}
-    (args.out / "folds.json").write_text(json.dumps(of_crowd, indent=1, sort_keys=True) + "\n")
-    table = pd.DataFrame(rows)
-    write_file(args.out / "scores.csv", table)
-    show(table)
+        for found in chain([[]], pool.map(partial(run, args.projects), variants)):
+            rows += found
+            table = pd.concat([pd.DataFrame(rows).assign(commit=commit()), kept], ignore_index=True)
+            write_file(file, table)
+    (args.out / "variants.md").write_text(summary(table))
+    print(summary(table))
 
 
-def show(table: pd.DataFrame) -> None:
-    """Means over the crowds, and where the network is below the vote."""
+def summary(table: pd.DataFrame) -> str:
+    """A line a variant: means over full and over thinned crowds, and in how many cases it is behind the vote."""
     table = table[table["crowd"] != TWICE]
-    full = table["labels"] == "all"
-    print(table[full].pivot(index="crowd", columns="method", values=["accuracy", "log_loss"]).round(3).to_string())
-    for name, part in (("full", table[full]), ("thinned", table[~full])):
-        print(name, part[part["method"] == "vote"].shape[0], "cases")
-        print(part.groupby("method")[["accuracy", "log_loss", "over", "settled", "right"]].mean().round(4).to_string())
-    wide = table.assign(full=full).pivot(index=["crowd", "labels", "full"], columns="method", values="accuracy")
-    behind = (wide["learned"] - wide["vote"]).reset_index(name="ahead")
-    below = behind[behind["ahead"] < -0.01]
-    print(f"more than 0.01 below the vote: {len(below)} of {len(behind)}, {int(below['full'].sum())} of them full")
-    print(below.round(3).to_string(index=False))
+    key = ["crowd", "labels"]
+    by_vote = table[table["variant"] == "vote"].set_index(key)["accuracy"]
+    lines = []
+    for name, part in table.groupby("variant", sort=False):
+        full, thinned = part[part["labels"] == "all"], part[part["labels"] != "all"]
+        behind = int((part.set_index(key)["accuracy"] - by_vote < -0.01).sum())
+        numbers = [each[column].mean() for each in (full, thinned) for column in ("accuracy", "log_loss")]
+        settled = f"{full['settled'].mean():.2f} → {full['right'].mean():.3f}"
+        lines.append([name, *(f"{number:.3f}" for number in numbers), settled, f"{behind} of {len(part)}"])
+    head = ["", "full: right", "log-loss", "thinned: right", "log-loss", "settled → right", "below the vote"]
+    return markdown(pd.DataFrame(lines, columns=head)) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Is the default ever worse than a vote or plain glue, and is it surer than right? Tables of regrets.
 
     python benchmarks/reality.py A --data ../shared/data                    # labels alone: 23 real crowds, also thinned
-    python benchmarks/reality.py A --networks results/reality/networks      # ours: on each crowd, one that never saw it
     python benchmarks/reality.py B --data ../shared/data [--quick]          # features from outside
     python benchmarks/reality.py A --only ours                              # ours anew; rivals stay as they are
     python benchmarks/reality.py A --tables                                 # nothing anew, only the tables
@@ -27,7 +26,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path, default=Path("results/reality"))
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="measured anew, alone")
-    parser.add_argument("--networks", type=Path, help="A: folder with <crowd>.safetensors, or folds.json {crowd: file}")
     parser.add_argument("--quick", action="store_true", help="B: every third scenario, one seed")
     parser.add_argument("--processes", type=int, default=1, help="B")
     parser.add_argument("--keep", type=Path, default=Path("runs/reality"), help="B: where features of images are kept")
@@ -37,7 +35,7 @@ def main() -> None:
     rows = Rows(out / "rows.parquet", PARTS[options.part].KEYS)
     if options.part == "A":
         if not options.tables:
-            reality_labels.measure(rows, options.data, set(options.only), options.networks)
+            reality_labels.measure(rows, options.data, set(options.only))
         found = reality_labels.tables(rows)
     else:
         if not options.tables:

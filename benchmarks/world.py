@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from crowdshot.episodes.worlds import World, draw
+from crowdshot.episodes.world_draws import draw
+from crowdshot.episodes.worlds import World
 from crowdshot.files.whole import write_file
 from crowdshot.paper.show.drawing import FAINT, INK, SOFT, save
 from crowdshot.training.projects import Project, read_projects, side_by_side

@@ -57,7 +57,7 @@ def test_a_network_and_its_card(past, tmp_path):
     assert card["scores"].keys() == {"birds", "fish"}
     assert card["scores_left_out"].keys() == {"moths"}
     assert (card["command"], card["started_from"]) == ("crowdshot train-inference", None)
-    assert card["learned_from"]["world"]["spammers"] == [0, 0.4]
+    assert card["learned_from"]["world"]["spammers"] == [0, 0.5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
     told = tell(report).splitlines()
     assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "settled", "right"]

@@ -121,3 +121,90 @@ def test_steps_are_rounds_at_most() -> None:
     assert not np.allclose(aggregate.learned(ann, 1).probabilities, aggregate.learned(ann).probabilities)
     with pytest.raises(CrowdshotError, match="steps is 0, expected a whole number"):
         aggregate.learned(ann, 0)
+
+
+# ---- what else may be known -----------------------------------------------------------------------------------------
+
+
+def test_a_past_decides_between_two_who_disagree() -> None:
+    said = {f"i{n}": {"ann": "cat", "bob": "dog"} for n in range(10)}
+    ann = Annotations.from_dict(said)
+    history = {"bob": (96, 4), "ann": (30, 30), "stranger": (5, 5)}
+    assert (aggregate.learned(ann, history=history).labels == "dog").all()
+    swapped = {"ann": history["bob"], "bob": history["ann"]}
+    assert (aggregate.learned(ann, history=swapped).labels == "cat").all()
+
+
+@pytest.mark.parametrize("counts", [(-1, 3), (np.nan, 3), (3, np.inf)])
+def test_a_past_that_cannot_be(counts) -> None:
+    ann, _ = crowd(0)
+    with pytest.raises(CrowdshotError, match=r"^history has .* wrong of annotator 2, expected numbers, 0 or more\.$"):
+        aggregate.learned(ann, history={2: counts})
+
+
+def classifier(truth, right: float, seed: int = 0, sure: float = 0.9):
+    """(N, K): a classifier that claims to be ``sure`` and is right in that share."""
+    random = np.random.default_rng(seed)
+    said = np.where(random.random(len(truth)) < right, truth, (truth + 1) % 3)
+    return np.where(np.arange(3) == said[:, None], sure, (1 - sure) / 2)
+
+
+def test_a_good_classifier_helps_and_a_bad_one_does_no_harm() -> None:
+    rights = {name: [] for name in ("alone", "good", "bad", "noise")}
+    for seed in range(10):
+        ann, truth = crowd(seed, N=120, per_item=2, right=0.65)
+        random = np.random.default_rng(seed)
+        given = {
+            "alone": None,
+            "good": classifier(truth, 0.9, seed),
+            "bad": classifier(truth, 0.1, seed),  # sure, and nearly always wrong
+            "noise": classifier(random.permutation(truth), 0.9, seed),
+        }
+        for name, p in given.items():
+            rights[name].append((aggregate.learned(ann, pred_probs=p).labels == truth).mean())
+    alone, good, bad, noise = (float(np.mean(each)) for each in rights.values())
+    assert good > alone + 0.1
+    assert bad > alone - 0.02
+    assert noise > alone - 0.02
+
+
+def test_a_classifier_speaks_for_items_that_nobody_labelled() -> None:
+    ann, truth = crowd(1, N=60, per_item=3, right=0.9)
+    kept = ann.keep(ann.item < 50)
+    found = aggregate.learned(kept, pred_probs=classifier(truth, 1.0, sure=0.99))
+    assert (found.labels[50:] == truth[50:]).all()
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+
+
+def test_gold_is_held_against_any_classifier() -> None:
+    ann, truth = crowd(1)
+    wrong = (truth + 1) % 3
+    found = aggregate.learned(ann, gold={0: wrong[0]}, pred_probs=classifier(truth, 1.0))
+    assert found.probabilities[0, wrong[0]] == 1
+
+
+@pytest.mark.parametrize(
+    ("p", "told"),
+    [
+        (np.ones((3, 3)), r"has shape \(3, 3\), expected \(30, 3\)"),
+        (np.full((30, 3), np.nan), "has no probabilities for item 0, expected"),
+        (np.ones((30, 3)), "has no probabilities for item 0, expected"),
+        (np.tile([1.5, -0.5, 0], (30, 1)), "has no probabilities for item 0, expected"),
+        ([["a"] * 3] * 30, "is no table of numbers, expected"),
+    ],
+)
+def test_what_are_no_probabilities(p, told) -> None:
+    ann, _ = crowd(0)
+    with pytest.raises(CrowdshotError, match=rf"^pred_probs {told}.*\.$"):
+        aggregate.learned(ann, pred_probs=p)
+
+
+def test_ordered_classes_can_be_told() -> None:
+    """Of classes 0 to 4, people who are off by one; whoever knows the order believes the middle of 1 and 3."""
+    random = np.random.default_rng(0)
+    truth = random.integers(5, size=150)
+    said = (truth[:, None] + random.choice([-1, 0, 1], p=[0.25, 0.5, 0.25], size=(150, 6))).clip(0, 4).astype(float)
+    said = np.vstack([said, [1, 3, *[np.nan] * 4]])
+    ann = Annotations.from_matrix(said)
+    plain, ordered = (aggregate.learned(ann, ordered=each).probabilities[150] for each in (False, True))
+    assert ordered[2] > plain[2]

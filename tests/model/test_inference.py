@@ -11,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.episodes import worlds
+from crowdshot.episodes import world_draws, worlds
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import write_arrays
 from crowdshot.model import inference
-from crowdshot.model.inference import belief_of, infer, problem_of
+from crowdshot.model.inference import infer
 from crowdshot.model.network_file import SHIPPED, load_network, network_card, save_network, shipped_network
+from crowdshot.model.problem import belief_of, problem_of
 from crowdshot.training.inference import problem_of as problem_of_crowds
 from crowdshot.training.inference import total
 
@@ -65,19 +66,40 @@ def as_tensors(network, dtype=torch.float64):
 # ---- NumPy and torch ------------------------------------------------------------------------------------------------
 
 
-@MANY
-@given(SEEDS)
-def test_numpy_and_torch_agree(seed):
-    (item, annotator, label), (N, R, K) = crowd(seed)
-    here = infer(problem_of(item, annotator, label, N, R, K), NETWORK)
-    crowds = worlds.Crowds(
-        *map(torch.from_numpy, (item, annotator, label)),
+def witnesses(seed, sizes):
+    """What else may be known of a crowd: some classes, what people did before, and an order."""
+    randomness, (N, R, K) = np.random.default_rng([seed, 1]), sizes
+    return {
+        "known": np.where(randomness.random(N) < 0.3, randomness.integers(K, size=N), -1),
+        "right": randomness.integers(20, size=R).astype(float),
+        "wrong": randomness.integers(5, size=R).astype(float),
+        "ordered": True,
+    }
+
+
+def as_crowds(triples, sizes, given):
+    """The same as one of the crowds that are learned from."""
+    N, R, K = sizes
+    told = {name: torch.from_numpy(value) for name, value in given.items() if name != "ordered"}
+    return worlds.Crowds(
+        *map(torch.from_numpy, triples),
         truth=torch.zeros(N, dtype=torch.int64),
         crowd_of_item=torch.zeros(N, dtype=torch.int64),
         crowd_of_annotator=torch.zeros(R, dtype=torch.int64),
         n_classes=K,
         n_crowds=1,
+        ordered=torch.ones(1) if given.get("ordered") and K > 2 else None,  # two classes have none
+        **told,
     )
+
+
+@MANY
+@given(SEEDS, st.booleans())
+def test_numpy_and_torch_agree(seed, more):
+    triples, sizes = crowd(seed)
+    given = witnesses(seed, sizes) if more else {}
+    here = infer(problem_of(*triples, *sizes, **given), NETWORK)
+    crowds = as_crowds(triples, sizes, given)
     there = infer(problem_of_crowds(crowds, torch.float64), as_tensors(NETWORK), torch, total)
     assert len(here) == len(there) == 4
     for a, b in zip(here, there, strict=True):
@@ -86,8 +108,8 @@ def test_numpy_and_torch_agree(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_crowds_side_by_side_are_as_alone(seed):
-    world = replace(worlds.World(), items=(4, 60), annotators=(3, 20))
-    c = worlds.draw(world, 600, torch.Generator().manual_seed(seed))
+    world = replace(worlds.World(), items=(4, 60), annotators=(3, 20), gold_crowds=0.5, history_crowds=0.5)
+    c = world_draws.draw(world, 600, torch.Generator().manual_seed(seed))
     together = infer(problem_of_crowds(c, torch.float64), as_tensors(NETWORK), torch, total)[-1].reshape(
         -1, c.n_classes
     )
@@ -100,21 +122,19 @@ def test_crowds_side_by_side_are_as_alone(seed):
             c.annotator.numpy()[mine] - int(people[0]),
             c.label.numpy()[mine],
         )
-        alone = infer(problem_of(*triples, len(items), len(people), c.n_classes), NETWORK)[-1]
+        more = {
+            "known": c.known[items].numpy(),
+            "right": c.right[people].double().numpy(),
+            "wrong": c.wrong[people].double().numpy(),
+            "ordered": bool(c.ordered[crowd_number]),
+        }
+        alone = infer(problem_of(*triples, len(items), len(people), c.n_classes, **more), NETWORK)[-1]
         np.testing.assert_allclose(together[items].numpy().ravel(), alone, atol=1e-9, rtol=0)
 
 
 def test_gradients():
-    (item, annotator, label), (N, R, K) = crowd(5, 4, 3, 3)
-    crowds = worlds.Crowds(
-        *map(torch.from_numpy, (item, annotator, label)),
-        truth=torch.zeros(N, dtype=torch.int64),
-        crowd_of_item=torch.zeros(N, dtype=torch.int64),
-        crowd_of_annotator=torch.zeros(R, dtype=torch.int64),
-        n_classes=K,
-        n_crowds=1,
-    )
-    problem = problem_of_crowds(crowds, torch.float64)
+    triples, sizes = crowd(5, 4, 3, 3)
+    problem = problem_of_crowds(as_crowds(triples, sizes, witnesses(5, sizes)), torch.float64)
     network = as_tensors(some_network(1, rounds=2, hidden=2))
     for value in network.values():
         value.requires_grad_()
@@ -303,9 +323,50 @@ def test_known_items_tell_who_is_right():
     assert believed(triples, (40, 2, 2), shipped_network(), known=known)[30, 1] > 0.7
 
 
-def test_nothing_known_is_nothing_said():
-    triples, sizes = crowd(3)
-    np.testing.assert_array_equal(believed(triples, sizes, known=np.full(sizes[0], -1)), believed(triples, sizes))
+@pytest.mark.parametrize("witness", ["known", "right"])
+def test_nothing_known_is_nothing_said(witness):
+    triples, (N, R, K) = crowd(3)
+    nothing = {
+        "known": {"known": np.full(N, -1)},
+        "right": {"right": np.zeros(R), "wrong": np.zeros(R)},
+    }[witness]
+    said = believed(triples, (N, R, K), shipped_network(), **nothing)
+    np.testing.assert_allclose(said, believed(triples, (N, R, K), shipped_network()), atol=0.02)
+
+
+def test_who_was_right_before_is_believed():
+    """Two people who always disagree: their past decides."""
+    triples, sizes = complete(20, 2, np.arange(2)), (20, 2, 2)
+    right, wrong = np.array([20.0, 95.0]), np.array([20.0, 5.0])
+    belief = believed(triples, sizes, shipped_network(), right=right, wrong=wrong)
+    assert belief[:, 1].min() > 0.65
+
+
+def test_between_two_labels_in_order_lies_a_third():
+    """People who are off by one: 1 and 3 together speak for 2 where classes have an order."""
+    randomness = np.random.default_rng(0)
+    truth = np.append(randomness.integers(5, size=150), 2)
+    off = randomness.choice([-1, 0, 1], p=[0.25, 0.5, 0.25], size=(151, 6))
+    said = (truth[:, None] + off).clip(0, 4)
+    said[150] = [1, 3, -1, -1, -1, -1]
+    item, annotator = np.nonzero(said >= 0)
+    triples = item, annotator, said[item, annotator]
+    with_order, without = (
+        believed(triples, (151, 6, 5), shipped_network(), ordered=ordered)[150] for ordered in (True, False)
+    )
+    assert with_order[2] > without[2]
+    assert with_order[2] > with_order[0] + with_order[4]
+
+
+@SOME
+@given(SEEDS)
+def test_an_order_can_be_read_from_either_end(seed):
+    triples, sizes = crowd(seed)
+    item, annotator, label = triples
+    given = {**witnesses(seed, sizes), "known": None}
+    ahead = believed(triples, sizes, **given)
+    back = believed((item, annotator, sizes[2] - 1 - label), sizes, **given)
+    np.testing.assert_allclose(ahead, back[:, ::-1], atol=1e-9)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -327,7 +388,8 @@ def test_the_shipped_network_is_small_and_says_where_it_comes_from():
     assert SHIPPED.stat().st_size < 1_000_000
     card = network_card()
     assert card["settings"]["seed"] == 0
-    assert len(card["learned_from"]["projects"]) == len(card["scores"]) == 22
+    assert card["learned_from"]["projects"] == []  # it met no real crowd before these:
+    assert len(card["scores_left_out"]) == 23
 
 
 def without(name):

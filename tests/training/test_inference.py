@@ -11,22 +11,20 @@ import torch
 from crowdshot.episodes.worlds import Crowds, World
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.model import inference
+from crowdshot.model import inference, problem
+from crowdshot.training import judging
 from crowdshot.training import projects as finished
 from crowdshot.training.inference import (
     CERTAIN,
     EARLIER_ROUNDS,
-    Scores,
     Settings,
     learning_rate,
     loss_of,
-    mean_log_loss,
     problem_of,
-    scores,
     total,
     train,
-    train_folds,
 )
+from crowdshot.training.judging import Scores, mean_log_loss, scores, train_folds
 from crowdshot.training.projects import Project, draw, leave_out, read_projects, side_by_side
 
 TINY = replace(World(), classes=(2, 3), items=(10, 40), annotators=(4, 12))
@@ -195,7 +193,7 @@ def test_scores_by_hand(monkeypatch):
     """Five items, of one of which the truth is not known; beliefs put in by hand."""
     ann = Annotations.from_matrix([[0], [1], [1], [0], [0]])
     belief = np.array([[0.95, 0.05], [0.5, 0.5], [0.0, 1.0], [0.6, 0.4], [0.8, 0.2]])
-    monkeypatch.setattr(inference, "belief_of", lambda problem, score: belief.ravel())
+    monkeypatch.setattr(judging, "belief_of", lambda problem, score: belief.ravel())
     found = scores(inference.constant(1), ann, np.array([0, 1, 0, 0, -1]))
     assert found.items == 4
     assert found.accuracy == pytest.approx((1 + 0.5 + 0 + 1) / 4)
@@ -208,7 +206,7 @@ def test_scores_by_hand(monkeypatch):
 
 def test_scores_where_classes_are_many(monkeypatch):
     """A truth that nobody named for the item is worth the least that counts."""
-    monkeypatch.setattr(inference, "MOST_CELLS", 1)
+    monkeypatch.setattr(problem, "MOST_CELLS", 1)
     ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["c", "a"]])
     found = scores(inference.constant(2), ann, np.array([0, 0, 2]))
     assert found.accuracy == pytest.approx((1 + 0 + 1) / 3, abs=1 / 3)

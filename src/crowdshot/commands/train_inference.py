@@ -27,19 +27,17 @@ from crowdshot.progress import progress
 from crowdshot.training.inference import (
     GENTLE_ITERATIONS,
     GENTLE_LEARNING_RATE,
-    Scores,
     Settings,
-    mean_log_loss,
-    score_each,
     train,
-    train_folds,
 )
+from crowdshot.training.judging import Scores, mean_log_loss, score_each, train_folds
 from crowdshot.training.processes import interruptions
 from crowdshot.training.projects import Project, read_projects
 from crowdshot.wording import listing, plural, retold
 
 FIRST = 20  # iterations, after which it can be said how long it takes
 DIGITS = 4  # of scores on a card
+ALL = "all"  # projects are left out
 
 Network = dict[str, NDArray[np.float32]]
 
@@ -143,6 +141,8 @@ def train_inference(
 def _divide(projects: list[Project], leave_out: Sequence[str]) -> tuple[list[Project], list[Project]]:
     """Those to learn from, and those left out."""
     names = [project.name for project in projects]
+    if list(leave_out) == [ALL]:
+        return [], projects
     for name in leave_out:
         if name not in names:
             there_are = listing(names) or "of which there are none"

@@ -1,6 +1,6 @@
 """Consensus from labels alone: the learned inference, which is the default, votes, Dawid–Skene and the one-coin model.
 
-`learned` and `shrunk` are `crowdshot.model.inference`. The story that the two others tell: item n has a true class t,
+`learned` and `shrunk`: see `crowdshot.labels.inferred`. The story that the two others tell: item n has a true class t,
 drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One
 EM step is an M-step (class probabilities and confusion matrices from the belief λ, (N, K)) and then an E-step (λ from
 these); the first M-step takes the soft vote for λ. Labels stay sparse: with the (N, R·K) matrix that holds a 1 where
@@ -11,25 +11,21 @@ A. P. Dawid and A. M. Skene. Maximum likelihood estimation of observer error-rat
 Applied Statistics 28(1), 1979. With Dirichlet priors: Kumagai et al., ICML 2025, equations for λ, π and α.
 """
 
-import math
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotators import expected_confusion
-from crowdshot.labels.known_truth import Gold, as_mapping
-from crowdshot.labels.positions import as_index, positions
-from crowdshot.model import inference
-from crowdshot.model.network_file import load_network, shipped_network
-from crowdshot.wording import first, listing, show
+from crowdshot.labels.consensus import Consensus as Consensus
+from crowdshot.labels.consensus import check_numbers, gold_positions
+from crowdshot.labels.inferred import learned as learned
+from crowdshot.labels.inferred import shrunk as shrunk
+from crowdshot.labels.known_truth import Gold
+from crowdshot.wording import listing
 
 Floats = NDArray[np.float64]
 Ties = Literal["first", "missing"]
@@ -37,43 +33,6 @@ Ties = Literal["first", "missing"]
 # Without a prior, a label that an annotator did give never gets probability zero: its count is at least this.
 FLOOR = 1e-10
 BLOCK = 4096  # items normalised at a time, so that the working set stays in the processor's cache
-
-
-@dataclass(frozen=True, eq=False)
-class Consensus:
-    """What the crowd says about each item, in the order of ``Annotations.items`` and ``.classes``.
-
-    ``labels`` (N,): the most probable class, the first in the order of the classes where several are.
-    ``probabilities`` (N, K). ``class_probs`` (K,). ``confusion`` (R, K true, K observed), None after a vote.
-    ``log_posterior``: after each EM step, up to a constant; the log-likelihood itself where there is no prior.
-    """
-
-    labels: NDArray[Any]
-    probabilities: Floats
-    class_probs: Floats
-    confusion: Floats | None = None
-    log_posterior: Floats | None = None
-
-    def to_frame(self, ann: Annotations) -> pd.DataFrame:
-        """One row an item, under the names that came in: item, label, confidence, n_labels, agreement.
-
-        ``agreement``: which part of the item's labels is the consensus label, NaN where there is no label.
-        """
-        votes = ann.vote_counts()
-        chosen = self.probabilities.argmax(axis=1)
-        every = np.arange(ann.n_items)
-        n_labels = votes.sum(axis=1)
-        agreement = np.full(ann.n_items, np.nan)
-        np.divide(votes[every, chosen], n_labels, out=agreement, where=n_labels > 0)
-        return pd.DataFrame(
-            {
-                ann.columns.item: as_index(ann.items),
-                ann.columns.label: self.labels,
-                "confidence": self.probabilities[every, chosen],
-                "n_labels": n_labels.astype(np.int64),
-                "agreement": agreement,
-            }
-        )
 
 
 def soft_vote(ann: Annotations) -> Floats:
@@ -121,7 +80,7 @@ def dawid_skene(
     An item without a label gets the class probabilities and has no part in estimating them; an annotator
     without a label gets uniform rows.
     """
-    _check(steps, b=b, c=c, tolerance=tolerance)
+    check_numbers(steps, b=b, c=c, tolerance=tolerance)
     given = np.bincount(ann.annotator * ann.n_classes + ann.label, minlength=ann.n_annotators * ann.n_classes)
     used = given.reshape(ann.n_annotators, ann.n_classes, 1) > 0  # [annotator, observed]
     used |= ~used.any(axis=1, keepdims=True)
@@ -152,7 +111,7 @@ def one_coin(
     or it may take them all for guessers. The other arguments are those of ``dawid_skene``; the paper's b = 100 keeps
     classes from dying out, and b = c = right = 0 is maximum likelihood. ``confusion`` holds the matrices q implies.
     """
-    _check(steps, b=b, c=c, tolerance=tolerance, right=right)
+    check_numbers(steps, b=b, c=c, tolerance=tolerance, right=right)
     K = ann.n_classes
     n_labels = np.bincount(ann.annotator, minlength=ann.n_annotators)
     diagonal = np.arange(K)
@@ -183,7 +142,7 @@ def _em(
 ) -> Consensus:
     """``confusion`` turns counts (R, K observed, K true) into as many probabilities and their log-prior."""
     N, R, K = ann.n_items, ann.n_annotators, ann.n_classes
-    gold_item, gold_label = _gold_positions(ann, gold)
+    gold_item, gold_label = gold_positions(ann, gold)
     elsewhere = np.where(np.eye(K, dtype=bool)[gold_label], 0.0, -np.inf)  # log-probability of a gold item's classes
     counted = np.bincount(ann.item, minlength=N) > 0
     counted[gold_item] = True
@@ -245,89 +204,10 @@ def _normalise(scores: Floats, log_class_probs: Floats) -> float:
     return log_likelihood
 
 
-def _gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the items whose class is known, and of that class; two (G,) arrays."""
-    known = as_mapping(gold, ann)
-    items, labels = list(known), list(known.values())
-    item, label = positions(ann.items, items), positions(ann.classes, labels)
-    if (item < 0).any():
-        raise CrowdshotError(f"gold names item {show(items[first(item < 0)])}, expected labelled items alone.")
-    if (label < 0).any():
-        row = first(label < 0)
-        raise CrowdshotError(
-            f"gold has item {show(items[row])} as {show(labels[row])}, expected one of {listing(ann.classes)}."
-        )
-    return item, label
-
-
-def _check(steps: int, **numbers: float) -> None:
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise CrowdshotError(f"steps is {steps!r}, expected a whole number, 1 or more.")
-    for name, value in numbers.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise CrowdshotError(f"{name} is {value!r}, expected a number, 0 or more.")
-
-
 def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     if gold is not None:
         raise CrowdshotError("method is a vote, expected another method with gold=.")
     return majority_vote(ann)
-
-
-def learned(
-    ann: Annotations,
-    steps: int = 100,
-    gold: Gold = None,
-    network: str | os.PathLike[str] | Mapping[str, Floats] | None = None,
-) -> Consensus:
-    """The default: a few rounds of EM whose constants were learned from simulated and real crowds.
-
-    More careful than Dawid–Skene's: never much below a vote, and as sure as it is right (`crowdshot.model.inference`,
-    docs/inference.md). ``steps``: rounds at most; it has three. ``gold``: as in `dawid_skene`. ``network``: the file of
-    another than the shipped one, or its tensors.
-
-    >>> from crowdshot import Annotations, aggregate
-    >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog", "cy": "dog"}})
-    >>> aggregate.learned(ann).labels.tolist()
-    ['cat', 'dog']
-    """
-    _check(steps)
-    tensors = (
-        network if isinstance(network, Mapping) else shipped_network() if network is None else load_network(network)
-    )
-    return _inferred(ann, gold, inference.first_rounds(tensors, steps))
-
-
-def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
-    """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
-    _check(steps)
-    return _inferred(ann, gold, inference.constant(steps))
-
-
-def _inferred(ann: Annotations, gold: Gold, network: Mapping[str, Floats]) -> Consensus:
-    N, R, K = ann.n_items, ann.n_annotators, ann.n_classes
-    known: NDArray[np.int64] | None = None
-    if gold is not None:
-        known = np.full(N, -1)
-        item, label = _gold_positions(ann, gold)
-        known[item] = label
-    if K < 2:
-        return majority_vote(ann)
-    problem = inference.problem_of(ann.item, ann.annotator, ann.label, N, R, K, known=known)
-    score = inference.infer(problem, network)[-1]
-    belief = np.zeros((N, K))
-    belief[problem.pair_item, problem.pair_class] = inference.belief_of(problem, score)
-    # of items that nobody labelled the class sizes are all that is known
-    labelled = belief.sum(axis=1) > 0
-    labelled &= (np.bincount(ann.item, minlength=N) > 0) | (False if known is None else known >= 0)
-    class_probs = belief[labelled].sum(axis=0) / labelled.sum()
-    belief[~labelled] = class_probs
-    return Consensus(
-        labels=ann.classes[belief.argmax(axis=1)],
-        probabilities=belief,
-        class_probs=class_probs,
-        confusion=expected_confusion(ann, belief),
-    )
 
 
 STEPS = 100  # of EM at most, where labels are all there is

@@ -28,7 +28,7 @@ from crowdshot.labels.positions import as_index
 
 EXPECTED = 0.7  # how often people are right, before anything is known of them
 CROWD = 4.0  # labels that the crowd's accuracy counts for in what is thought of each annotator
-SHARED = 0.05  # of the variance of a belief: what all labels of an annotator have in common
+SHARED = 0.06  # of the variance of a belief: what all labels of an annotator have in common
 ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
 
 

@@ -5,39 +5,33 @@ Each round is Dawid and Skene's, mended where it goes wrong on real crowds (docs
 - a label is judged by everything but itself: its annotator's counts are taken without it (leave one out);
 - an annotator's confusion matrix is shrunk to a skill, the difficulty of classes and the mistakes that all share;
 - n labels of an item count as n^power labels, as people share mistakes;
-- class sizes are believed in part; and in the end the share of votes has half the say.
+- class sizes are believed in part; and in the end the share of votes has a third of the say.
 
 How far each of these goes depends on the crowd. Three small networks a round say it: one sees the crowd and sets the
 round's constants, one sees a label and says what it weighs, one sees an item and says how sure to be. They see numbers
 that neither names nor order can change, and were learned from simulated and real crowds.
 
-Signs: i item, r annotator, y label, k class. A *pair* is an item and a class that it may have, a *message* what one
-label says of one pair. Where classes are few every item has all of them, else those that somebody named for it. All
-that crosses items is a sum over labels or pairs, so a million labels are a few passes over flat arrays.
-
-``xp`` is NumPy or torch, and ``total(values, index, n)`` its sum by index: the body is one, to infer and to learn.
+Where more is known it is a witness like the others: classes of some items, how often annotators were right before,
+that classes have an order. Signs and flat arrays are those of `crowdshot.model.problem`; one body serves NumPy and
+torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = Any  # of NumPy or of torch
-Positions = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from crowdshot.model.problem import Array, Floats, Problem, Total, settle, softmax, total
+
 Network = Mapping[str, Array]
-Total = Callable[[Array, Array, int], Array]
 
 ROUNDS = 3
 HIDDEN = 8
-MOST_CELLS = 30_000_000  # of items or annotators' labels by classes, beyond which an item has only the classes named
-CROWD_INPUTS, LABEL_INPUTS, ITEM_INPUTS = 10, 8, 10
+VOTE = 1 / 3  # the say of the share of votes in the end
+CROWD_INPUTS, LABEL_INPUTS, ITEM_INPUTS = 11, 8, 11
 START = {  # what a round's constants are before anything was learned: nearly `shrunk`
     "power": 0.2,  # n labels count as n^sigmoid(power)
     "skill": math.log(12.0),  # labels that the crowd's mean accuracy counts as, against an annotator's own
@@ -47,6 +41,7 @@ START = {  # what a round's constants are before anything was learned: nearly `s
     "lift": 0.0,  # 2 sigmoid(lift): how far some classes are taken to be harder
     "shared": 0.0,  # labels that even mistakes count as, against those that all share
     "floor": 0.0,  # exp(floor) / 50: the least that a label is thought possible, over the number of classes
+    "near": 0.0,  # where classes have an order: how much less likely a mistake is with every class further, in nats
 }
 
 
@@ -94,113 +89,6 @@ def first_rounds(network: Network, rounds: int) -> dict[str, Array]:
     return {name: value for name, value in network.items() if int(name.split(".")[1]) < rounds}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One crowd's labels, or those of G crowds with as many classes, side by side (to learn from many at once)."""
-
-    weight: Array  # (L,) ones, of the kind to compute in
-    item: Array  # (L,)
-    annotator: Array  # (L,)
-    label: Array  # (L,)
-    pair_item: Array  # (P,) every item has its pairs one after the other
-    pair_class: Array  # (P,)
-    message_label: Array  # (M,) message m is what label message_label[m]
-    message_pair: Array  # (M,) says of pair message_pair[m]
-    label_pair: Array  # (L,) the pair that a label names
-    cell: Array  # (M,) which annotator, label and class a message is about, numbered without gaps where sparse
-    row: Array  # (M,) which annotator and class
-    shared: Array  # (M,) which crowd, label and class
-    n_cells: int
-    n_rows: int
-    n_shared: int
-    row_annotator: Array  # (n_rows,)
-    n_items: int
-    n_annotators: int
-    n_classes: int
-    crowd_of_item: Array  # (N,)
-    crowd_of_annotator: Array  # (R,)
-    crowd_of_class: Array  # (G·K,)
-    n_crowds: int = 1
-    known: Array | None = None  # (P,) 1 and 0 for items whose class is known, NaN elsewhere
-    right: Array | None = None  # (R,) answers known to be right, from before
-    wrong: Array | None = None  # (R,)
-
-
-def problem_of(
-    item: Positions,
-    annotator: Positions,
-    label: Positions,
-    n_items: int,
-    n_annotators: int,
-    n_classes: int,
-    *,
-    known: Array | None = None,
-    named_only: bool | None = None,
-    right: Array | None = None,
-    wrong: Array | None = None,
-) -> Problem:
-    """One crowd's labels. ``known`` (N,): the class of items whose truth is known, -1 elsewhere."""
-    L, K = len(item), n_classes
-    sparse = max(n_items, n_annotators * K) * K > MOST_CELLS if named_only is None else named_only
-    gold = np.full(n_items, -1) if known is None else known
-    if sparse:
-        told = np.flatnonzero(gold >= 0)
-        pairs, named = np.unique(np.concatenate([item * K + label, told * K + gold[told]]), return_inverse=True)
-        pair_item, pair_class = pairs // K, pairs % K
-        per_item = np.bincount(pair_item, minlength=n_items)
-        first = np.cumsum(per_item) - per_item
-        message_label = np.repeat(np.arange(L), per_item[item])
-        within = np.arange(len(message_label)) - np.repeat(np.cumsum(per_item[item]) - per_item[item], per_item[item])
-        message_pair, label_pair = first[item][message_label] + within, named[:L]
-    else:
-        pair_item, pair_class = np.repeat(np.arange(n_items), K), np.tile(np.arange(K), n_items)
-        message_label = np.repeat(np.arange(L), K)
-        message_pair, label_pair = (item[:, None] * K + np.arange(K)).ravel(), item * K + label
-    of, said = pair_class[message_pair], label[message_label]
-    who = annotator[message_label]
-    keys = (who * K + said) * K + of, who * K + of, said * K + of
-    sizes = n_annotators * K * K, n_annotators * K, K * K
-    if sparse:  # number without gaps what occurs
-        found = [np.unique(key, return_inverse=True) for key in keys]
-        keys = (found[0][1], found[1][1], found[2][1])
-        sizes = (len(found[0][0]), len(found[1][0]), len(found[2][0]))
-        row_annotator = found[1][0] // K
-    else:
-        row_annotator = np.repeat(np.arange(n_annotators), K)
-    fixed = None
-    if known is not None and (gold >= 0).any():
-        fixed = np.where(gold[pair_item] < 0, np.nan, gold[pair_item] == pair_class)
-    return Problem(
-        np.ones(L),
-        item,
-        annotator,
-        label,
-        pair_item,
-        pair_class,
-        message_label,
-        message_pair,
-        label_pair,
-        *keys,
-        *sizes,
-        row_annotator,
-        n_items,
-        n_annotators,
-        K,
-        np.zeros(n_items, dtype=np.int64),
-        np.zeros(n_annotators, dtype=np.int64),
-        np.zeros(K, dtype=np.int64),
-        1,
-        fixed,
-        right,
-        wrong,
-    )
-
-
-def total(values: Floats, index: Positions, n: int) -> Floats:
-    """(M,) -> (n,): the sum of the values that have each index."""
-    return np.asarray(np.bincount(index, values, n), dtype=np.float64)
-
-
 def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total) -> list[Array]:
     """log p(class | labels) of each pair, (P,), but for a constant an item: after each round, and pooled at last."""
     p, K, N, R, G = problem, problem.n_classes, problem.n_items, problem.n_annotators, problem.n_crowds
@@ -242,6 +130,9 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
     spread = -total(vote * log_vote, p.pair_item, N)
     evenness = -total(frequency * xp.log(frequency), p.crowd_of_class, G) / math.log(K)
 
+    nothing = kappa * 0
+    order = nothing if p.ordered is None else p.ordered
+
     right_before = 0 if p.right is None else p.right[who]
     n_before = 0 if p.right is None or p.wrong is None else p.right[who] + p.wrong[who]
     belief = settle(xp, p, vote / total(vote, p.pair_item, N)[p.pair_item])
@@ -275,6 +166,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
                 evenness,
                 uneven * 4,
                 (accuracy - agreement) * 2,
+                order,
             ],
             -1,
         )  # (G, CROWD_INPUTS)
@@ -284,6 +176,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
             xp.exp(constants[:, j].clip(-4, 7)) for j in (1, 2, 3, 6)
         )
         floor = xp.exp(constants[:, 7].clip(-4, 2)) / (50 * K)
+        slope = order * xp.exp(constants[:, 8].clip(-3, 2))
 
         # ---- each label, given everything but itself
         skill = hits[who] - hit + right_before + (skill_labels * accuracy)[of_label]
@@ -291,7 +184,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
         seen = xp.stack(
             [
                 logit(xp, skill),
-                many(n_r[who]),
+                many(n_r[who] + n_before),
                 many(n_i[item]),
                 peer * 4,
                 liking.clip(-3, 3),
@@ -308,7 +201,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
         easy = (named + 4 * accuracy[p.crowd_of_class]) / (met_class + 4)
         lift = (logit(xp, easy, 0.02) - logit(xp, accuracy, 0.02)[p.crowd_of_class]) * 2 * lift_weight[p.crowd_of_class]
         is_right = sigmoid(xp, ability[p.message_label] + lift[size_of_message])
-        even = even_labels[crowd_of_message] / max(K - 1, 1)
+        even = even_labels[crowd_of_message] * nearness(xp, p, slope, crowd_of_message)
         misnamed = (met_class - named).clip(0, None)[size_of_message] + even_labels[crowd_of_message]
         which = (shared[p.shared] + even) / misnamed
         base = mine * is_right + (1 - mine) * (1 - is_right) * which
@@ -340,6 +233,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
                 total(now * vote, p.pair_item, N),
                 -total(now * xp.log(now + 1e-9), p.pair_item, N),
                 1 / n_i.clip(1, None),
+                (nothing if p.known is None else surprise(xp, total, p, now))[of_item] * 4,
             ],
             -1,
         )
@@ -348,28 +242,29 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
         score = score * heat[p.pair_item] + log_vote * voice[p.pair_item]
         out.append(score)
         belief = settle(xp, p, softmax(xp, total, p, score))
-    score = out[-1] - (total(out[-1], p.pair_item, N) / per_item)[p.pair_item]
-    centred = log_vote - (total(log_vote, p.pair_item, N) / per_item)[p.pair_item]
-    return [*out, (score + centred) / 2]
+    pooled = (1 - VOTE) * out[-1] + VOTE * log_vote
+    return [*out, pooled - (total(pooled, p.pair_item, N) / per_item)[p.pair_item]]
 
 
-def belief_of(problem: Problem, score: Floats) -> Floats:
-    """(P,) p(class | labels), those whose class is known held to it."""
-    belief: Floats = settle(np, problem, softmax(np, total, problem, score))
-    return belief
+def nearness(xp: Any, p: Problem, slope: Array, crowd: Array) -> Array:
+    """Which other class is named by mistake, before any was seen: all alike, or (M,) by exp(-slope |label - class|)."""
+    K = p.n_classes
+    if p.ordered is None:
+        return 1 / max(K - 1, 1)
+    place = (p.crowd_of_class * 0 + 1).cumsum(0) - 1 - p.crowd_of_class * K  # (G·K,) of each class in its order
+    neighbours = sum(
+        ((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-slope * far)[p.crowd_of_class] for far in range(1, K)
+    )
+    of = p.pair_class[p.message_pair]
+    far = abs(p.label[p.message_label] - of)
+    return xp.exp(-slope[crowd] * far) / neighbours[crowd * K + of]
 
 
-def settle(xp: Any, problem: Problem, belief: Array) -> Array:
-    """Items whose class is known are believed to be of it."""
-    if problem.known is None:
-        return belief
-    return xp.where(xp.isnan(problem.known), belief, problem.known)
-
-
-def softmax(xp: Any, total: Total, problem: Problem, score: Array) -> Array:
-    """Over the classes of each item; scores come centred, so that nothing overflows."""
-    weight = xp.exp(score.clip(-80, 80))
-    return weight / total(weight, problem.pair_item, problem.n_items).clip(1e-30, None)[problem.pair_item]
+def surprise(xp: Any, total: Total, p: Problem, now: Array) -> Array:
+    """(G,) of items whose class is known: how much more labels say for it than beliefs as sure would on average."""
+    known = xp.where(xp.isnan(p.known), now * 0, p.known)
+    hit = total(now * known - now**2 * (~xp.isnan(p.known) * 1), p.pair_item, p.n_items)
+    return total(hit, p.crowd_of_item, p.n_crowds) / (total(known, p.crowd_of_item[p.pair_item], p.n_crowds) + 5)
 
 
 def layers(xp: Any, network: Network, name: str, x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Labels and looks together: what is believed of items whose features come from anywhere.
 
 Labels are believed as `inference` has it; what features say of an item, told by the other items (`looks`), counts for
-a little more than half of what it claims beside them, as people err where items look alike, and as what looks like a
+less than it claims beside them, as people err where items look alike, and as what looks like a
 class is learned from the same labels. The two take turns: a better belief teaches the features better.
 """
 
@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.model import inference
+from crowdshot.model.guesses import BESIDE_LABELS
 from crowdshot.model.inference import Network
 from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
+from crowdshot.model.problem import problem_of
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 TURNS = 3
-BESIDE_LABELS = 0.6  # what features say counts for so much
 CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
 
 
@@ -53,7 +54,7 @@ def fit(
     place = np.full(N, -1)
     place[rows] = np.arange(len(rows))
     right, wrong = (None, None) if history is None else history.T
-    problem = inference.problem_of(
+    problem = problem_of(
         place[item],
         annotator,
         label,

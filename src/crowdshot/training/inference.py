@@ -10,35 +10,33 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crowdshot.episodes import worlds
+from crowdshot.episodes import world_draws
 from crowdshot.episodes.worlds import Crowds, World
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import read_safetensors, write_safetensors
-from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.positions import Positions
 from crowdshot.model import inference
-from crowdshot.model.inference import Problem
+from crowdshot.model.problem import Problem
 from crowdshot.training import projects as finished
 from crowdshot.training.checkpoints import check_same_run
 from crowdshot.training.projects import Project
-from crowdshot.wording import plural
 
 # None of these is finely tuned. Five ways to train a network, three seeds each, had 0.847 to 0.850 right on full crowds
 # left out; log-loss was 0.479 to 0.492 with 8 hidden numbers and 0.467 to 0.475 with 16.
 ROUNDS = 3
 HIDDEN = 16
-ITERATIONS = 800
-LABELS = 8_000  # simulated, in a step
+ITERATIONS = 500
+LABELS = 20_000  # simulated, in a step
 DRAWS = 6  # of projects, in a step
 LEARNING_RATE = 3e-3
 
@@ -52,8 +50,6 @@ CERTAIN = 0.998  # the rest is spread over the classes, so that no item can cost
 EARLIER_ROUNDS = 0.1  # their weight in the loss, the last one's being 1
 ENOUGH_ITEMS = 60  # from which on a crowd counts no more than others
 
-SETTLED = 0.9  # as `crowdshot.labels.belief` has it
-FLOOR = 1e-3  # of a probability, where its logarithm is scored
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Weights = dict[str, Tensor]
@@ -145,7 +141,7 @@ def step_loss(
     randomness: np.random.Generator,
 ) -> Tensor:
     """Of a batch of simulated crowds and some draws of projects."""
-    loss = loss_of(weights, worlds.draw(world, settings.labels, generator))
+    loss = loss_of(weights, world_draws.draw(world, settings.labels, generator))
     if not projects or not settings.draws:
         return loss
     parts: dict[int, list[tuple[Project, Positions]]] = {}  # by the number of classes
@@ -155,7 +151,7 @@ def step_loss(
             parts.setdefault(projects[choice].annotations.n_classes, []).append((projects[choice], labels))
     drawn = sum(map(len, parts.values()))
     for batch in parts.values():
-        crowds = finished.side_by_side(batch, generator.device)
+        crowds = world_draws.with_gold(world, finished.side_by_side(batch, generator.device), generator)
         loss = loss + loss_of(weights, crowds) * (len(batch) / drawn)
     return loss
 
@@ -165,7 +161,7 @@ def loss_of(weights: Weights, crowds: Crowds) -> Tensor:
 
     Crowds count by the root of their items, so that small ones are heard.
     """
-    known = crowds.truth >= 0
+    known = crowds.truth >= 0 if crowds.known is None else (crowds.truth >= 0) & (crowds.known < 0)
     crowd, truth = crowds.crowd_of_item[known], crowds.truth[known]
     if not len(truth):
         return next(iter(weights.values())).sum() * 0
@@ -224,84 +220,19 @@ def problem_of(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Problem:
         crowd_of_annotator=crowds.crowd_of_annotator,
         crowd_of_class=upto(G).repeat_interleave(K),
         n_crowds=G,
+        known=_of_pairs(crowds.known, K, dtype),
+        right=None if crowds.right is None else crowds.right.to(dtype),
+        wrong=None if crowds.wrong is None else crowds.wrong.to(dtype),
+        ordered=None if crowds.ordered is None else crowds.ordered.to(dtype),
     )
 
 
-# ---- how good it is -------------------------------------------------------------------------------------------------
-
-
-class Scores(NamedTuple):
-    """Over items whose truth is known."""
-
-    items: int
-    accuracy: float  # of equally probable classes, each counts in part
-    log_loss: float  # no probability counts as less than 0.001
-    over: float  # mean confidence less accuracy: above 0 is too sure
-    settled: float  # share of items believed with 0.9 or more
-    right: float | None  # share of these that are right; None where there are none
-
-
-def scores(network: Mapping[str, Floats], annotations: Annotations, truth: Positions) -> Scores:
-    """Of what is believed in the end, by NumPy in double precision; ``truth`` (N,): -1 where it is not known."""
-    ann, known = annotations, truth >= 0
-    if not known.any():
-        raise CrowdshotError("truth has no known class, expected one item at least whose class is known.")
-    problem = inference.problem_of(ann.item, ann.annotator, ann.label, ann.n_items, ann.n_annotators, ann.n_classes)
-    belief = inference.belief_of(problem, inference.infer(problem, network)[-1])
-    of = problem.pair_item
-    confidence = np.zeros(ann.n_items)
-    np.maximum.at(confidence, of, belief)
-    is_top = belief >= confidence[of] - 1e-9
-    is_true = problem.pair_class == truth[of]
-    right, p = np.zeros(ann.n_items), np.zeros(ann.n_items)
-    right[of[is_true & is_top]] = 1.0
-    right /= np.bincount(of[is_top], minlength=ann.n_items).clip(1)
-    p[of[is_true]] = belief[is_true]
-    right, p, confidence = right[known], p[known], confidence[known]
-    settled = confidence >= SETTLED
-    return Scores(
-        int(known.sum()),
-        float(right.mean()),
-        float(-np.log(p.clip(FLOOR)).mean()),
-        float(confidence.mean() - right.mean()),
-        float(settled.mean()),
-        float(right[settled].mean()) if settled.any() else None,
-    )
-
-
-def score_each(network: Mapping[str, Floats], projects: Sequence[Project]) -> dict[str, Scores]:
-    return {project.name: scores(network, project.annotations, project.truth) for project in projects}
-
-
-def mean_log_loss(scored: Mapping[str, Scores]) -> float:
-    return float(np.mean([each.log_loss for each in scored.values()]))
-
-
-# ---- projects left out ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fold:
-    """A network that learned without some projects."""
-
-    left_out: list[Project]
-    network: dict[str, NDArray[np.float32]]
-
-
-def train_folds(
-    projects: Sequence[Project],
-    relatives: Sequence[Sequence[str]],
-    learn: Callable[[int, list[Project]], dict[str, NDArray[np.float32]]],
-) -> Iterator[Fold]:
-    """For each group of relatives what ``learn`` makes of the number of the fold and all other projects."""
-    groups = finished.leave_out(projects, relatives)
-    if len(groups) < 2:
-        raise CrowdshotError(
-            f"projects has {plural(len(groups), 'group')} of relatives, expected two or more, so that one can be left "
-            "out."
-        )
-    for number, (left_out, others) in enumerate(groups):
-        yield Fold(left_out, learn(number, others))
+def _of_pairs(known: Tensor | None, K: int, dtype: torch.dtype) -> Tensor | None:
+    """(N,) classes, -1 where not known -> (N·K,) as `Problem.known` has it."""
+    if known is None:
+        return None
+    is_class = torch.nn.functional.one_hot(known.clamp_min(0), K).to(dtype)
+    return torch.where(known[:, None] < 0, torch.nan, is_class).reshape(-1)
 
 
 # ---- checkpoints ----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def train_inference(
         ),
     ] = None,
     leave_out: Annotated[
-        str | None, typer.Option(metavar="NAME,…", help="Projects to score on and not to learn from.")
+        str | None, typer.Option(metavar="NAME,…|all", help="Projects to score on and not to learn from.")
     ] = None,
     fine_tune: Annotated[
         bool,
@@ -45,7 +45,7 @@ def train_inference(
         typer.Option(metavar="A=B=C,…", help="Projects that share items or people: left out together."),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Else 800, or 200 with --fine-tune.", show_default=False)
+        int | None, typer.Option(min=1, help="Else 500, or 200 with --fine-tune.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
     initial: Annotated[Path | None, typer.Option(metavar="FILE", help="A network to start from.")] = None,

@@ -1,0 +1,132 @@
+"""Consensus by the learned inference (`crowdshot.model.inference`), and by the closed form that it starts from."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotators import expected_confusion
+from crowdshot.labels.consensus import Consensus, check_numbers, gold_positions
+from crowdshot.labels.known_truth import Gold
+from crowdshot.model import guesses, inference
+from crowdshot.model.network_file import load_network, shipped_network
+from crowdshot.model.problem import belief_of, problem_of
+from crowdshot.wording import first, show
+
+Floats = NDArray[np.float64]
+History = Mapping[Any, tuple[float, float]]
+LEAST = 1e-9  # of a probability, where its logarithm is taken
+
+
+def learned(
+    ann: Annotations,
+    steps: int = 100,
+    gold: Gold = None,
+    network: str | os.PathLike[str] | Mapping[str, Floats] | None = None,
+    *,
+    ordered: bool = False,
+    history: History | None = None,
+    pred_probs: ArrayLike | None = None,
+) -> Consensus:
+    """The default: a few rounds of EM whose constants were learned from simulated crowds.
+
+    More careful than Dawid–Skene's: never much below a vote, and as sure as it is right (`crowdshot.model.inference`,
+    docs/inference.md). ``steps``: rounds at most; it has three. ``gold``: as in `dawid_skene`. ``network``: the file of
+    another than the shipped one, or its tensors. ``ordered``: the classes are in order (low, medium, high), so that a
+    neighbour is the likelier mistake. ``history``: ``{annotator: (right, wrong)}``, counts from earlier projects; who
+    is not among these annotators is passed over. ``pred_probs`` (N, K): what any classifier that never met these labels
+    says of the items, trusted by how well it foretells them.
+
+    >>> from crowdshot import Annotations, aggregate
+    >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog", "cy": "dog"}})
+    >>> aggregate.learned(ann).labels.tolist()
+    ['cat', 'dog']
+    >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "dog"}, "b": {"ann": "dog", "bob": "dog"}})
+    >>> aggregate.learned(ann, history={"ann": (97, 3), "bob": (50, 50)}).labels.tolist()
+    ['cat', 'dog']
+    """
+    check_numbers(steps)
+    tensors = (
+        network if isinstance(network, Mapping) else shipped_network() if network is None else load_network(network)
+    )
+    return _inferred(ann, gold, inference.first_rounds(tensors, steps), ordered, history, pred_probs)
+
+
+def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
+    """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
+    check_numbers(steps)
+    return _inferred(ann, gold, inference.constant(steps))
+
+
+def _inferred(
+    ann: Annotations,
+    gold: Gold,
+    network: Mapping[str, Floats],
+    ordered: bool = False,
+    history: History | None = None,
+    pred_probs: ArrayLike | None = None,
+) -> Consensus:
+    N, R, K = ann.n_items, ann.n_annotators, ann.n_classes
+    known = np.full(N, -1)
+    item, label = gold_positions(ann, gold)
+    known[item] = label
+    said = None if pred_probs is None else _probabilities(ann, pred_probs)
+    right, wrong = (None, None) if history is None else _counts(ann, history)
+    if K < 2:
+        return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
+    problem = problem_of(
+        ann.item, ann.annotator, ann.label, N, R, K, known=known, right=right, wrong=wrong, ordered=ordered
+    )
+    score = inference.infer(problem, network)[-1]
+    belief = np.zeros((N, K))
+    belief[problem.pair_item, problem.pair_class] = belief_of(problem, score)
+    told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
+    class_probs = belief[told].sum(axis=0) / told.sum()
+    belief[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
+    if said is not None:
+        evidence = np.log(belief.clip(LEAST)) - np.log(class_probs.clip(LEAST))
+        beside = belief * np.exp(guesses.BESIDE_LABELS * guesses.trusted(said, evidence, told))
+        belief = np.where((known >= 0)[:, None], belief, beside / beside.sum(axis=1, keepdims=True))
+        class_probs = belief[told].sum(axis=0) / told.sum()
+    return Consensus(
+        labels=ann.classes[belief.argmax(axis=1)],
+        probabilities=belief,
+        class_probs=class_probs,
+        confusion=expected_confusion(ann, belief),
+    )
+
+
+def _counts(ann: Annotations, history: History) -> tuple[Floats, Floats]:
+    """(R,), (R,): answers that were right and wrong before; 0 of who has no history."""
+    right, wrong = np.zeros(ann.n_annotators), np.zeros(ann.n_annotators)
+    for place, name in enumerate(ann.annotators):
+        if name in history:
+            right[place], wrong[place] = history[name]
+    bad = ~(np.isfinite(right) & np.isfinite(wrong) & (right >= 0) & (wrong >= 0))
+    if bad.any():
+        who = first(bad)
+        raise CrowdshotError(
+            f"history has {right[who]:g} right and {wrong[who]:g} wrong of annotator {show(ann.annotators[who])}, "
+            "expected numbers, 0 or more."
+        )
+    return right, wrong
+
+
+def _probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
+    try:
+        p = np.asarray(pred_probs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise CrowdshotError("pred_probs is no table of numbers, expected a row an item, a column a class.") from None
+    if p.shape != (ann.n_items, ann.n_classes):
+        raise CrowdshotError(f"pred_probs has shape {p.shape}, expected {(ann.n_items, ann.n_classes)}.")
+    wrong = ~((p >= 0).all(axis=1) & (np.abs(p.sum(axis=1) - 1) < 1e-3))  # NaN is neither
+    if wrong.any():
+        raise CrowdshotError(
+            f"pred_probs has no probabilities for item {show(ann.items[first(wrong)])}, expected numbers, 0 or more, "
+            "that sum to 1."
+        )
+    return p
