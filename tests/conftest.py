@@ -1,4 +1,6 @@
-"""One thread (two on a busy machine crawl), reproducible hypothesis runs, and a way to run commands in this process."""
+"""One thread (two on a busy machine crawl), no cache, reproducible hypothesis runs, and a way to run commands here."""
+
+import os
 
 import hypothesis
 import pytest
@@ -9,6 +11,7 @@ from crowdshot.commands.cli import app
 from said import Said
 
 torch.set_num_threads(1)
+os.environ["CROWDSHOT_CACHE"] = ""  # tests leave nothing in the user's own
 hypothesis.settings.register_profile("crowdshot", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("crowdshot")
 

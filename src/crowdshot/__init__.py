@@ -16,6 +16,7 @@
 - `simulate`         simulated annotators
 - `METHODS`          every system that is compared, behind one contract
 - `load_encoder`, `save_encoder`, `build_encoder`, `Encoder`, `ImageInput`, `ARCHITECTURES`   networks that embed items
+- `embedding_cache`   a folder where embeddings are kept and found again
 - `ClassPool`, `DATASETS`, `load_dataset`   classes with examples, to learn from and to test with
 - `train`, `Job`, `Recipe`   meta-training
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from crowdshot.episodes import simulate
     from crowdshot.episodes.datasets import DATASETS, load_dataset
     from crowdshot.episodes.pools import ClassPool
+    from crowdshot.files.embedding_store import embedding_cache
     from crowdshot.labels import aggregate, asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.annotator_priors import AnnotatorPriors
@@ -64,6 +66,7 @@ __all__ = [
     "aggregate",
     "asking",
     "build_encoder",
+    "embedding_cache",
     "labelings",
     "load_dataset",
     "load_encoder",
@@ -98,6 +101,7 @@ _NAMES = {
     "OneCoin": "model.priors",
     "Recipe": "training.recipe",
     "build_encoder": "encoders.saved",
+    "embedding_cache": "files.embedding_store",
     "load_dataset": "episodes.datasets",
     "load_encoder": "encoders.saved",
     "read_labels": "labels.formats",

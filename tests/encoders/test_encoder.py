@@ -437,7 +437,7 @@ def test_shipped_encoders_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert shipped_encoders() == ["dots", "stripes"]
     assert torch.equal(load_encoder("stripes").embed(characters()), small_conv4(1).embed(characters()))
     with pytest.raises(
-        CrowdshotError, match="encoder is 'photos', expected a file or one of identity, lite0, dots, stripes"
+        CrowdshotError, match="'photos', expected a file or one of identity, lite0, lite0-fast, dots, stripes"
     ):
         load_encoder("photos")
     with pytest.raises(CrowdshotError, match=r"photos\.safetensors does not exist, expected an encoder file"):

@@ -11,19 +11,25 @@ from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.images import list_images
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.embedding_store import embedding_cache
 from crowdshot.files.whole import check_file, replacing
 from crowdshot.progress import progress
 
 
-def embed(images: Path, encoder: str, out: Path, device: str = "auto") -> Report:
-    """A folder of images -> an .npz with ids, features and labels (the folder each image lies in)."""
+def embed(images: Path, encoder: str, out: Path, device: str = "auto", precision: str = "float32") -> Report:
+    """A folder of images -> an .npz with ids, features and labels (the folder each image lies in).
+
+    What was embedded before, also by a run that was killed, is found again (`embedding_cache`).
+    """
     check_file(out)
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"{out} is to hold arrays of NumPy, expected a name that ends in .npz.")
     network = load_encoder(encoder)
     files = list_images(images)
-    with progress("embedding") as tick:
-        features = network.embed(files, device=choose_device(device), progress=tick).cpu().numpy()
+    if network.input is None or network.input.kind != "images":
+        raise CrowdshotError(f"encoder is {encoder!r}, which takes no images, expected one that does.")
+    with embedding_cache(), progress("embedding") as tick:
+        features = network.embed(files, device=choose_device(device), progress=tick, precision=precision).cpu().numpy()
     ids = np.array(list(files))
     labels = np.array([PurePosixPath(name).parent.as_posix() for name in files])
     with replacing(out) as temporary, temporary.open("wb") as file:

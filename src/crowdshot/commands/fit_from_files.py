@@ -18,6 +18,7 @@ from crowdshot.commands.counts import Report
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.encoders.items import Items, check_kind, find_readable
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.embedding_store import embedding_cache
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_studio import UNLABELLED
@@ -66,7 +67,7 @@ def fit(
     check_columns(read.annotations.columns, str(labels))
     items = _as_called(items, read.annotations)
     annotations, unmatched = _match(read.annotations, items, given.skip_bad)
-    with progress(f"checking {items.kind}") as tick:
+    with embedding_cache(), progress(f"checking {items.kind}") as tick:
         kept, unreadable = find_readable(items, given.skip_bad, tick)
     order = _as_labelled(read.annotations, annotations, kept)
     if not np.isin(order, annotations.item).any():
@@ -76,7 +77,7 @@ def fit(
     gold, others = known_truth.some_of(read.gold, annotations.items, files, labels.gold)
     check_classes(*known_of(annotations, gold))
 
-    with progress("embedding") as tick:
+    with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
         clf.fit_embeddings(embeddings, annotations, items=annotations.items, gold=gold)

@@ -13,6 +13,7 @@ from crowdshot.commands.fit_from_files import method_of
 from crowdshot.commands.given import ItemFiles
 from crowdshot.encoders.items import check_kind, check_width, find_readable
 from crowdshot.encoders.tables import TableInput
+from crowdshot.files.embedding_store import embedding_cache
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.matching import named_like
@@ -28,10 +29,10 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
     items = given.open(isinstance(clf.encoder_.input, TableInput))
     check_kind(clf.encoder_, items, f"{model}")
     check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
-    with progress(f"checking {items.kind}") as tick:
+    with embedding_cache(), progress(f"checking {items.kind}") as tick:
         kept, unreadable = find_readable(items, given.skip_bad, tick)
     items = items.take(kept)
-    with progress("embedding") as tick:
+    with embedding_cache(), progress("embedding") as tick:
         probabilities = np.exp(clf.predict_log_proba(items.X, progress=tick))
     ann = clf.annotations_
     labelled = ann.items[np.unique(ann.item)]

@@ -7,18 +7,26 @@ by ``ARCHITECTURES["mine"] = MyModule``; a network that need not be saved by cro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crowdshot.encoders.features import as_numbers
 from crowdshot.encoders.images import BadImage
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card
+from crowdshot.files.embedding_store import content_key, is_active, remembered
 from crowdshot.wording import described
 
 
@@ -77,12 +85,14 @@ class Encoder:
         device: str | torch.device = "cpu",
         bad: list[BadImage] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        precision: str = "float32",
     ) -> Tensor:
         """Items in any form that the input allows -> float32 (N, D) on ``device``, without gradients.
 
         The network is moved to ``device`` and stays there; it runs in evaluation mode and is then put back as it
         was. bad: collects unreadable images instead of raising (see ``read_images``); these are left out.
-        progress: called with (items done, items in all) after each batch.
+        progress: called with (items done, items in all) after each batch. precision: "float16" is mixed precision, on a
+        GPU. Inside `crowdshot.embedding_cache` what was embedded before is found again.
         """
         if isinstance(X, Iterator):
             X = list(X)
@@ -90,20 +100,45 @@ class Encoder:
         if n_items == 0:
             raise CrowdshotError(f"X is empty ({described(X)}), expected one item at least.")
         self.module.to(device)
-        parts: list[Tensor] = []
-        done = 0
-        with _evaluating(self.module):
-            for batch in self._batches(X, batch_size, bad):
-                parts.append(self._forward(_on(batch, device)).to(device))
-                if parts[-1].shape[1] != parts[0].shape[1]:
-                    widths = f"{parts[0].shape[1]} and then {parts[-1].shape[1]}"
+        if bad is not None:
+            parts = list(self._computed(X, batch_size, device, bad, precision))
+            return self._checked(torch.cat(parts) if parts else torch.empty(0, self.n_features_out or 0, device=device))
+
+        def make(places: list[int]) -> Iterator[NDArray[np.float32]]:
+            wanted = X if items is None else [items[place] for place in places]
+            return (part.cpu().numpy() for part in self._computed(wanted, batch_size, device, None, precision))
+
+        items = self._in_files(X)
+        keys = [None] * n_items if items is None else [content_key(item) for item in items]
+        done, rows = 0, []
+        for places, vectors in remembered(self._maker(precision) if items else None, keys, make):
+            rows.append((places, vectors))
+            done += len(places)
+            if progress is not None:
+                progress(done, n_items)
+        out = np.empty((n_items, rows[0][1].shape[1]), np.float32)
+        for places, vectors in rows:
+            out[places] = vectors
+        return self._checked(torch.from_numpy(out).to(device))
+
+    def _computed(
+        self, X: Any, batch_size: int, device: str | torch.device, bad: list[BadImage] | None, precision: str
+    ) -> Iterator[Tensor]:
+        """Embeddings on ``device``, batch by batch."""
+        on_gpu = torch.device(device).type == "cuda"
+        batches = self._batches(X, batch_size, bad)
+        width: int | None = None
+        half = torch.autocast("cuda", torch.float16, enabled=on_gpu and precision == "float16")
+        with _evaluating(self.module), half:
+            for batch in _ahead(batches) if on_gpu else batches:
+                part = self._forward(_on(batch, device)).to(device)
+                if width not in (None, part.shape[1]):
+                    widths = f"{width} and then {part.shape[1]}"
                     raise CrowdshotError(f"encoder has {widths} numbers an item, expected as many for each.")
-                done += len(batch)
-                if progress is not None:
-                    progress(done, n_items)
-        if not parts:  # every image was bad
-            return torch.empty(0, self.n_features_out or 0, device=device)
-        embeddings = torch.cat(parts)
+                width = part.shape[1]
+                yield part
+
+    def _checked(self, embeddings: Tensor) -> Tensor:
         if not bool(torch.isfinite(embeddings).all()):
             row = int((~torch.isfinite(embeddings)).any(1).nonzero()[0, 0])
             raise CrowdshotError(
@@ -111,6 +146,27 @@ class Encoder:
                 "sound?"
             )
         return embeddings
+
+    def _in_files(self, X: Any) -> Sequence[str | Path] | None:
+        """Items whose embeddings are worth keeping: images in files, and texts that an outside network reads."""
+        kind = None if self.input is None or self.architecture is None else self.input.kind
+        if not is_active() or not (kind == "images" or self.architecture == "outside"):
+            return None
+        items = list(X.values()) if isinstance(X, Mapping) else X
+        if not isinstance(items, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in items):
+            return None
+        return [Path(item) for item in items] if kind == "images" else items
+
+    def _maker(self, precision: str) -> str:
+        """Of all that this encoder is: another one never has the same."""
+        told = {"architecture": self.architecture, "arguments": self.arguments, "precision": precision}
+        told["input"] = None if self.input is None else self.input.to_dict()
+        found = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+        for name, tensor in sorted(self.module.state_dict().items()):
+            found.update(
+                name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            )
+        return f"{self.architecture}-{found.hexdigest()[:24]}"
 
     def _batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Any]:
         if self.input is not None:
@@ -127,6 +183,15 @@ class Encoder:
                 f"encoder has {described(out)} as its network's output for {len(x)} items, expected ({len(x)}, D)."
             )
         return out.flatten(1).float()
+
+
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The next batch is read while this one is computed."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
 
 
 def _on(batch: Any, device: str | torch.device) -> Any:

@@ -162,7 +162,7 @@ def _read_one_by_one(
             return str(error)
 
     all_paths = all(isinstance(item, (str, os.PathLike)) for item in items)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         # PIL images load on first use and must not be shared between threads, so those are read one by one.
         over: Callable[..., Iterable[Made | str]] = pool.map if all_paths else map
         for start in range(0, len(items), batch_size):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +19,14 @@ from crowdshot.encoders.images import BadImage, list_images
 from crowdshot.encoders.texts import unreadable
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
+from crowdshot.files.embedding_store import content_key, is_active, remembered
 from crowdshot.files.features import read_feature_file
 from crowdshot.files.pictures import UnreadableError, decode, quiet_pillow
 from crowdshot.progress import Tick
 from crowdshot.wording import shown
 
 AT_ONCE = 256  # images that are checked between two ticks
+THREADS = min(16, os.cpu_count() or 1)
 FEW = 3  # how many culprits a message names
 
 
@@ -110,12 +113,25 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
             return str(error)
         return None
 
-    faults: list[str | None] = []
-    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(items), AT_ONCE):
-            faults += pool.map(fault, items.X[start : start + AT_ONCE])
-            tick(len(faults), len(items))
-    bad = [BadImage(i, shown(items.ids[i]), why) for i, why in enumerate(faults) if why is not None]
+    X, faults = items.X, dict[int, str | None]()
+
+    def sound(places: list[int]) -> Iterator[NDArray[np.float32]]:
+        with quiet_pillow(), ThreadPoolExecutor(THREADS) as pool:
+            for start in range(0, len(places), AT_ONCE):
+                part = places[start : start + AT_ONCE]
+                faults.update(zip(part, pool.map(fault, (X[place] for place in part)), strict=True))
+                yield np.array([[faults[place] is None] for place in part], np.float32)
+
+    files = items.kind == "images" and is_active()
+    keys = [content_key(x) for x in X] if files else [None] * len(items)
+    done = 0
+    for places, marks in remembered("readable", keys, sound):  # what could be read before need not be decoded again
+        for place, mark in zip(places, marks[:, 0], strict=True):
+            if place not in faults:
+                faults[place] = None if mark else fault(X[place])
+        done += len(places)
+        tick(done, len(items))
+    bad = [BadImage(i, shown(items.ids[i]), why) for i, why in sorted(faults.items()) if why is not None]
     if bad and (len(bad) == len(items) or not skip):
         named = "; ".join(f"{image.name} {image.reason}" for image in bad[:FEW])
         more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
@@ -124,4 +140,4 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
             f"{items.source} has {len(bad)} {items.kind} of {len(items)} that cannot be read ({named}{more}), expected"
             f" none{hint}."
         )
-    return np.array([i for i, why in enumerate(faults) if why is None], dtype=np.int64), bad
+    return np.array([i for i, why in sorted(faults.items()) if why is None], dtype=np.int64), bad

@@ -11,7 +11,7 @@ over a text's tokens, of which it reads the first 256, brought to unit length. I
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from crowdshot.encoders.shipped import WEIGHTS
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.embedding_store import content_key, is_active, remembered
 
 N_FEATURES = 384
 TOKENS = 256  # the network's own limit
@@ -35,15 +36,22 @@ def is_installed() -> bool:
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-    """(n, 384). One by one: without padding that is the fastest on a CPU, and a text's neighbours never matter."""
-    tokenizer, session = _loaded()
+    """(n, 384), kept where an `embedding_cache` is."""
     out = np.empty((len(texts), N_FEATURES), np.float32)
-    for place, encoding in enumerate(tokenizer.encode_batch(list(texts))):
+    keys = [content_key(text) for text in texts] if is_active() else [None] * len(texts)
+    for places, vectors in remembered(f"minilm-{SHA256[:24]}", keys, lambda new: _computed([texts[i] for i in new])):
+        out[places] = vectors
+    return out
+
+
+def _computed(texts: list[str]) -> Iterator[NDArray[np.float32]]:
+    """One by one: without padding that is the fastest on a CPU, and a text's neighbours never matter."""
+    tokenizer, session = _loaded()
+    for encoding in tokenizer.encode_batch(texts):
         ids = np.array([encoding.ids])
         given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        mean = session.run(None, given)[0][0].mean(0)
-        out[place] = mean / np.linalg.norm(mean)
-    return out
+        mean = session.run(None, given)[0].mean(1)
+        yield mean / np.linalg.norm(mean)
 
 
 @lru_cache(maxsize=1)

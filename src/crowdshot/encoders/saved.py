@@ -15,7 +15,7 @@ from crowdshot.encoders.encoder import Encoder, Input
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.functions import FunctionNetwork
 from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.lite0 import MEAN, SIDE, STD
+from crowdshot.encoders.lite0 import FAST_SIDE, MEAN, SIDE, STD
 from crowdshot.encoders.outside import LIBRARIES
 from crowdshot.encoders.outside.network import is_outside, outside_encoder
 from crowdshot.encoders.pictures import PictureInput
@@ -32,6 +32,7 @@ INPUTS: dict[str, Any] = {  # what reads what ``to_dict`` wrote
     "texts": TextInput,
     "table": TableInput,
 }
+LITE0_SIDES = {"lite0": SIDE, "lite0-fast": FAST_SIDE}
 
 
 def build_encoder(
@@ -135,22 +136,24 @@ def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
     """ "identity", "lite0" (a frozen EfficientNet-Lite0), a shipped encoder's name, or a file of ``save_encoder``.
 
-    Or ``library:name``, a network of `LIBRARIES`. A shipped name comes before a file of that name: write ``./name`` for
-    the file.
+    Or "lite0-fast", or ``library:name``, a network of `LIBRARIES`. A shipped name comes before a file of that name:
+    write ``./name`` for the file.
     """
     name = os.fspath(name_or_path)
     if isinstance(name_or_path, str) and is_outside(name):
         return outside_encoder(name)
     if name == "identity":
         return build_encoder("identity", {}, FeatureInput())
-    if name == "lite0":
-        return build_encoder("lite0-features", {}, ImageInput((SIDE, SIDE), 3, mean=MEAN, std=STD))
+    if name in LITE0_SIDES:
+        side = LITE0_SIDES[name]
+        return build_encoder("lite0-features", {}, ImageInput((side, side), 3, mean=MEAN, std=STD))
     if isinstance(name_or_path, str) and name in shipped_encoders():
         path = weights_file(name)
     else:
         path = Path(name)
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
-            known = ", ".join(["identity", "lite0", *shipped_encoders(), *(f"{library}:…" for library in LIBRARIES)])
+            outside = [f"{library}:…" for library in LIBRARIES]
+            known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
             raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))

@@ -6,6 +6,7 @@ to stderr. What is heavy is imported inside the commands, so that --help answers
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -107,6 +108,11 @@ def simulate(
     show(simulate.simulate(output, items, classes, annotators, shares, labels_per_item, seed), as_json)
 
 
+class Precision(StrEnum):
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
 @app.command(
     epilog="""\b
 Examples:
@@ -120,12 +126,18 @@ def embed(
     encoder: Annotated[str, typer.Option(metavar="NAME|FILE", help="What makes features of the images.")],
     out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where ids, features and labels go.")],
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda")] = "auto",
+    precision: Annotated[
+        Precision, typer.Option(help="float16: mixed precision, on a GPU, which is faster and nearly the same.")
+    ] = Precision.FLOAT32,
     as_json: AsJson = False,
 ) -> None:
-    """Turn images into feature vectors once, to train on or to adapt with."""
+    """Turn images into feature vectors once, to train on or to adapt with.
+
+    What was embedded before is found again, also what a run left that was killed.
+    """
     from crowdshot.commands import embed
 
-    report = embed.embed(images, encoder, out, device)
+    report = embed.embed(images, encoder, out, device, precision.value)
     told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
     typer.echo(json.dumps(report) if as_json else told)
 
