@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 
 from crowdshot.report.page.classes import choose_examples
-from crowdshot.report.page.map import AGREED, DISPUTED, UNLABELLED, draw_map, place
+from crowdshot.report.page.map import AGREED, DISPUTED, UNLABELLED, Map, draw_map, place
+from crowdshot.report.page.map_paths import LINE, Drawing
+from crowdshot.report.page.pictures import Sheet
 
 from .made import basis_of
 
@@ -27,6 +29,31 @@ def test_marks_on_the_map():
     assert found.marks.tolist() == [AGREED, DISPUTED, AGREED, UNLABELLED, DISPUTED]
     assert found.votes[1] == [(0, 2), (1, 1)]
     assert found.sheet.uri == ""
+
+
+def test_names_on_the_map_do_not_overlap():
+    labels = np.repeat(np.arange(6), 5)
+    found = Map("", 30, np.arange(30), np.full((30, 2), 0.5), labels, labels * 0, labels * 0.0, [""] * 30, [], Sheet())
+    names = ["a", "class two", "c" * 60, "d", "e", "f"]
+    drawn = Drawing(found, names).labels
+    assert sorted(k for k, *_ in drawn) == [0, 1, 2, 3, 4, 5]
+    heights = sorted(y for _, _, y, _ in drawn)
+    assert min(np.diff(heights)) >= LINE  # all of them are where the others are, so each has a line of its own
+    left = Drawing(found._replace(xy=np.zeros((30, 2))), names).labels
+    assert {k: anchor for k, _, _, anchor in left} | {1: "start", 2: "start"} == {k: anchor for k, _, _, anchor in left}
+    assert all(y >= LINE / 2 for _, _, y, _ in left)
+    crowded = np.repeat(np.arange(16), 2)
+    many = found._replace(rows=np.arange(32), xy=np.zeros((32, 2)), labels=crowded)
+    assert Drawing(many, ["x"] * 16).labels == []
+
+
+def test_pictures_on_the_map_do_not_overlap():
+    xy = np.array([[0.5, 0.5], [0.51, 0.5], [0.9, 0.9], [0.0, 0.0]])
+    rows, none = np.array([7, 8, 9, 3]), np.zeros(4, dtype=int)
+    found = Map("", 4, rows, xy, none, none, none * 0.0, [""] * 4, [], Sheet())
+    assert [row for row, *_ in Drawing(found, ["a"], [8, 7, 3, 99]).thumbnails] == [8, 3]
+    ((_, x, y),) = Drawing(found, ["a"], [3]).thumbnails
+    assert (x, y) == (19, 19)  # inside, to the last pixel
 
 
 def test_two_dimensions():

@@ -1,6 +1,7 @@
 """The report in a real browser (`conftest.py`)."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -129,6 +130,7 @@ def test_filtering_items_and_showing_more(open_page) -> None:
 
 def test_the_map_shows_an_item_and_its_picture(open_page) -> None:
     page = open_page()
+    page.locator("nav a[href='#map']").press("Enter")  # which opens it
     chart = page.locator("#chart")
     chart.scroll_into_view_if_needed()
     assert not page.is_visible("#tip")
@@ -151,6 +153,7 @@ def test_the_map_shows_an_item_and_its_picture(open_page) -> None:
 
 def test_the_map_by_keyboard_and_one_class_alone(open_page) -> None:
     page = open_page()
+    page.locator("#map-title + details > summary").press("Enter")
     page.focus("#chart")
     page.keyboard.press("ArrowRight")
     first = page.inner_text("#tip")
@@ -172,8 +175,22 @@ def test_the_map_by_keyboard_and_one_class_alone(open_page) -> None:
     assert button.get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.parametrize("width", [375, 1280])
+def test_names_on_the_map_are_apart(open_page, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 900})
+    page.locator("nav a[href='#map']").click()
+    boxes = [text.bounding_box() for text in page.query_selector_all("#points .label")]
+    assert len(boxes) == 4
+    for one, two in itertools.combinations(boxes, 2):
+        apart = one["x"] + one["width"] <= two["x"] or two["x"] + two["width"] <= one["x"]
+        assert apart or one["y"] + one["height"] <= two["y"] + 1 or two["y"] + two["height"] <= one["y"] + 1
+    chart = page.locator("#chart").bounding_box()
+    assert all(chart["x"] <= box["x"] and box["x"] + box["width"] <= chart["x"] + chart["width"] for box in boxes)
+
+
 def test_a_tap_on_a_phone_shows_an_item(open_page) -> None:
-    page = open_page(viewport={"width": 390, "height": 800}, has_touch=True)
+    page = open_page(viewport={"width": 375, "height": 800}, has_touch=True)
+    page.locator("#map-title + details > summary").tap()
     chart = page.locator("#chart")
     chart.scroll_into_view_if_needed()
     data = page.evaluate("JSON.parse(document.getElementById('data').textContent)")
@@ -181,7 +198,7 @@ def test_a_tap_on_a_phone_shows_an_item(open_page) -> None:
     scale = box["width"] / data["width"]
     page.touchscreen.tap(box["x"] + data["x"][0] * scale, box["y"] + data["y"][0] * scale)
     assert page.is_visible("#tip")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
 def test_without_a_script_all_can_be_read(open_page) -> None:
@@ -189,7 +206,9 @@ def test_without_a_script_all_can_be_read(open_page) -> None:
     assert len(visible(page, "#people-list > li")) == len(PEOPLE)
     assert len(visible(page, "#item-list > li")) > 12
     assert not visible(page, "form, .more")
+    page.locator("#map-title + details > summary").click()
     assert len(visible(page, "#points path")) >= 4
+    assert len(visible(page, "#points .thumbnail")) >= 4
     page.locator("#people-list summary").first.click()
     assert visible(page, "#people-list .matrix")
 
@@ -215,9 +234,9 @@ def test_the_security_policy_stops_what_escaping_would_miss(open_page) -> None:
 @pytest.mark.parametrize(("width", "height"), [(375, 812), (1280, 800), (1920, 1080)])
 def test_the_first_screen_has_the_tiles_and_begins_to_say_what_to_do(open_page, width: int, height: int) -> None:
     page = open_page(viewport={"width": width, "height": height})
-    assert len(visible(page, ".tile")) == 4
+    assert len(visible(page, "#answer .tile")) == 4
     assert page.locator("#next").bounding_box()["y"] < height
-    boxes = [tile.bounding_box() for tile in page.locator(".tile").all()]
+    boxes = [tile.bounding_box() for tile in page.locator("#answer .tile").all()]
     rows = len({round(box["y"]) for box in boxes})
     assert rows == (2 if width == 375 else 1)
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)

@@ -14,7 +14,16 @@ from crowdshot.labels.agreement import Statistic, statistics
 from crowdshot.labels.belief import SETTLED, Share
 from crowdshot.labels.known_truth import Agreement
 from crowdshot.report.page.basis import Basis, Floats
-from crowdshot.report.page.classes import Class, choose_examples, describe_classes
+from crowdshot.report.page.classes import (
+    Class,
+    Confusion,
+    Odd,
+    choose_examples,
+    confusion_of,
+    describe_classes,
+    find_odd,
+    most_confused,
+)
 from crowdshot.report.page.deciding import decisions
 from crowdshot.report.page.how_made import Run
 from crowdshot.report.page.items import Item, excerpt, in_detail, need_a_person
@@ -32,7 +41,7 @@ class Facts:
 
     ``items``: those that need a person at one threshold or another. ``everyone_asked``: the confidence of those about
     which nobody is left to ask. ``sheets``: their files of feedback, by
-    annotator. ``pictures``, ``texts``: by item.
+    annotator. ``crowd`` (K, K) [true, said]: all answers. ``pictures``, ``texts``: by item.
     """
 
     run: Run
@@ -50,11 +59,18 @@ class Facts:
     people: list[Person]
     agreement: list[Statistic]
     class_facts: list[Class]
+    odd: list[Odd]
+    crowd: Floats
+    confusions: list[Confusion]
     map: Map
     sheets: dict[int, str]
     pictures: dict[int, Picture]
     texts: dict[int, str]
     decisions: dict[str, Any]
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
 
     @property
     def n_unlabelled(self) -> int:
@@ -92,6 +108,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     everyone = sorted(people(basis), key=lambda person: person.high)
     wanted = need_a_person(basis)
     examples = choose_examples(basis)
+    crowd = confusion_of(everyone, len(clf.classes_))
     levels = count_levels(basis, check)
     n_labelled, everyone_asked = int(basis.labelled.sum()), with_everyone_asked(basis)
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
@@ -111,7 +128,10 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         everyone_asked=everyone_asked,
         people=everyone,
         agreement=statistics(basis.annotations, run.ordered),
-        class_facts=describe_classes(basis, everyone, check, examples),
+        class_facts=describe_classes(basis, check, examples),
+        odd=find_odd(basis),
+        crowd=crowd,
+        confusions=most_confused(crowd),
         map=draw_map(basis, run.paths),
         sheets=file_names(everyone),
         pictures=thumbnails({i: run.paths[i] for i in shown}) if run.paths else {},

@@ -31,6 +31,7 @@ class Map(NamedTuple):
 
     how: str
     n_items: int
+    rows: Positions  # which items
     xy: Floats  # (n, 2), each axis from 0 to 1
     labels: Positions
     marks: Positions
@@ -49,6 +50,7 @@ def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
     return Map(
         how=how,
         n_items=len(basis.label),
+        rows=rows,
         xy=xy,
         labels=basis.label[rows],
         marks=np.where(basis.labelled[rows], disputed, UNLABELLED),

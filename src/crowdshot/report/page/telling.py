@@ -30,6 +30,7 @@ def tell(found: Facts, confidence: float = SETTLED) -> Words:
         "person_kinds": summary.kinds_in_words(kinds),
         "verdict": found.verdict(confidence),
         "good": "yes" if found.by_itself(confidence) else "no",
+        **{f"class_{each.label}": f"{each.settled[STEPS.index(confidence)]:,}" for each in found.class_facts},
         **{f"n_{kind}": f"{number:,}" for kind, number in kinds.items()},
         **{f"cut_{kind}": _cut(KINDS[kind], shown[kind], kinds[kind]) for kind in KINDS},
         **{f"{key}_text": todo[key].text if key in todo else "" for key in NEXT},

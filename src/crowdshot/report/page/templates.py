@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,15 @@ from crowdshot import wording
 HERE = Path(__file__).parent
 
 
-def fill(template: str, **given: Any) -> str:
+@cache
+def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"percent": wording.percent, "probability": wording.probability}
+    environment.globals |= {name: getattr(wording, name) for name in ("spread", "times", "plural")}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    words = {name: getattr(wording, name) for name in ("spread", "times", "plural")}
+    return environment
+
+
+def fill(template: str, **given: Any) -> str:
     today = f"{date.today():%d %B %Y}".lstrip("0")
-    return environment.get_template(template).render(date=today, **words, **given)
+    return _environment().get_template(template).render(date=today, **given)

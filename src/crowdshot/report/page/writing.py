@@ -55,10 +55,16 @@ def render(found: Facts) -> str:
         examples_each=EXAMPLES_EACH,
         pictured={person.position for person in found.people[:PICTURED]},
         most_matrix=MOST_MATRIX,
-        drawing=Drawing(found.map, found.classes),
+        drawing=Drawing(found.map, found.classes, _landmarks(found)),
         style=inline(*STYLES),
         scripts=[inline(HERE / "script" / f"{name}.js") for name in SCRIPTS],
     )
+
+
+def _landmarks(found: Facts) -> list[int]:
+    """Items with a picture, those first that show what a class is."""
+    typical = [example.row for each in found.class_facts for example in each.central]
+    return [row for row in dict.fromkeys([*typical, *found.pictures]) if row in found.pictures]
 
 
 def _with_matrix(found: Facts) -> list[bool]:
