@@ -782,6 +782,28 @@ def test_a_million_labels(tmp_path: Path, call) -> None:
     assert (found["label"] == found["item"] % 3).mean() > 0.93
 
 
+def test_a_crowd_of_the_world_that_the_inference_learns_from(tmp_path: Path, call) -> None:
+    arguments = ("simulate", "--items", 300, "--classes", 3, "--annotators", 12, "--labels-per-item", 4, "--seed", 1)
+    said = call(*arguments, "--crowd", "world", "--without", "uneven-labels", "--out", tmp_path / "a")
+    assert (said.code, said.err) == (0, "")
+    labels, truth, annotators = (
+        pd.read_csv(tmp_path / "a" / f"{name}.csv") for name in ("labels", "truth", "annotators")
+    )
+    assert labels.groupby("item").size().tolist() == [4] * 300
+    assert not labels.duplicated(["item", "annotator"]).any()
+    right = labels.merge(truth).eval("label == truth").groupby(labels["annotator"]).mean()
+    assert annotators.set_index("annotator")["accuracy"][right.index].tolist() == pytest.approx(right.tolist(), abs=1e-6)
+    assert len(truth) == 300
+    for more, message in [
+        (("--crowd", "world", "--without", "salt"), "ingredient is 'salt', expected one of skills, biases"),
+        (("--without", "copies"), "--without is copies, expected --crowd world with it."),
+    ]:
+        said = call(*arguments, *more, "--out", tmp_path / "b")
+        assert said.code == 2
+        assert message in said.err
+        assert not (tmp_path / "b").exists()
+
+
 def test_simulate_and_what_it_can_be_used_for(tmp_path: Path, call) -> None:
     arguments = ("simulate", "--items", 12, "--classes", 3, "--annotators", 10, "--labels-per-item", 4)
     said = call(*arguments, "--mixture", "expert=0.5,spammer=0.5", "--seed", 3, "--out", tmp_path / "a")

@@ -14,7 +14,8 @@ import typer
 
 from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, train, train_inference
 from crowdshot.commands.cli.console import show, told
-from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_shares
+from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
+from crowdshot.errors import CrowdshotError
 from crowdshot.version import __version__
 
 # "\b" keeps the lines that follow as they are
@@ -75,6 +76,7 @@ app.command("compare", epilog=compare.EXAMPLES)(told(compare.compare))
 Examples:
   crowdshot simulate --items 40 --annotators 7 --crowd hammer=0.8,spammer=0.2 --out simulated
   crowdshot aggregate simulated/labels.csv
+  crowdshot simulate --items 500 --annotators 40 --labels-per-item 3 --crowd world --without copies --out odd
 """
 )
 @told
@@ -88,9 +90,14 @@ def simulate(
         typer.Option(
             "--crowd",
             "--mixture",  # its name in 0.1.0
-            help="How probable each kind is: expert, hammer, spammer, flipper, classwise.",
+            help="How probable each kind is: expert, hammer, spammer, flipper, classwise. Or `world`: people who share"
+            " mistakes, as the inference learns from (docs/inference.md).",
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",
+    without: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="With --crowd world: ingredients that it lacks, like spammers,copies."),
+    ] = None,
     labels_per_item: Annotated[
         int | None, typer.Option(min=1, help="How many annotators label each item; else all do.")
     ] = None,
@@ -103,9 +110,15 @@ def simulate(
     from crowdshot.commands.given import Output
     from crowdshot.episodes.simulate import KINDS
 
-    shares = as_shares("--crowd", crowd, KINDS)
+    sizes = simulate.Sizes(items, classes, annotators, labels_per_item)
     output = Output(out, overwrite)
-    show(simulate.simulate(output, items, classes, annotators, shares, labels_per_item, seed), as_json)
+    if crowd == "world":
+        report = simulate.simulate_world(output, sizes, as_names("--without", without, like="spammers,copies"), seed)
+    elif without is not None:
+        raise CrowdshotError(f"--without is {without}, expected --crowd world with it.")
+    else:
+        report = simulate.simulate(output, sizes, as_shares("--crowd", crowd, KINDS), seed)
+    show(report, as_json)
 
 
 class Precision(StrEnum):
