@@ -6,6 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from crowdshot import read_labels
+from crowdshot.labels.inferred import learned
+
 LABELS = "item,who,label\n1,7,cat\n1,8,Cat\n2,7,dog\n2,9,dgo\n3,9,cat\n3,8,unsure\n"
 FEATURES = "item,x,y\n1,0,0\n2,5,5\n3,0,0.1\n"
 
@@ -153,6 +156,9 @@ def test_ordered_classes(folder: Path, call, command: str) -> None:
         consensus = pd.DataFrame(json.loads(said.out)["consensus"])
         p = consensus[[f"p_{name}" for name in order]].to_numpy()
         assert consensus["expected_rank"].tolist() == pytest.approx((p @ [1, 2, 3, 4]).tolist())
+        read = read_labels(folder / "labels.csv", ordered=order).annotations
+        assert p.ravel().tolist() == pytest.approx(learned(read, ordered=True).probabilities.ravel().tolist())
+        assert abs(p - learned(read).probabilities).max() > 0.01
     elif command == "adapt":
         consensus = pd.read_csv(folder / "out" / "consensus.csv")
         assert consensus["label"].tolist() == ["low", "high", "medium"]

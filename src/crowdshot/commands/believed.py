@@ -14,6 +14,7 @@ from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, Consensus
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.choices import names_of
 from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.inferred import learned
 
 
 class Believed(NamedTuple):
@@ -32,9 +33,13 @@ def believe(
     steps: int = STEPS,
     gold: Mapping[Any, Any] | None = None,
 ) -> Believed:
-    """``ann``: the labels as read, with items and classes of gold."""
+    """``ann``: the labels as read, with items and classes of gold.
+
+    Where classes are ordered the default takes near misses for likelier than far ones; to others the order is nothing.
+    """
     if read.several:
         several = yes_no.believe(ann, lambda question, truth: AGGREGATORS[method](question, steps, truth), gold)
         return Believed(several[0], several[1], names_of(ann.classes), several[2])
-    consensus = AGGREGATORS[method](ann, steps, gold)
+    in_order = read.ordered and method == DEFAULT
+    consensus = learned(ann, steps, gold, ordered=True) if in_order else AGGREGATORS[method](ann, steps, gold)
     return Believed(ann, consensus, ann.classes, consensus.probabilities)
