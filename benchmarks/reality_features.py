@@ -35,6 +35,7 @@ SEEDS, SEEDS_OF_FEW = 3, 8  # of few: three items a class or less, where chance 
 MOST_UNSEEN = 500
 RATIO = 20  # of the largest class to the smallest, where classes are unequal
 NOISE = 64  # features that say nothing
+STRAY = 1_000_000  # the first class that there is not
 LIMIT = 120  # seconds for one method on one problem
 SLACK, CONSENSUS_SLACK, CALIBRATED = 0.01, 0.005, 0.05
 FIRST = ("Unseen items, on average", "Consensus, on average", "By group", "What was to be reached")  # on the screen
@@ -52,13 +53,15 @@ class Scenario(NamedTuple):
     skill: str = ""
     unequal: bool = False
     noise: bool = False
+    stray: int = 0  # labels that say a class there is not, each another
 
     @property
     def name(self) -> str:
         parts = [self.source + (" as noise" if self.noise else "")]
         parts.append(f"{self.items} a class" if self.each_class else f"{self.items} items")
         parts += [f"{self.labels} labels"] if self.labels else []
-        return ", ".join([*parts, *filter(None, (self.kind, self.skill)), *(["20:1"] if self.unequal else [])])
+        parts += [*filter(None, (self.kind, self.skill)), *(["20:1"] if self.unequal else [])]
+        return ", ".join([*parts, *([f"{self.stray} stray"] if self.stray else [])])
 
     @property
     def seeds(self) -> int:
@@ -140,6 +143,9 @@ def draw(scenario: Scenario, source: sources.Source, seed: int) -> Problem:
         answers = draw_answers(scenario, source, labelled, random)
         if answers["label"].nunique() > 1:
             break
+    if scenario.stray:
+        answers = answers.reset_index(drop=True)
+        answers.loc[random.permutation(len(answers))[: scenario.stray], "label"] = STRAY + np.arange(scenario.stray)
     annotations = Annotations.from_frame(answers, items=range(len(labelled)))
     features = source.features
     if scenario.noise:

@@ -1,9 +1,9 @@
-"""Items as feature vectors with their true classes, and what real people said of them, for part B of `reality.py`."""
+"""Items as feature vectors with their true classes, and what real people said of them, for `reality.py`."""
 
 import io
 import zipfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def load(name: str, data: Path, keep: Path) -> Source:
     if name == "leaves":
         table = pd.read_csv(data / "leaves" / "features.csv").set_index("item")
         return _with_crowd(crowds.load(data, name), lambda items: table.loc[items].to_numpy())
-    return _images(name, data, keep)
+    return _pictures(name, data, keep) if name.split(":")[0] in PICTURES else _images(name, data, keep)
 
 
 def _with_crowd(crowd: crowds.Crowd, features_of: Callable[[Sequence[object]], Floats]) -> Source:
@@ -79,7 +79,7 @@ def _images(name: str, data: Path, keep: Path) -> Source:
     crowd = crowds.load(data, crowd_name)
     with zipfile.ZipFile(data / crowd_name / ARCHIVES[crowd_name]) as archive:
         paths = PATHS[crowd_name](archive, crowd)
-        features = _kept(keep / f"{crowd_name}-{encoder}.npz", lambda: _embed(archive, paths, encoder))
+        features = _kept(keep / f"{crowd_name}-{encoder}.npz", lambda: _embed(_opened(archive, paths), encoder))
     source = _with_crowd(crowd, lambda items: features)
     if crowd_name != "labelme":
         return source
@@ -95,10 +95,76 @@ def _kept(path: Path, make: Callable[[], Floats]) -> Floats:
     return np.load(path)["features"].astype(float)
 
 
-def _embed(archive: zipfile.ZipFile, paths: Sequence[str], encoder: str) -> Floats:
-    images = [Image.open(io.BytesIO(archive.read(path))) for path in paths]
-    mode = "RGB" if encoder == "lite0" else "L"
+def _opened(archive: zipfile.ZipFile, paths: Sequence[str]) -> list[Image.Image]:
+    return [Image.open(io.BytesIO(archive.read(path))) for path in paths]
+
+
+def _embed(images: Sequence[Image.Image], encoder: str) -> Floats:
+    """Encoders of characters get photographs in grey."""
+    mode = "L" if encoder.startswith("glyphs") else "RGB"
     return load_encoder(encoder).embed([image.convert(mode) for image in images]).numpy()
+
+
+def _pictures(name: str, data: Path, keep: Path) -> Source:
+    """Pictures whose annotators are simulated; ``name`` as of `_images`."""
+    source, encoder = name.split(":")
+    images, truth = PICTURES[source](data)
+    return Source(_kept(keep / f"{source}-{encoder}.npz", lambda: _embed(images, encoder)), truth)
+
+
+def _digits(data: Path) -> tuple[list[Image.Image], Positions]:
+    bunch = datasets.load_digits()
+    return [Image.fromarray((x * 15.9).astype(np.uint8)) for x in bunch.images], bunch.target.astype(np.int64)
+
+
+def _omniglot(data: Path, K: int) -> tuple[list[Image.Image], Positions]:
+    """K characters of alphabets that no shipped encoder has seen, evenly from all there are, twenty images of each."""
+    with zipfile.ZipFile(data / "omniglot" / "images_evaluation.zip") as archive:
+        paths = sorted(path for path in archive.namelist() if path.endswith(".png"))
+        characters = sorted({path.rsplit("/", 1)[0] for path in paths})
+        chosen = [characters[i] for i in np.linspace(0, len(characters) - 1, K).round().astype(int)]
+        kept = [path for path in paths if path.rsplit("/", 1)[0] in set(chosen)]
+        truth = np.array([chosen.index(path.rsplit("/", 1)[0]) for path in kept])
+        return [image.convert("L") for image in _opened(archive, kept)], truth
+
+
+def _textures(data: Path, each: int = 120) -> tuple[list[Image.Image], Positions]:
+    """Eight kinds of texture in grey, drawn: stripes thin and broad, checks, dots, rings, and noise of three grains."""
+    random = np.random.default_rng(0)
+    truth = np.arange(8).repeat(each)
+    return [Image.fromarray(_texture(k, random)) for k in truth], truth
+
+
+def _texture(kind: int, random: np.random.Generator, size: int = 64) -> NDArray[np.uint8]:
+    y, x = np.mgrid[:size, :size] / size
+    turn, shift = random.uniform(0, np.pi), random.uniform(0, 2 * np.pi, 2)
+    along, across = x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn)
+    near, far = (2 * np.pi * random.uniform(*bounds) for bounds in ((9, 13), (3, 5)))
+    waves = np.sin(far * along + shift[0]), np.sin(far * across + shift[1])
+    if kind == 0:
+        value = np.sin(near * along + shift[0])
+    elif kind == 1:
+        value = waves[0]
+    elif kind == 2:
+        value = np.sign(waves[0] * waves[1])
+    elif kind == 3:
+        value = 2.0 * (waves[0] + waves[1] > 1.2) - 1
+    elif kind == 4:
+        value = np.sin(near * np.hypot(x - random.uniform(0, 1), y - random.uniform(0, 1)))
+    else:
+        grain = (2, 4, 8)[kind - 5]
+        coarse = random.normal(size=(size // grain, size // grain))
+        value = np.kron(coarse, np.ones((grain, grain))) / 2
+    value = value * random.uniform(0.5, 1) + random.normal(size=value.shape) * 0.3
+    return ((value.clip(-1.5, 1.5) + 1.5) * 85).astype(np.uint8)
+
+
+PICTURES = {
+    "digits": _digits,
+    "omniglot10": partial(_omniglot, K=10),
+    "omniglot50": partial(_omniglot, K=50),
+    "textures": _textures,
+}
 
 
 def _labelme_paths(archive: zipfile.ZipFile, crowd: crowds.Crowd) -> list[str]:

@@ -271,7 +271,7 @@ def test_parameters_and_seeds(corners):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "SVM"}, "method is 'SVM', expected auto, paper, Labelings, Learned, Ours, LRMV,"),
+        ({"method": "SVM"}, "method is 'SVM', expected auto, paper, Labelings, Learned, Both, Ours, LRMV,"),
         ({"method": None}, "method is None, expected auto, paper, "),
         (
             {"method": "LRDS", "steps": 3},

@@ -871,7 +871,7 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
 def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
     for arguments, message in [
-        (("--method", "SVM"), "method is 'SVM', expected auto, paper, Labelings, Learned, Ours, LRMV"),
+        (("--method", "SVM"), "method is 'SVM', expected auto, paper, Labelings, Learned, Both, Ours, LRMV"),
         (("--method", "LRDS", "--settings", "C"), "--settings is 'C', expected names and numbers, like C=0.1,steps=3."),
         (("--method", "LRDS", "--settings", "C=x"), "--settings is 'C=x', expected names and numbers"),
         (("--method", "LRDS", "--settings", "trees=2"), "--settings has 'trees', expected some of steps, C"),

@@ -95,7 +95,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         likely_wrong_ has those below a half, the worst first.
     outliers_ : DataFrame with a row for each item, those first that look like no other.
     confusion_ : (R, K, K) array [annotator, true, observed].
-    learner_ : the name of what learned, as in `METHODS`: "Labelings" or "Learned" where ``method`` is "auto".
+    learner_ : the name of what learned, as in `METHODS`: "Both" or "Learned" where ``method`` is "auto".
     settings_ : what it was run with.
     scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crowdshot.classifier.both import Both
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.contract import belief_of
 from crowdshot.classifier.learned import ByLooks
@@ -53,7 +54,7 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few to hide some of them"
-    if isinstance(clf.learner_again(), ByLooks | Mixture | Searched):
+    if isinstance(clf.learner_again(), Both | ByLooks | Mixture | Searched):
         return ""
     if find(clf.learner_).needs is not None or embeddings.numel() > MOST_NUMBERS:
         return f"{clf.learner_} would take too long to learn {PARTS} times"

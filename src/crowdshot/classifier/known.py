@@ -41,6 +41,11 @@ class Known:
         gold[rows] = -1
         return replace(self, gold=gold)
 
+    def rows_of(self, annotations: Annotations) -> Positions:
+        """(n,) the items that somebody labelled, or gold did."""
+        out: Positions = np.union1d(annotations.item, np.flatnonzero(self.gold >= 0))
+        return out
+
     def classes_of(self, annotations: Annotations) -> Positions:
         """(k,) the classes that somebody named, of items that count, or gold did."""
         said = annotations.label

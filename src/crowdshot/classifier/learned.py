@@ -23,10 +23,6 @@ from crowdshot.model.network_file import shipped_network
 
 LEARNED = "Learned"
 AT_ONCE = 20_000  # queries
-# Of what class sizes leave open of labels, what an encoder must foretell to suit the items: photographs through an
-# encoder of photographs mostly 0.13 to 0.5, of characters 0.03 to 0.11 (LabelMe, CIFAR-10S, 3 to 10 items a class).
-# Digits, which it was not chosen on, have 0.2 to 0.5, but with one label an item and three a class often less.
-SEEN = 0.12
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +61,33 @@ class Believed:
         return torch.from_numpy(np.log(np.concatenate(parts))).to(queries.device)
 
 
-def suits(fit: Fitted) -> bool:
-    """Whether the encoder sees the classes in these items; where there are too few to tell, it is taken to."""
-    if not isinstance(fit, Believed):
-        return True
-    by_looks, by_size = fit.foretold.tolist()
-    counted = float(fit.counted)
-    return counted < fit.class_probs.shape[0] or by_looks - by_size >= SEEN * (1 - by_size)
+def look_at(x: Tensor, annotations: Annotations, known: Known) -> learned.Joint:
+    ann = annotations
+    return learned.fit(
+        x.double().cpu().numpy(),
+        ann.item,
+        ann.annotator,
+        ann.label,
+        ann.n_annotators,
+        ann.n_classes,
+        shipped_network(),
+        known=known.gold,
+        history=known.history,
+    )
+
+
+def believe(
+    joint: learned.Joint, annotations: Annotations, known: Known, confusion: learned.Floats | None = None
+) -> Believed:
+    forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
+    found = {
+        "responsibilities": joint.belief,
+        "class_probs": joint.class_probs,
+        "confusion": expected_confusion(annotations, joint.belief, known.history) if confusion is None else confusion,
+        "alone": joint.alone,
+        **forecast,
+    }
+    return Believed(**{name: torch.from_numpy(value) for name, value in found.items()})
 
 
 @dataclass(frozen=True)
@@ -88,37 +104,17 @@ class ByLooks:
         return encoder
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        given, ann, rows = x.double().cpu().numpy(), annotations, None
-        everything, told = given, known
-        if known.weight is not None:
-            rows, ann, known = repeated(annotations, known)
-            given = given[rows]
-        joint = learned.fit(
-            given,
-            ann.item,
-            ann.annotator,
-            ann.label,
-            ann.n_annotators,
-            ann.n_classes,
-            shipped_network(),
-            known=known.gold,
-            history=known.history,
-        )
-        forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
-        confusion = expected_confusion(ann, joint.belief, known.history)
-        belief, alone = joint.belief, joint.alone
-        if rows is not None:  # back to each item once, and to those that taught nothing
-            belief = judged(annotations, joint.forecast(everything), confusion, told)
-            alone = judged(annotations, np.tile(joint.class_probs, (len(belief), 1)), confusion, told)
-            belief[rows], alone[rows] = joint.belief, joint.alone
-        found = {
-            "responsibilities": belief,
-            "class_probs": joint.class_probs,
-            "confusion": confusion,
-            "alone": alone,
-            **forecast,
-        }
-        fit = Believed(**{name: torch.from_numpy(value) for name, value in found.items()})
+        if known.weight is None:
+            fit = believe(look_at(x, annotations, known), annotations, known)
+            return Learned(self.name, fit, {}, *untouched(x))
+        rows, ann, told = repeated(annotations, known)
+        joint = look_at(x[torch.from_numpy(rows).to(x.device)], ann, told)
+        confusion = expected_confusion(ann, joint.belief, told.history)
+        # back to each item once, and to those that taught nothing
+        belief = judged(annotations, joint.forecast(x.double().cpu().numpy()), confusion, known)
+        alone = judged(annotations, np.tile(joint.class_probs, (len(belief), 1)), confusion, known)
+        belief[rows], alone[rows] = joint.belief, joint.alone
+        fit = believe(joint._replace(belief=belief, alone=alone), annotations, known, confusion)
         return Learned(self.name, fit, {}, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:

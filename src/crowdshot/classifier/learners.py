@@ -1,8 +1,8 @@
 """From items and a crowd's labels to a classifier: by our own ways, or by a method that they are compared with.
 
 `CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. Our
-own are in `own`, the search for labelings and the mixture; every other way is `compared.Compared`, loaded only when it
-is asked for.
+own are in `own`, the search for labelings and the mixture, in `learned` and in `both`; every other way is
+`compared.Compared`, loaded only when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.classifier import compared
+from crowdshot.classifier.both import BOTH, Both
 from crowdshot.classifier.contract import Fitted, Learned, Learner, belief_of, check_names, refuse
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import LEARNED, ByLooks
-from crowdshot.classifier.own import ARGUMENTS, FEW, LABELINGS, OURS, Mixture, Searched
+from crowdshot.classifier.own import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -99,9 +100,9 @@ class AmongAll:
 def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
     """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
 
-    "auto" is the search for labelings, "learned" where labelled items are many, features come from elsewhere or the
-    encoder sees nothing in the items, and EM where something is set that EM alone has; "paper" is Ours with the
-    paper's constants.
+    "auto" is both, the search for labelings and Learned, or Learned alone where labelled items are many, or features
+    come from elsewhere or mislead the search; the search alone where something is set that it has, and EM where
+    something is set that EM alone has; "paper" is Ours with the paper's constants.
     """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")
@@ -112,7 +113,10 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
     if name == PAPER:
         return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
     if name == AUTO:
-        return Searched(settings, seed, few=FEW)
+        return Searched(settings, seed) if settings else Both(seed)
+    if name == BOTH.lower():
+        refuse(BOTH, given)
+        return Both(seed, Searched(settings, seed).given, decided=True)
     if name == LEARNED.lower():
         refuse(LEARNED, given)
         check_names(LEARNED, settings, ())

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.classifier import evidence_scale
 from crowdshot.classifier.contract import Fitted, Learned, check_names, untouched
 from crowdshot.classifier.default_encoder import any_encoder, clean_encoder
 from crowdshot.classifier.known import Known
-from crowdshot.classifier.learned import ByLooks, suits
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -24,7 +24,6 @@ from crowdshot.labels.positions import Positions
 from crowdshot.model import labelings, mixture, priors
 
 LABELINGS, OURS = "Labelings", "Ours"
-FEW = 200  # labelled items, beyond which EM does not get lost, and a search takes long
 MOST_SEARCHED = 2_000
 MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
 ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit`, to be set by a user
@@ -35,14 +34,10 @@ class Searched:
     """An average over the most probable labelings, on embeddings that were meta-trained to form round clouds.
 
     ``given``: arguments of `labelings.fit`; what they leave open was chosen on validation when the encoder was trained.
-    Where ``few`` is a number and nothing is given, `learned` learns instead from more labelled items than that, from
-    outside features, and where the encoder sees nothing in such items: a search that looks at all labelings believes
-    features that say nothing of the classes.
     """
 
     given: Mapping[str, Any]
     seed: int
-    few: int | None = None
     name = LABELINGS
 
     def __post_init__(self) -> None:
@@ -60,56 +55,82 @@ class Searched:
     def reader(self, encoder: Encoder) -> Encoder:
         return encoder
 
+    def settings_for(self, encoder: Encoder) -> dict[str, Any]:
+        usual: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
+        return {**usual, **encoder.card.get("labelings", {}), **self.given}
+
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         if known.weight is not None:
-            if self.few is None:
-                raise CrowdshotError(
-                    f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
-                )
-            return ByLooks(self.seed).learn(x, annotations, encoder, known)
-        rows = np.union1d(annotations.item, np.flatnonzero(known.gold >= 0))
-        if self.few is not None and not self.given:
-            by_looks = ByLooks(self.seed).learn(x, annotations, encoder, known)
-            if len(rows) > self.few or "recipe" not in encoder.card or not suits(by_looks.fit):
-                return by_looks
-        if len(rows) > MOST_SEARCHED:
             raise CrowdshotError(
-                f"labels has {len(rows):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"
+                f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
+            )
+        own, settings = OwnOrder.of(x, annotations, known), self.settings_for(encoder)
+        if len(own.place) > MOST_SEARCHED:
+            raise CrowdshotError(
+                f"labels has {len(own.place):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"
                 " method='ours' takes any number."
             )
-        settings: dict[str, Any] = {"scale": labelings.SCALE, "tau": labelings.TAU, "width": labelings.WIDTH}
-        settings |= {**encoder.card.get("labelings", {}), **self.given}
-        said = annotations.select_items(annotations.items[rows]).to_tensor()
-        gold = torch.from_numpy(known.gold[rows])
-        items, classes = own_order(x[torch.from_numpy(rows).to(x.device)], said, gold, annotations.n_classes)
-        renamed = torch.cat([classes.argsort(), torch.tensor([-1])])  # the last one is for -1, a missing label
-        labels, told = renamed[said[items]].to(x.device), renamed[gold[items]].to(x.device)
-        place = torch.from_numpy(rows)[items].to(x.device)
-        history = None if known.history is None else torch.from_numpy(known.history)
-        fit = labelings.fit(x[place], labels, annotations.n_classes, truth=told, history=history, **settings)
-        back = classes.argsort().to(x.device)
-        believed = labelings.item_beliefs(fit, labels, told, history)[items.argsort().to(x.device)][:, back]
+        fit = labelings.fit(own.x, own.labels, annotations.n_classes, truth=own.truth, history=own.history, **settings)
+        believed = labelings.item_beliefs(fit, own.labels, own.truth, own.history)
         everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
-        everywhere[:, place] = classes.to(x.device)[fit.labelings.long()].to(everywhere)
-        confusion = fit.confusion[..., back, :][..., back]
-        learned = replace(fit, embeddings=x, labelings=everywhere, confusion=confusion, believed=believed)
+        everywhere[:, own.place] = own.classes[fit.labelings.long()].to(everywhere)
+        back, people = own.classes.argsort(), own.annotators.argsort()
+        learned = replace(
+            fit,
+            embeddings=x,
+            labelings=everywhere,
+            confusion=fit.confusion[people][:, back][..., back],
+            believed=believed[own.place.argsort()][:, back],
+        )
         return Learned(self.name, learned, settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         return labelings.Posterior(**tensors)
 
 
-def own_order(x: Tensor, labels: Tensor, known: Tensor, K: int) -> tuple[Tensor, Tensor]:
-    """Orders of items (n,) and of classes (K,) that come from x (n, D), labels (n, R) and known classes (n,) alone.
+class OwnOrder(NamedTuple):
+    """A problem with its labelled items, classes and annotators in orders that come from x and the labels alone.
 
-    A search breaks ties by what comes first; so that neither names nor the order of rows decide, items come as they lie
-    along one direction, and classes as their items do.
+    A search breaks ties by what comes first, and sums differ in the last digit by their order; so that neither names
+    nor the order of rows decide, items come as they lie along one direction, classes as their items do, annotators by
+    what they said.
     """
-    along = (x.double() @ torch.sin(torch.arange(x.shape[1], device=x.device, dtype=torch.float64) + 1)).cpu()
-    said = torch.cat([labels, known[:, None]], 1)
-    votes = (said[..., None] == torch.arange(K)).sum(1).double()  # (n, K)
-    middle = (votes * (along - along.mean())[:, None]).sum(0) / votes.sum(0).clamp_min(1)
-    return along.argsort(stable=True), middle.argsort(stable=True)
+
+    x: Tensor  # (n, D)
+    labels: Tensor  # (n, R)
+    truth: Tensor  # (n,)
+    history: Tensor | None  # (R, 2)
+    place: Tensor  # (n,) among all items
+    classes: Tensor  # (K,) what the first, second, … class was
+    annotators: Tensor  # (R,)
+
+    @classmethod
+    def of(cls, x: Tensor, annotations: Annotations, known: Known) -> OwnOrder:
+        rows, K = known.rows_of(annotations), annotations.n_classes
+        said = annotations.select_items(annotations.items[rows]).to_tensor().numpy()
+        gold = known.gold[rows]
+        embedded = x[torch.from_numpy(rows).to(x.device)].double().cpu().numpy()
+        along = embedded @ np.sin(np.arange(x.shape[1]) + 1.0)
+        every = np.concatenate([said, gold[:, None]], 1)
+        votes = (every[..., None] == np.arange(K)).sum(1)  # (n, K)
+        classes = ((votes * (along - along.mean())[:, None]).sum(0) / votes.sum(0).clip(1)).argsort(kind="stable")
+        items = np.lexsort((*votes[:, classes].T, along))
+        renamed = np.concatenate([classes.argsort(), [-1]])  # the last one is for -1, a missing label
+        labels, truth = renamed[said[items]], renamed[gold[items]]
+        annotators = np.lexsort(labels[::-1])
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(x.device)
+
+        return cls(
+            x=x[tensor(rows[items])],
+            labels=tensor(labels[:, annotators]),
+            truth=tensor(truth),
+            history=None if known.history is None else tensor(known.history[annotators]),
+            place=tensor(rows[items]),
+            classes=tensor(classes),
+            annotators=tensor(annotators),
+        )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     tensors, encoder_card = encoder_state(clf.encoder_)
     tensors = {f"encoder.{name}": value for name, value in tensors.items()}
     fit = clf.fit_.fit if isinstance(clf.fit_, AmongAll) else clf.fit_
-    tensors |= {f"fit.{k}": v for k, v in vars(fit).items() if isinstance(v, Tensor)}
+    tensors |= _tensors(fit, "fit.")
     tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
     tensors |= {"shift": clf.shift_, "factor": clf.factor_}
     if clf.embeddings_ is not None and clf.embeddings_.numel() <= MOST_KEPT and "fit.embeddings" not in tensors:
@@ -103,6 +104,17 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         clf.n_features_in_ = n_features
     if names:
         clf.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:
+    """Of a fit, and of fits that it is made of."""
+    out = {}
+    for name, value in vars(fit).items():
+        if isinstance(value, Tensor):
+            out[prefix + name] = value
+        elif is_dataclass(value):
+            out |= _tensors(value, f"{prefix}{name}.")
+    return out
 
 
 def _find(name: str, settings: dict[str, Any], seed: int, path: str | os.PathLike[str]) -> Learner:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from crowdshot.classifier.both import BOTH, Pooled
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learned import LEARNED, Believed, ByLooks
 from crowdshot.classifier.learners import AmongAll, learn
@@ -27,7 +28,7 @@ TIE = 1e-6  # of probabilities
 class Worth(NamedTuple):
     """How probable labels are on average, by images or features of items whose labels were hidden, and by class sizes.
 
-    These are None where the learner is neither Learned nor Labelings. ``helped``: None where that is not known.
+    These are None where the learner is none of Learned, Labelings and Both. ``helped``: None where that is not known.
     ``differ``, ``unsaid``: labelled items whose consensus labels alone would not give, and those whose consensus nobody
     said.
     """
@@ -47,12 +48,13 @@ def worth_of(clf: CrowdClassifier, embeddings: Tensor) -> Worth:
     alone = aggregate.learned(ann).probabilities
     differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
     unsaid = rows[ann.vote_counts()[rows, best[rows]] == 0]
-    if clf.learner_ not in (LEARNED, LABELINGS):
+    if clf.learner_ not in (LEARNED, LABELINGS, BOTH):
         return Worth(None, None, None, differ, unsaid)
-    fit = (
-        clf.fit_ if clf.learner_ == LEARNED else learn(ByLooks(clf.seed), embeddings, ann, clf.encoder_, clf.known_).fit
-    )
+    fit = clf.fit_
+    if clf.learner_ == LABELINGS:
+        fit = learn(ByLooks(clf.seed), embeddings, ann, clf.encoder_, clf.known_).fit
     fit = fit.fit if isinstance(fit, AmongAll) else fit
+    fit = fit.looks if isinstance(fit, Pooled) else fit
     assert isinstance(fit, Believed)
     foretold, by_size = fit.foretold.tolist()
     return Worth(foretold, by_size, _helped(fit, clf.learner_ == LEARNED), differ, unsaid)

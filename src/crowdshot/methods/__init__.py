@@ -49,6 +49,15 @@ _METHODS = [
         on_embeddings=True,
     ),
     Method(
+        "Both",
+        "Labelings and Learned, each believed in part, where the search foretells hidden labels as well",
+        later("both", "pooled"),
+        grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
+        {"scale": 20.0, "tau": 0.5, "width": 32},
+        WIDE,
+        on_embeddings=True,
+    ),
+    Method(
         "Ours",
         "a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings",
         MAP_EM,

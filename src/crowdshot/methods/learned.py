@@ -15,7 +15,7 @@ Nothing is chosen on validation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,29 +24,38 @@ from torch import Tensor, nn
 from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.embedding import embed
 from crowdshot.model import learned
+from crowdshot.model.learned import Floats, Positions
 from crowdshot.model.network_file import shipped_network
+
+Judge = Callable[[Floats, Positions, Floats, int], list[Floats]]
 
 
 def by_looks(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int) -> list[Tensor]:
-    """One episode after the other; a class that nobody named has probability 0, if anybody named one."""
+    def judge(x: Floats, labels: Positions, query: Floats, K: int) -> list[Floats]:
+        return [look_at(x, labels, K).forecast(query)] * len(candidates)
+
+    return each_episode(episodes, encoder, judge, len(candidates))
+
+
+def each_episode(episodes: CrowdEpisodes, encoder: nn.Module, judge: Judge, n_candidates: int) -> list[Tensor]:
+    """One after the other, among the classes that somebody named; others have probability 0.
+
+    ``judge``: x (N, D), labels (N, R), queries (Q, D) and K -> what each candidate says of the queries, (Q, K).
+    """
     support, query = (embed(encoder, x).double().cpu().numpy() for x in (episodes.support, episodes.query))
-    found = [
-        _episode(x, labels.cpu().numpy(), q, episodes.n_classes)
-        for x, labels, q in zip(support, episodes.labels, query, strict=True)
-    ]
-    return [torch.from_numpy(np.stack(found)).to(episodes.support)] * len(candidates)
+    found = np.zeros((n_candidates, *query.shape[:2], episodes.n_classes))
+    for b, labels in enumerate(episodes.labels.cpu().numpy()):
+        named = np.unique(labels[labels >= 0])
+        if len(named) < 2:
+            found[:, b, :, named if len(named) else slice(None)] = 1 if len(named) else 1 / episodes.n_classes
+            continue
+        place = np.full(episodes.n_classes + 1, -1)  # the last one is for -1, a missing label
+        place[named] = np.arange(len(named))
+        found[:, b][..., named] = judge(support[b], place[labels], query[b], len(named))
+    return [torch.from_numpy(each).to(episodes.support) for each in found]
 
 
-def _episode(x: learned.Floats, labels: learned.Positions, query: learned.Floats, K: int) -> learned.Floats:
-    """x (N, D), labels (N, R), query (Q, D) -> (Q, K)"""
+def look_at(x: Floats, labels: Positions, K: int) -> learned.Joint:
+    """x (N, D), labels (N, R)"""
     item, annotator = np.nonzero(labels >= 0)
-    named, label = np.unique(labels[item, annotator], return_inverse=True)
-    out = np.zeros((len(query), K))
-    if len(named) == 0:
-        return out + 1 / K
-    if len(named) == 1:
-        out[:, named] = 1
-        return out
-    fit = learned.fit(x, item, annotator, label, labels.shape[1], len(named), shipped_network())
-    out[:, named] = fit.forecast(query)
-    return out
+    return learned.fit(x, item, annotator, labels[item, annotator], labels.shape[1], K, shipped_network())

@@ -30,6 +30,10 @@ class Joint(NamedTuple):
     alone: Floats  # (N, K), by labels alone; class sizes where there are none
     class_probs: Floats  # (K,)
     forecast: Forecast  # for any other item
+    taught: Floats  # (n, K), the belief of those with labels, in their order
+    unmet: Floats  # (n, K), of the same by the features of others alone, as far as these are believed
+    evidence: Floats  # (n, K), log p(labels | class) of the same, by labels alone
+    size: Floats  # (K,), of classes as these are believed
 
 
 def fit(
@@ -91,7 +95,8 @@ def fit(
     everyone[rows], by_labels[rows] = belief, alone
     if len(rows) < N:
         everyone[place < 0] = forecast(x[place < 0])
-    return Joint(everyone, by_labels, belief.mean(0), forecast)
+    unmet, evidence = softmax(np.log(size) + told), score - np.log(size)
+    return Joint(everyone, by_labels, belief.mean(0), forecast, belief, unmet, evidence, size)
 
 
 def softmax(score: Floats) -> Floats:

@@ -14,7 +14,7 @@ MOST_ITEMS = 5
 MOST_LEFT_OUT = 20
 MOST_RESPELLED = 10
 LONGEST = 30  # characters of a name in a table
-OWN = ("Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
+OWN = ("Both", "Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
 WHAT = {
     "consensus.csv": "each item's label with its confidence",

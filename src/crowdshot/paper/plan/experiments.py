@@ -30,9 +30,9 @@ class _Systems(dict[str, Method]):
 
 
 SYSTEMS = _Systems({**BUILT_IN, **VARIANTS, **CEILINGS})
-ELSEWHERE = ("Labelings", "Learned", "LF", "MLF", "LNL")  # have experiments of their own
+ELSEWHERE = ("Labelings", "Learned", "Both", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in BUILT_IN if name not in ELSEWHERE and not name.endswith("w/ PA"))
-BEYOND = ("Labelings", "Learned", *VARIANTS, *CEILINGS)
+BEYOND = ("Labelings", "Learned", "Both", *VARIANTS, *CEILINGS)
 ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
 WITH_ANNOTATION = tuple(name for name in BUILT_IN if name.endswith("w/ PA"))
 
@@ -257,7 +257,7 @@ _EXPERIMENTS = [
         "Real annotators, ten times as many episodes: what fifty of them cannot tell apart",
         "Conclusion",
         ("labelme", "cifar10s"),
-        ("Labelings", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide"),
+        ("Labelings", "Both", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide"),
         only={"scale": 20.0, "tau": 1.5, "b": 100.0},
         times=10,
     ),
