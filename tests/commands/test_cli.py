@@ -792,7 +792,8 @@ def test_a_crowd_of_the_world_that_the_inference_learns_from(tmp_path: Path, cal
     assert labels.groupby("item").size().tolist() == [4] * 300
     assert not labels.duplicated(["item", "annotator"]).any()
     right = labels.merge(truth).eval("label == truth").groupby(labels["annotator"]).mean()
-    assert annotators.set_index("annotator")["accuracy"][right.index].tolist() == pytest.approx(right.tolist(), abs=1e-6)
+    told = annotators.set_index("annotator")["accuracy"][right.index]
+    assert told.tolist() == pytest.approx(right.tolist(), abs=1e-6)
     assert len(truth) == 300
     for more, message in [
         (("--crowd", "world", "--without", "salt"), "ingredient is 'salt', expected one of skills, biases"),
