@@ -1,12 +1,14 @@
 """Which items need a person, and what the page says of each."""
 
 import numpy as np
+import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.cross_check import Check
 from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.deciding import decisions
 from crowdshot.report.page.items import excerpt, in_detail, need_a_person
+from crowdshot.report.page.reasons import reliable, say
 
 from .made import basis_of, coin, crowd, report_on
 
@@ -49,6 +51,42 @@ def test_an_item_whose_consensus_nobody_said_says_so():
     assert (
         page.text.index("Items that need a person") > page.text.index(" ".join(looks)) > page.text.index("The answer")
     )
+
+
+TWO = "2 of 3 people say so, none of them reliable"
+
+
+@pytest.mark.parametrize(
+    ("sides", "agrees", "told"),
+    [
+        (([1, 1, 0], [0]), True, "3 of 4 people say so, 2 of them reliable; the image agrees."),
+        (([0, 0], [1]), False, f"{TWO}; 1 reliable person says otherwise; the image does not."),
+        (([1, 1], []), None, "Everybody says so, all of them reliable."),
+        (([1], []), None, "The one person who labelled it says so, a reliable one."),
+        (([0], [0, 0]), True, "1 of 3 people says so; the image agrees."),
+        (([], [1, 1]), True, "Nobody says so; 2 reliable people say otherwise; the image agrees."),
+        (([], []), True, "Nobody labelled it, so the image decides."),
+        (([], []), None, ""),
+    ],
+)
+def test_what_decided_in_words(sides, agrees, told):
+    assert say(*([bool(x) for x in side] for side in sides), agrees, "image") == told
+
+
+def test_an_item_says_what_decided_it():
+    """Four people who agree on ten items are reliable, a fifth who says anything else is not."""
+    said = np.array([[n % 2] * 4 + [1 - n % 2] for n in range(10)])
+    said[0, :2] = 1
+    belief = np.where(np.arange(2) == (np.arange(10) % 2)[:, None], 0.97, 0.03)
+    basis = basis_of(belief, said)
+    assert reliable(basis).tolist() == [True, True, True, True, False]
+    check = Check(np.array([0]), np.array([0]), np.array([[0.2, 0.8]]))
+    (item,) = in_detail(basis, [0], check)
+    assert item.decided.split("; ") == [
+        "2 of 5 people say so, all of them reliable",
+        "2 reliable people say otherwise",
+        "the image does not.",
+    ]
 
 
 def test_where_not_all_can_be_shown_those_that_nobody_said_are():

@@ -123,7 +123,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
         gold=known_truth.agreement(clf.gold_),
-        items=in_detail(basis, wanted, check),
+        items=in_detail(basis, wanted, check, run.thing),
         asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
         everyone_asked=everyone_asked,
         people=everyone,

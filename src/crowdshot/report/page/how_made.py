@@ -47,6 +47,15 @@ class Run:
     ordered: bool = False
     texts: Sequence[str] = ()
 
+    @property
+    def thing(self) -> str:
+        """What there is of an item but its labels."""
+        return "image" if self.paths else "text" if self.texts else "features"
+
+    @property
+    def things(self) -> str:
+        return self.thing if self.thing.endswith("s") else f"{self.thing}s"
+
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     """``encoder``: what the user called it, None where it was chosen."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from crowdshot.classifier.cross_check import Check
 from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.reasons import reliable, say
 from crowdshot.wording import clean
 
 MOST = 60  # of each kind
@@ -46,7 +47,7 @@ class Guess(NamedTuple):
 class Item(NamedTuple):
     """``guesses``: what is probable or was said, the likeliest first. ``unsaid``: the consensus is none of the labels.
 
-    ``alone``: what the classifier says without the item's labels.
+    ``alone``: what the classifier says without the item's labels. ``decided``: by what, in words.
     """
 
     row: int
@@ -58,6 +59,7 @@ class Item(NamedTuple):
     guesses: list[Guess]
     alone: Guess | None
     unsaid: bool
+    decided: str = ""
 
     def kind(self, settled: float = SETTLED) -> str:
         """Why it needs a person at this threshold, or "settled"."""
@@ -84,10 +86,15 @@ def need_a_person(basis: Basis) -> list[int]:
     return order
 
 
-def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None) -> list[Item]:
+def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: str = "image") -> list[Item]:
+    """``thing``: what the items are called."""
     ann, doubts, overruled = basis.annotations, doubt(basis.belief), is_overruled(basis)
     said: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
+    sides: dict[int, tuple[list[bool], list[bool]]] = {i: ([], []) for i in wanted}  # for the consensus, and against
+    is_reliable = reliable(basis)
     for row in np.flatnonzero(np.isin(ann.item, wanted)):
+        against = int(ann.label[row] != basis.label[ann.item[row]])
+        sides[int(ann.item[row])][against].append(bool(is_reliable[ann.annotator[row]]))
         answers = said[int(ann.item[row])].setdefault(int(ann.label[row]), [])
         answers.append(clean(ann.annotators[ann.annotator[row]], 60))
     alone = {int(i): p for i, p in zip(check.rows, check.probabilities, strict=True)} if check else {}
@@ -102,6 +109,7 @@ def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None) -> list[
             guesses=_guesses(basis.belief[i], said[i]),
             alone=_guesses(alone[i], {})[0] if i in alone else None,
             unsaid=bool(basis.unsaid[i]),
+            decided=say(*sides[i], bool(alone[i].argmax() == basis.label[i]) if i in alone else None, thing),
         )
         for i in wanted
     ]

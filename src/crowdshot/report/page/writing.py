@@ -49,7 +49,6 @@ def render(found: Facts) -> str:
         steps=NEXT,
         links=LINKS,
         kinds=KINDS,
-        thing="image" if found.run.paths else "text" if found.run.texts else "feature",
         matrices=_with_matrix(found),
         most_people=MOST_PEOPLE,
         examples_each=EXAMPLES_EACH,
