@@ -105,8 +105,8 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
         ("auto", [0] * 30, "sample_weight is zero for every item, expected one at least that counts."),
         ("auto", ["a"] * 30, "sample_weight is no list of numbers, expected one for each item."),
         ("auto", [0.5] * 30, "sample_weight has 0.5 for item 0, expected whole numbers, as an item that counts twice"),
-        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto', 'learned' or 'ours'"),
-        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto', 'learned' or 'ours' with it."),
+        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto' or 'learned'"),
+        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto' or 'learned' with it."),
     ],
 )
 def test_what_is_wrong_with_weights_is_told(method, weight, message):

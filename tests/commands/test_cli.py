@@ -736,6 +736,54 @@ def test_what_features_and_labels_alone_export(made: Path, tmp_path: Path, call)
         assert len(coco["annotations"]) == number
 
 
+def test_records_of_annotators_travel(made: Path, tmp_path: Path, call) -> None:
+    """A first project's table of annotators is the second's history, and so on."""
+    people = tmp_path / "people.csv"
+    said = call("aggregate", made / "labels.csv", "--out", tmp_path / "a.csv", "--annotators", people)
+    assert said.code == 0
+    first = pd.read_csv(people).set_index("worker")
+    np.testing.assert_allclose(first["right"] + first["wrong"], 40, atol=1e-3)
+    assert first["right"].idxmin() == "ann4"
+    rows = pd.read_csv(made / "labels.csv")
+    rows[rows["worker"] != "ann3"].to_csv(tmp_path / "second.csv", index=False)
+    given = (tmp_path / "second.csv", "--history", people)
+    said = call("aggregate", *given, "--out", tmp_path / "b.csv", "--annotators", tmp_path / "more.csv", "--json")
+    assert said.code == 0
+    second = pd.read_csv(tmp_path / "more.csv").set_index("worker")
+    np.testing.assert_allclose((second["right"] + second["wrong"])[["ann0", "ann4"]], 80, atol=1e-3)
+    assert second.loc["ann3", ["n_labels", "right", "wrong"]].tolist() == [0, *first.loc["ann3", ["right", "wrong"]]]
+    assert (second["high"] - second["low"])["ann0"] < (first["high"] - first["low"])["ann0"]
+    assert [row["worker"] for row in json.loads(said.out)["annotator_table"]] == ["ann0", "ann1", "ann2", "ann4"]
+
+    said = call("adapt", *given, "--features", made / "features.csv", "--out", tmp_path / "out")
+    assert said.code == 0
+    third = pd.read_csv(tmp_path / "out" / "annotators.csv").set_index("worker")
+    np.testing.assert_allclose((third["right"] + third["wrong"])[["ann0", "ann4"]], 80, atol=1e-3)
+    assert "ann3" in third.index
+    assert call("next", *given, "--budget", 3).code == 0
+
+    said = call("aggregate", *given, "--method", "one-coin")
+    assert (said.code, said.out) == (2, "")
+    assert "--history is given with method 'one-coin', expected 'learned' with it." in said.err
+    (tmp_path / "wrong.csv").write_text("worker,accuracy\nann0,0.9\n")
+    said = call("aggregate", made / "labels.csv", "--history", tmp_path / "wrong.csv", "--out", tmp_path / "no.csv")
+    assert (said.code, (tmp_path / "no.csv").exists()) == (2, False)
+    assert "wrong.csv has 'worker', 'accuracy' for columns, expected the annotator, right and wrong." in said.err
+    said = call("aggregate", made / "labels.csv", "--history", people, "--annotators", people)
+    assert "people.csv is what is read" in said.err
+
+
+def test_history_decides_where_nothing_else_can(tmp_path: Path, call) -> None:
+    """Two people contradict each other everywhere."""
+    rows = [(i, who, (i + (who == "bob")) % 2) for i in range(20) for who in ("ann", "bob")]
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(tmp_path / "labels.csv", index=False)
+    for good, bad in (("ann", "bob"), ("bob", "ann")):
+        (tmp_path / "people.csv").write_text(f"annotator,right,wrong\n{good},50,2\n{bad},20,30\n")
+        said = call("aggregate", tmp_path / "labels.csv", "--history", tmp_path / "people.csv", "--json")
+        labels = [int(row["label"]) for row in json.loads(said.out)["consensus"]]
+        assert labels == [(i + (good == "bob")) % 2 for i in range(20)]
+
+
 @pytest.mark.slow
 def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
     """As a subprocess: a first round of few labels, a second of all, and the page about both."""

@@ -17,11 +17,11 @@ from crowdshot.classifier import saved
 from crowdshot.classifier.contract import Learner
 from crowdshot.classifier.default_encoder import LEARNED, are_features
 from crowdshot.classifier.findings import Findings
-from crowdshot.classifier.known import check_classes, known_of
+from crowdshot.classifier.known import Known, check_classes, known_of
 from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.own import ARGUMENTS
 from crowdshot.classifier.predicting import Predicting, check_columns, column_names
-from crowdshot.classifier.updating import gold_of, history_of, updated
+from crowdshot.classifier.updating import carried, gold_of, updated
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.functions import function_encoder
@@ -139,6 +139,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         gold: Gold = None,
         priors: GivenPriors = None,
         sample_weight: Any = None,
+        pred_probs: Any = None,
     ) -> Self:
         """Embed the items and adapt to their labels.
 
@@ -154,9 +155,11 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         would have known them.
         priors: what is known of annotators from earlier projects, `AnnotatorPriors` or {annotator: (right, wrong)}.
         sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
+        pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
+        ``classes_``. It is believed as far as it foretells labels, so that a bad one does no harm.
         """
         names = names_of(X) if items is None else items
-        besides = {"gold": gold, "priors": priors, "sample_weight": sample_weight}
+        besides = {"gold": gold, "priors": priors, "sample_weight": sample_weight, "pred_probs": pred_probs}
         return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, **besides)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
@@ -199,24 +202,24 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         gold: Gold = None,
         priors: GivenPriors = None,
         sample_weight: Any = None,
+        pred_probs: Any = None,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         names = None if items is None else list(items)
         annotations = annotations_of(labels, len(embeddings), names, classes)
-        annotations, known = known_of(
-            annotations, gold, priors, names, closed=classes is not None, sample_weight=sample_weight
-        )
+        annotations, known = known_of(annotations, gold, priors, names, classes is not None, sample_weight, pred_probs)
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
-        learner = self.learner()
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
-        self.reader_ = learner.reader(self.encoder_)
-        self.annotations_ = annotations
-        self.classes_ = annotations.classes
-        self.known_ = known
+        return self._fit(embeddings, annotations, known)
+
+    def _fit(self, embeddings: Tensor, annotations: Annotations, known: Known) -> Self:
+        learner = self.learner()
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
-        self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
+        self.reader_ = learner.reader(self.encoder_)
+        self.annotations_, self.classes_, self.known_ = annotations, annotations.classes, known
         self.embeddings_ = embeddings
+        self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
         self.without_gold_ = without_gold(learner, embeddings, annotations, self.encoder_, known)
         return self
 
@@ -230,15 +233,14 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "fit_")
         before, added = self._before_and_more(X)
-        more = updated(self.annotations_, labels, len(added), names_of(X) if items is None else items)
-        known = gold_of(self.annotations_, self.known_) | known_truth.as_mapping(gold, more)
-        history = None if self.known_.history is None else history_of(self.annotations_, self.known_.history)
-        embeddings = torch.cat([before, added])
-        weight = self.known_.weight
-        if weight is not None:
-            weight = np.append(weight, np.ones(len(added)))
-        besides = {"gold": known, "priors": history, "sample_weight": weight}
-        return self.fit_embeddings(embeddings, more, items=more.items, **besides)
+        old, more = (
+            self.annotations_,
+            updated(self.annotations_, labels, len(added), names_of(X) if items is None else items),
+        )
+        annotations, known = known_of(more, gold_of(old, self.known_) | known_truth.as_mapping(gold, more))
+        known = carried(old, self.known_, annotations, known)
+        check_classes(annotations, known)
+        return self._fit(torch.cat([before, added]), annotations, known)
 
     def _before_and_more(self, X: Any) -> tuple[Tensor, Tensor]:
         """(N, D) and (n, D): what was learned from, and new items, seen by the same encoder."""

@@ -93,10 +93,7 @@ class Compared:
         return self._parts(encoder)[0]
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        if known.weight is not None:
-            raise CrowdshotError(
-                f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
-            )
+        known.refuse(self.name, "'auto' or 'learned'", "weight", "pred_probs")
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)

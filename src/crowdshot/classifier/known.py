@@ -13,6 +13,7 @@ from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import GivenPriors, as_priors
 from crowdshot.labels.belief import Floats
+from crowdshot.labels.inferred import check_probabilities
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.positions import Positions
 from crowdshot.wording import first, listing, show
@@ -24,22 +25,36 @@ class Known:
 
     ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): how many
     labels of each annotator were right and wrong in earlier projects; None where nothing is known of anybody.
-    ``weight`` (N,): what each item teaches; None where all count once.
+    ``weight`` (N,): what each item teaches; None where all count once. ``pred_probs`` (N, K): what another classifier
+    says of the items, NaN where it says nothing.
     """
 
     gold: Positions
     history: Floats | None = None
     weight: Floats | None = None
+    pred_probs: Floats | None = None
 
     @classmethod
     def nothing(cls, n_items: int) -> Known:
         return cls(np.full(n_items, -1, dtype=np.int64))
 
+    def without_gold(self) -> Known:
+        return replace(self, gold=np.full_like(self.gold, -1))
+
     def hide(self, rows: Positions) -> Known:
-        """All but the gold of these items."""
-        gold = self.gold.copy()
+        """All but what is known of these items."""
+        gold, said = self.gold.copy(), None if self.pred_probs is None else self.pred_probs.copy()
         gold[rows] = -1
-        return replace(self, gold=gold)
+        if said is not None:
+            said[rows] = np.nan
+        return replace(self, gold=gold, pred_probs=said)
+
+    def refuse(self, method: str, expected: str, *names: str) -> None:
+        """For a way to learn that has no use for some of it."""
+        for name in names:
+            if getattr(self, name) is not None:
+                called = "sample_weight" if name == "weight" else name
+                raise CrowdshotError(f"{called} is given with method {method!r}, expected {expected} with it.")
 
     def rows_of(self, annotations: Annotations) -> Positions:
         """(n,) the items that somebody labelled, or gold did."""
@@ -55,8 +70,13 @@ class Known:
         return out
 
     def among(self, place: Positions) -> Known:
-        """The same with what was class k called ``place[k]``."""
-        return replace(self, gold=np.where(self.gold < 0, -1, place[self.gold]))
+        """The same with what was class k called ``place[k]``, -1 where it is not there any more."""
+        gold = np.where(self.gold < 0, -1, place[self.gold])
+        if self.pred_probs is None:
+            return replace(self, gold=gold)
+        said = self.pred_probs[:, np.argsort(place)[(place < 0).sum() :]]
+        total = said.sum(1, keepdims=True)
+        return replace(self, gold=gold, pred_probs=np.divide(said, total, np.full_like(said, np.nan), where=total > 0))
 
 
 def known_of(
@@ -66,6 +86,7 @@ def known_of(
     items: Sequence[Any] | None = None,
     closed: bool = False,
     sample_weight: Any = None,
+    pred_probs: Any = None,
 ) -> tuple[Annotations, Known]:
     """The annotations, with gold's classes unless ``closed``, and what is known besides; arguments as in fit."""
     given = known_truth.as_mapping(gold, annotations)
@@ -82,7 +103,8 @@ def known_of(
         )
     history = as_priors(priors).of(annotations.annotators)
     weight = weights_of(sample_weight, annotations.n_items)
-    return held, Known(known, history if history.any() else None, weight)
+    said = None if pred_probs is None else check_probabilities(held, pred_probs)
+    return held, Known(known, history if history.any() else None, weight, said)
 
 
 def weights_of(sample_weight: Any, n_items: int) -> Floats | None:

@@ -73,6 +73,7 @@ def look_at(x: Tensor, annotations: Annotations, known: Known) -> learned.Joint:
         shipped_network(),
         known=known.gold,
         history=known.history,
+        pred_probs=known.pred_probs,
     )
 
 

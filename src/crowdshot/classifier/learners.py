@@ -51,7 +51,7 @@ def without_gold(
     """(n, K): what would be believed of the n items whose class is known, had nobody told of any."""
     rows = np.flatnonzero(known.gold >= 0)
     belief = np.zeros((len(rows), annotations.n_classes))
-    unknown = known.hide(rows)
+    unknown = known.without_gold()
     classes = unknown.classes_of(annotations)
     if len(classes) == 1:
         belief[:, classes] = 1

@@ -60,10 +60,7 @@ class Searched:
         return {**usual, **encoder.card.get("labelings", {}), **self.given}
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        if known.weight is not None:
-            raise CrowdshotError(
-                f"sample_weight is given with method {self.name!r}, expected 'auto', 'learned' or 'ours' with it."
-            )
+        known.refuse(self.name, "'auto' or 'learned'", "weight", "pred_probs")
         own, settings = OwnOrder.of(x, annotations, known), self.settings_for(encoder)
         if len(own.place) > MOST_SEARCHED:
             raise CrowdshotError(
@@ -168,6 +165,7 @@ class Mixture:
         return encoder
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
+        known.refuse(self.name, "'auto' or 'learned'", "pred_probs")
         objective = encoder.card.get("recipe", {}).get("objective", "mixture")
         trained = encoder.card.get("priors") if objective in self.at_home else None
         held = evidence_scale.priors_of(annotations.n_classes)

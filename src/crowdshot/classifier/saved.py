@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST_KEPT = 100_000_000  # numbers of embeddings that a file has, so that a classifier can be updated once it is loaded
+BESIDES = ("history", "weight", "pred_probs")  # of `Known`, where there are any
 TRIPLES = ("item", "annotator", "label")
 IDS = ("items", "annotators", "classes")
 
@@ -44,10 +45,8 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     if clf.embeddings_ is not None and clf.embeddings_.numel() <= MOST_KEPT and "fit.embeddings" not in tensors:
         tensors["embeddings"] = clf.embeddings_
     tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
-    if clf.known_.history is not None:
-        tensors["history"] = torch.from_numpy(clf.known_.history)
-    if clf.known_.weight is not None:
-        tensors["weight"] = torch.from_numpy(clf.known_.weight)
+    besides = {name: getattr(clf.known_, name) for name in BESIDES}
+    tensors |= {name: torch.from_numpy(value) for name, value in besides.items() if value is not None}
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
@@ -82,7 +81,7 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
-        besides = {name: tensors[name].numpy() for name in ("history", "weight") if name in tensors}
+        besides = {name: tensors[name].numpy() for name in BESIDES if name in tensors}
         clf.known_ = Known(gold, **besides)
         clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)

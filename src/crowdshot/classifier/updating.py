@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -13,10 +14,8 @@ import pandas as pd
 from crowdshot.classifier.known import Known
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.belief import Floats
 from crowdshot.labels.matching import annotations_of
-from crowdshot.labels.positions import ordered, unique_ids
+from crowdshot.labels.positions import ordered, positions, unique_ids
 from crowdshot.labels.wide import wide_table
 from crowdshot.wording import show
 
@@ -61,5 +60,17 @@ def gold_of(ann: Annotations, known: Known) -> dict[Any, Any]:
     return dict(zip(ann.items[rows].tolist(), ann.classes[known.gold[rows]].tolist(), strict=True))
 
 
-def history_of(ann: Annotations, history: Floats) -> AnnotatorPriors:
-    return AnnotatorPriors(dict(zip(ann.annotators.tolist(), map(tuple, history.tolist()), strict=True)))
+def carried(old: Annotations, before: Known, new: Annotations, known: Known) -> Known:
+    """What was known besides, of old items and annotators; new ones count once, and no classifier spoke of them."""
+    added = new.n_items - old.n_items
+    history = weight = said = None
+    if before.history is not None:
+        history = np.zeros((new.n_annotators, 2))
+        history[positions(new.annotators, old.annotators)] = before.history
+    if before.weight is not None:
+        weight = np.append(before.weight, np.ones(added))
+    if before.pred_probs is not None:
+        said = np.zeros((new.n_items, new.n_classes))
+        said[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
+        said[old.n_items :] = np.nan
+    return replace(known, history=history, weight=weight, pred_probs=said)

@@ -43,7 +43,8 @@ def repeated(annotations: Annotations, known: Known) -> tuple[Positions, Annotat
         label=annotations.label[label],
         items=np.arange(len(rows)),
     )
-    return rows, taught, replace(known, gold=known.gold[rows], weight=None)
+    said = None if known.pred_probs is None else known.pred_probs[rows]
+    return rows, taught, replace(known, gold=known.gold[rows], weight=None, pred_probs=said)
 
 
 def judged(ann: Annotations, predicted: Floats, confusion: Floats, known: Known) -> Floats:

@@ -17,7 +17,7 @@ from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
 from crowdshot.progress import progress
 from crowdshot.report.export import Export, write_export
-from crowdshot.report.tables import check_columns, expected_rank, records, with_probabilities
+from crowdshot.report.tables import check_columns, expected_rank, records, with_others, with_probabilities
 
 
 def aggregate(
@@ -56,9 +56,9 @@ def aggregate(
         table["expected_rank"] = expected_rank(consensus.probabilities)
     if method != "majority" or read.several:
         table = with_probabilities(table, believed.names, believed.probabilities)
-    people = judge(ann, consensus.probabilities)
+    people = judge(ann, consensus.probabilities, read.history.of(ann.annotators))
     with progress("writing"):
-        for path, content in ((out, table), (annotators, people)):
+        for path, content in ((out, table), (annotators, with_others(people, read.history))):
             if path is not None:
                 write_file(path, content)
         if export is not None:

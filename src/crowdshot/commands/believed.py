@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.labels import yes_no
 from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, Consensus
@@ -35,11 +36,20 @@ def believe(
 ) -> Believed:
     """``ann``: the labels as read, with items and classes of gold.
 
-    Where classes are ordered the default takes near misses for likelier than far ones; to others the order is nothing.
+    The default takes what annotators did before into account and, where classes are ordered, near misses for likelier
+    than far ones; to others the order is nothing.
     """
+    if read.history and method != DEFAULT:
+        raise CrowdshotError(f"history is given with method {method!r}, expected {DEFAULT!r} with it.")
+
+    def consensus_of(labels: Annotations, truth: Mapping[Any, Any] | None) -> Consensus:
+        if method == DEFAULT:
+            ordered = read.ordered and not read.several
+            return learned(labels, steps, truth, ordered=ordered, history=read.history)
+        return AGGREGATORS[method](labels, steps, truth)
+
     if read.several:
-        several = yes_no.believe(ann, lambda question, truth: AGGREGATORS[method](question, steps, truth), gold)
+        several = yes_no.believe(ann, consensus_of, gold)
         return Believed(several[0], several[1], names_of(ann.classes), several[2])
-    in_order = read.ordered and method == DEFAULT
-    consensus = learned(ann, steps, gold, ordered=True) if in_order else AGGREGATORS[method](ann, steps, gold)
+    consensus = consensus_of(ann, gold)
     return Believed(ann, consensus, ann.classes, consensus.probabilities)

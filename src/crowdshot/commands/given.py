@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
+from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats import LabelsRead, read_labels
 from crowdshot.labels.formats.naming import refuse_others
 from crowdshot.labels.numbers import refuse_many
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class LabelFiles:
     """Files of labels and how they are read; the fields are `read_labels`' arguments.
 
-    But for ``gold``: a table of items and their true labels, in place of those that the files tell.
+    But for ``gold``: a table of items and their true labels, in place of those that the files tell; and ``history``: a
+    table of how many labels of annotators were right and wrong in earlier projects.
     """
 
     paths: Sequence[Path]
@@ -38,6 +40,7 @@ class LabelFiles:
     ordered: Sequence[str] = ()
     categories: bool = False
     gold: Path | None = None
+    history: Path | None = None
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
@@ -45,14 +48,17 @@ class LabelFiles:
     @property
     def inputs(self) -> list[Path]:
         """All files that are read, which nothing may be written over."""
-        return [*self.paths, *(file for file in (self.rename, self.names, self.gold) if isinstance(file, Path))]
+        lists = (self.rename, self.names, self.gold, self.history)
+        return [*self.paths, *(file for file in lists if isinstance(file, Path))]
 
     @property
     def gold_from(self) -> str:
         return str(self.gold or "the labels' file")
 
     def read(self) -> LabelsRead:
-        read = read_labels(**{name: value for name, value in vars(self).items() if name != "gold"})
+        read = read_labels(**{name: value for name, value in vars(self).items() if name not in ("gold", "history")})
+        if self.history is not None:
+            read = replace(read, history=AnnotatorPriors.read(self.history))
         if not (self.categories or self.ordered):
             refuse_many(read.names, str(self))
         if self.gold is None:

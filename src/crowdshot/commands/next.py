@@ -79,14 +79,14 @@ def ask(
     ann, can = _available(available, belief.annotations)
     belief = belief._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
-    closed = (ann.item, ann.annotator)
+    closed, history = (ann.item, ann.annotator), belief.labels.history.of(ann.annotators)
     with progress("choosing questions"):
-        confusion = asking.expected_confusion(ann, belief.probabilities)
+        confusion = asking.expected_confusion(ann, belief.probabilities, history)
         if most is None:
             most = asking.fair_share(budget / price[can].min() if math.isfinite(budget) else 1, int(can.sum()))
         limit = np.where(can, most, 0)
         questions = asking.choose(belief.probabilities, confusion, closed, budget, price, limit)
-        plain = annotators.expected_confusion(ann, belief.probabilities)
+        plain = annotators.expected_confusion(ann, belief.probabilities, history)
         open_ = np.flatnonzero(belief.probabilities.max(1) < SETTLED)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:

@@ -15,7 +15,7 @@ from crowdshot.labels.known_truth import Gold
 from crowdshot.model import guesses, inference
 from crowdshot.model.network_file import load_network, shipped_network
 from crowdshot.model.problem import belief_of, problem_of
-from crowdshot.wording import first, show
+from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
 History = Mapping[Any, tuple[float, float]]
@@ -74,7 +74,7 @@ def _inferred(
     known = np.full(N, -1)
     item, label = gold_positions(ann, gold)
     known[item] = label
-    said = None if pred_probs is None else _probabilities(ann, pred_probs)
+    said = None if pred_probs is None else check_probabilities(ann, pred_probs)
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
@@ -116,13 +116,15 @@ def _counts(ann: Annotations, history: History) -> tuple[Floats, Floats]:
     return right, wrong
 
 
-def _probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
+def check_probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
+    """(N, K), a row for each item and a column for each class."""
     try:
         p = np.asarray(pred_probs, dtype=np.float64)
     except (TypeError, ValueError):
         raise CrowdshotError("pred_probs is no table of numbers, expected a row an item, a column a class.") from None
     if p.shape != (ann.n_items, ann.n_classes):
-        raise CrowdshotError(f"pred_probs has shape {p.shape}, expected {(ann.n_items, ann.n_classes)}.")
+        columns = f"a column for each of {listing(ann.classes)}"
+        raise CrowdshotError(f"pred_probs has shape {p.shape}, expected {(ann.n_items, ann.n_classes)}, {columns}.")
     wrong = ~((p >= 0).all(axis=1) & (np.abs(p.sum(axis=1) - 1) < 1e-3))  # NaN is neither
     if wrong.any():
         raise CrowdshotError(

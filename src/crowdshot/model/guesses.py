@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ Floats = NDArray[np.float64]
 SHARPNESS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])  # of what it claims; 0: it says nothing
 BEFORE = np.array([0.5, 0.075, 0.1, 0.125, 0.2])  # how far each is believed, before labels are foretold
 LEAST = 1e-6  # no classifier is surer than this
+CAUTION = 0.3  # of several witnesses: evidence of n items counts as that of n^(1 - this)
 BESIDE_LABELS = 0.6  # what is said counts for so much: people and classifiers err on the same items
 
 
@@ -33,3 +36,25 @@ def trusted(p: Floats, evidence: Floats, counted: NDArray[np.bool_]) -> Floats:
     weight = BEFORE * np.exp(worth - worth.max())
     out: Floats = np.log(np.tensordot(weight / weight.sum(), said, 1)) - np.log(size)
     return out
+
+
+def weigh(witnesses: Sequence[Floats], evidence: Floats, size: Floats) -> Floats:
+    """How far each is believed, by how well it foretells labels: log p(class | witness) - log(size), (n, K) each."""
+    likely = np.exp(evidence - evidence.max(1, keepdims=True))
+    worth = np.array([np.log((_claims(told, size) * likely).sum(1)).sum() for told in witnesses])
+    weight = np.exp((worth - worth.max()) * max(len(evidence), 1) ** -CAUTION)
+    out: Floats = weight / weight.sum()
+    return out
+
+
+def together(witnesses: Sequence[Floats], weights: Floats, size: Floats) -> Floats:
+    """What witnesses say that may all have it from the same source: their average, never their product."""
+    p = sum(weight * _claims(told, size) for told, weight in zip(witnesses, weights, strict=True))
+    out: Floats = np.log(p) - np.log(size)
+    return out
+
+
+def _claims(told: Floats, size: Floats) -> Floats:
+    p: Floats = np.exp(told) * size
+    p /= p.sum(1, keepdims=True)
+    return p

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.model import inference
-from crowdshot.model.guesses import BESIDE_LABELS
+from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference import Network
 from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
 from crowdshot.model.problem import problem_of
@@ -46,11 +46,13 @@ def fit(
     network: Network,
     known: Positions | None = None,
     history: Floats | None = None,
+    pred_probs: Floats | None = None,
 ) -> Joint:
     """x (N, D), a row for each item; item, annotator, label (L,).
 
     ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): labels
-    of annotators that were right and wrong elsewhere.
+    of annotators that were right and wrong elsewhere. ``pred_probs`` (N, K): what any classifier says of the items, NaN
+    where it says nothing; it and the features are believed as far as they foretell labels, and averaged.
     """
     N = len(x)
     gold = np.full(N, -1) if known is None else known
@@ -90,13 +92,36 @@ def fit(
         told[teach], forecast = looks.believed(belief[teach], (score - np.log(size))[teach])
         if len(others):
             told[others] = np.log(forecast(x[rows][others])) - np.log(forecast.size)
-        belief = settled(score + BESIDE_LABELS * told)
+        heard, weights = told, np.ones(1)
+        if pred_probs is not None:
+            said, asked = _said(pred_probs, rows, score - np.log(size), size)
+            if asked.any():
+                weights = weigh([told[asked], said[rows][asked]], (score - np.log(size))[asked], size)
+                heard = np.where(asked[:, None], together([told, said[rows]], weights, size), told)
+        belief = settled(score + BESIDE_LABELS * heard)
     everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
     everyone[rows], by_labels[rows] = belief, alone
     if len(rows) < N:
         everyone[place < 0] = forecast(x[place < 0])
+        if pred_probs is not None and len(weights) > 1:
+            other = (place < 0) & np.isfinite(pred_probs).all(1)
+            by_looks = np.log(everyone[other]) - np.log(size)
+            everyone[other] = softmax(together([by_looks, said[other]], weights, size) + np.log(size))
     unmet, evidence = softmax(np.log(size) + told), score - np.log(size)
     return Joint(everyone, by_labels, belief.mean(0), forecast, belief, unmet, evidence, size)
+
+
+def _said(p: Floats, rows: Positions, evidence: Floats, size: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """What a classifier says, log p - log size, (N, K), as far as it is trusted; and of which rows (n,) it says it."""
+    known = np.asarray(np.isfinite(p).all(axis=1))
+    judged = np.zeros((len(p), p.shape[1]))
+    judged[rows] = evidence
+    counted = np.zeros(len(p), dtype=bool)
+    counted[rows] = True
+    out = np.zeros_like(judged)
+    if (known & counted).any():
+        out[known] = trusted(p[known], judged[known], counted[known])
+    return out, known[rows]
 
 
 def softmax(score: Floats) -> Floats:

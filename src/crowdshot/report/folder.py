@@ -9,7 +9,7 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.files.whole import Writers, csv_writers, write_folder
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.report.tables import confusion_table, of_kind
+from crowdshot.report.tables import confusion_table, of_kind, with_others
 
 
 def write_results(
@@ -26,7 +26,7 @@ def write_results(
     consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.belief_)
     tables = {
         "consensus": consensus,
-        "annotators": clf.annotators_,
+        "annotators": clf.annotators_ if labels is None else with_others(clf.annotators_, labels.history),
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
     writers = {**csv_writers(tables), "model.safetensors": clf.save, **(pages or {})}

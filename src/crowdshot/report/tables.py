@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.labels import LabelsRead
@@ -57,6 +58,17 @@ def confusion_table(ann: Annotations, confusion: NDArray[np.float64]) -> pd.Data
             "probability": confusion.ravel(),
         }
     )
+
+
+def with_others(people: pd.DataFrame, history: AnnotatorPriors) -> pd.DataFrame:
+    """The annotators of a project, and with nothing but their records those of earlier ones who gave no label in it."""
+    here = set(people.iloc[:, 0].astype(str))
+    others = [(name, *counts) for name, counts in history.items() if name not in here]
+    if not others:
+        return people
+    names, right, wrong = zip(*others, strict=True)
+    rows = pd.DataFrame({people.columns[0]: names, "n_labels": 0, "most_confused": "", "right": right, "wrong": wrong})
+    return pd.concat([people, rows.assign(low=0.0, high=1.0)], ignore_index=True)
 
 
 def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) -> pd.DataFrame:

@@ -74,6 +74,16 @@ class Reading:
         typer.Option("--gold", metavar="FILE", help="A table of items and their true labels, which are held fixed."),
     ] = None
 
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="How many labels of annotators were right and wrong in earlier projects: a table with annotator, right"
+            " and wrong, such as their annotators.csv.",
+        ),
+    ] = None
+
     def of(self, labels: Sequence[Path]) -> "LabelFiles":
         from crowdshot.commands.given import LabelFiles  # here, as --help need not wait for pandas
 
@@ -90,4 +100,5 @@ class Reading:
             ordered=as_names("--ordered", self.ordered, like="low,medium,high"),
             categories=self.categories,
             gold=self.gold,
+            history=self.history,
         )

@@ -19,6 +19,7 @@ from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, s
 from crowdshot.files.tables import Table, only, parse_table, parse_workbook, read_bytes
 from crowdshot.files.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins
@@ -124,7 +125,7 @@ class LabelsRead:
     ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
     is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
     ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
-    from the lowest to the highest.
+    from the lowest to the highest. ``history``: what annotators did in earlier projects.
     """
 
     annotations: Annotations
@@ -135,6 +136,7 @@ class LabelsRead:
     respelled: list[Respelled] = field(default_factory=list)
     several: bool = False
     ordered: bool = False
+    history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
 
     @property
     def names(self) -> Ids:
@@ -147,7 +149,9 @@ class LabelsRead:
             [f"annotator {number}" for number in range(1, self.annotations.n_annotators + 1)], dtype=object
         )
         respelled = [each for each in self.respelled if each.of != "annotators"]
-        return replace(self, annotations=replace(self.annotations, annotators=people), respelled=respelled)
+        records = zip(people, map(tuple, self.history.of(self.annotations.annotators).tolist()), strict=True)
+        annotations = replace(self.annotations, annotators=people)
+        return replace(self, annotations=annotations, respelled=respelled, history=AnnotatorPriors(dict(records)))
 
     @property
     def near_twins(self) -> list[Twins]:
