@@ -96,6 +96,8 @@ class Encoder:
         """
         if isinstance(X, Iterator):
             X = list(X)
+        elif hasattr(X, "__array__") and not hasattr(X, "__len__"):
+            X = np.asarray(X)
         n_items = _count(X)
         if n_items == 0:
             raise CrowdshotError(f"X is empty ({described(X)}), expected one item at least.")
