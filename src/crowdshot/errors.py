@@ -1,11 +1,20 @@
 """What bad input raises."""
 
+LONGEST = 4000  # characters of a sentence: what it quotes may have any number
+
 
 class CrowdshotError(ValueError):
     """Bad input, told in one sentence: where it is, what was found, what was expected.
 
-    The command line prints the sentence and exits with code 2; Python callers may catch it as a ``ValueError``.
+    The command line prints the sentence and exits with code 2; Python callers may catch it as a ``ValueError``. It
+    stays one line that can be read, whatever it quotes.
     """
+
+    def __init__(self, sentence: str) -> None:
+        line = " ".join(sentence.splitlines())
+        if len(line) > LONGEST:
+            line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+        super().__init__(line)
 
 
 class NoLabelError(CrowdshotError):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nan, tensor, zeros
 
 from crowdshot import CrowdClassifier, CrowdshotError
 
@@ -58,7 +59,8 @@ def card_of(path):
 
 
 def rewrite(path, **changes):
-    """The same file, but for entries of its card; None takes one out."""
+    """The same file, but for entries of its card; None takes one out. As one of 0.1.0 it has no checksum."""
+    changes["sha256"] = None
     card = {name: value for name, value in {**card_of(path), **changes}.items() if value is not None}
     save_file(load_file(path), path, metadata={"crowdshot": json.dumps(card)})
 
@@ -150,3 +152,85 @@ def test_probabilities_of_kept_embeddings():
     clf = CrowdClassifier("identity").fit(X, LABELS)
     expected = clf.predict_proba(QUERIES)
     np.testing.assert_allclose(clf.predict_proba_embeddings(clf.embed(QUERIES)), expected, atol=1e-12)
+
+
+# ---- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The bytes of a classifier's file."""
+    path = tmp_path_factory.mktemp("saved") / "model.safetensors"
+    CrowdClassifier("identity").fit(X, LABELS, gold={0: "cat"}, priors={1: (8, 2)}).save(path)
+    return path.read_bytes()
+
+
+def test_one_flipped_bit_of_a_tensor_is_seen(saved, tmp_path):
+    path = tmp_path / "model.safetensors"
+    start = 8 + int.from_bytes(saved[:8], "little")
+    for place in range(start, len(saved), 97):
+        path.write_bytes(saved[:place] + bytes([saved[place] ^ 1]) + saved[place + 1 :])
+        with pytest.raises(
+            CrowdshotError, match=r"model\.safetensors is damaged \(its checksum differs\), expected a cl"
+        ):
+            CrowdClassifier.load(path)
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"Learned", b"Lexrned"), (b'\\"cat\\"', b'\\"bat\\"'), (b"gold", b"gild")])
+def test_one_changed_byte_of_the_header_or_the_card_is_seen(saved, tmp_path, old, new):
+    path = tmp_path / "model.safetensors"
+    assert old in saved
+    path.write_bytes(saved.replace(old, new, 1))
+    with pytest.raises(CrowdshotError, match=r"model\.safetensors is damaged"):
+        CrowdClassifier.load(path)
+
+
+def test_the_same_classifier_is_the_same_file(saved, tmp_path):
+    path = tmp_path / "model.safetensors"
+    CrowdClassifier("identity").fit(X, LABELS, gold={0: "cat"}, priors={1: (8, 2)}).save(path)
+    assert path.read_bytes() == saved
+
+
+MANY_LAYERS = {"n_features": 2, "hidden": [1] * 10**5}
+DEEP = '{"format": 1, "kind": "classifier", "x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, card: tensors.update({"labels.annotator": tensors["labels.annotator"] + 2**28}),
+        lambda tensors, card: tensors.update({"labels.item": tensors["labels.item"][:3]}),
+        lambda tensors, card: tensors.update({"labels.label": -1 - tensors["labels.label"]}),
+        lambda tensors, card: tensors.update({"labels.item": tensors["labels.item"].double()}),
+        lambda tensors, card: tensors.update(factor=tensor(nan)),
+        lambda tensors, card: tensors.update(factor=zeros(2)),
+        lambda tensors, card: tensors.update(shift=zeros(3)),
+        lambda tensors, card: tensors.update(gold=tensors["gold"] + 5),
+        lambda tensors, card: tensors.update(history=zeros(2, 2)),
+        lambda tensors, card: tensors.update(embeddings=zeros(5, 2)),
+        lambda tensors, card: card.update(classes=["cat"]),
+        lambda tensors, card: card.update(classes=["cat", "dog", "emu"], items=card["items"][:2]),
+        lambda tensors, card: card.update(items=[10**400, *card["items"][1:]]),
+        lambda tensors, card: card.update(items=7),
+        lambda tensors, card: card.update(format=10**400),
+        lambda tensors, card: card.update(encoder=[]),
+        lambda tensors, card: card["encoder"].update(architecture="mlp", arguments=MANY_LAYERS),
+        lambda tensors, card: card["encoder"].update(arguments={"x" * 10**5: "\n"}),
+        lambda tensors, card: "[1, 2]",
+        lambda tensors, card: '{"format": 1e400, "kind": "classifier"}',
+        lambda tensors, card: DEEP,
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_each_other_are_refused_without_a_checksum_too(saved, tmp_path, change):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    tensors, card = load_file(path), card_of(path)
+    del card["sha256"]
+    changed = change(tensors, card)
+    save_file(tensors, path, metadata={"crowdshot": changed if isinstance(changed, str) else json.dumps(card)})
+    with pytest.raises(CrowdshotError) as told:
+        CrowdClassifier.load(path)
+    sentence = str(told.value)
+    assert "model.safetensors" in sentence
+    assert len(sentence) < 5000
+    assert "\n" not in sentence

@@ -89,9 +89,10 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         kept = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
         clf.embeddings_ = None if kept is None else tensors[kept]
         n_features, names = card["n_features_in"], card.get("feature_names_in")
+        _check(clf)
     except CrowdshotError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # a card may say anything, and each library stumbles over it in its own way
         raise CrowdshotError(
             f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a classifier that crowdshot "
             "saved; fit and save it again."
@@ -103,6 +104,43 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         clf.n_features_in_ = n_features
     if names:
         clf.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _check(clf: CrowdClassifier) -> None:
+    """Do the parts of a file fit each other? A file of 0.1.0 has no checksum, and that of a stranger any."""
+    ann, known = clf.annotations_, clf.known_
+    N, R, K, D = ann.n_items, ann.n_annotators, ann.n_classes, len(clf.shift_)
+    positions = {
+        "item": (ann.item, ann.n_labels, 0, N),
+        "annotator": (ann.annotator, ann.n_labels, 0, R),
+        "label": (ann.label, ann.n_labels, 0, K),
+        "gold": (known.gold, N, -1, K),
+    }
+    for name, (held, length, lowest, end) in positions.items():
+        if held.shape != (length,) or held.dtype != np.int64:
+            raise ValueError(f"{name} is of shape {held.shape} and type {held.dtype}, not ({length},) and int64")
+        if length and not lowest <= held.min() <= held.max() < end:
+            raise ValueError(f"{name} holds positions from {held.min()} to {held.max()} among {end}")
+    said = clf.fit_.log_proba(torch.zeros(1, D, dtype=clf.shift_.dtype))
+    numbers = {
+        "shift": (clf.shift_, (D,)),
+        "factor": (clf.factor_, ()),
+        "log_proba": (said.exp(), (1, K)),
+        "responsibilities": (clf.fit_.responsibilities, (N, K)),
+        "class_probs": (clf.fit_.class_probs, (K,)),
+        "confusion": (clf.fit_.confusion, (R, K, K)),
+        "without_gold": (torch.from_numpy(clf.without_gold_), (int((known.gold >= 0).sum()), K)),
+        "history": (known.history, (R, 2)),
+        "weight": (known.weight, (N,)),
+        "embeddings": (clf.embeddings_, (N, D)),
+    }
+    for name, (values, shape) in numbers.items():
+        if values is None:
+            continue
+        if tuple(values.shape) != shape:
+            raise ValueError(f"{name} is of shape {tuple(values.shape)}, not {shape}")
+        if not np.isfinite(np.asarray(values)).all():
+            raise ValueError(f"{name} holds numbers that are not finite")
 
 
 def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:

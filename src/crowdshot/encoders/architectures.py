@@ -12,7 +12,9 @@ from crowdshot.encoders.lite0 import Lite0, Lite0Features
 from crowdshot.encoders.outside.network import OutsideNetwork
 from crowdshot.encoders.tables import TableNetwork
 from crowdshot.encoders.texts import TextNetwork
+from crowdshot.errors import CrowdshotError
 
+MOST_LAYERS = 1000  # of an MLP; a card may ask for any number
 PIXELS_AT_ONCE = 60_000  # that Conv4 takes on a CPU: activations of more do not fit in its cache
 
 # ---- architectures --------------------------------------------------------------------------------------------
@@ -48,6 +50,8 @@ class MLP(nn.Module):
 
     def __init__(self, n_features: int, hidden: Sequence[int] = (128,), n_out: int = 64) -> None:
         super().__init__()
+        if len(hidden) > MOST_LAYERS:
+            raise CrowdshotError(f"hidden has {len(hidden):,} layers, expected {MOST_LAYERS:,} at most.")
         sizes = [n_features, *hidden, n_out]
         layers: list[nn.Module] = []
         for n_in, n_next in pairwise(sizes):

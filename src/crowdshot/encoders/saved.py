@@ -24,6 +24,7 @@ from crowdshot.encoders.tables import TableInput
 from crowdshot.encoders.texts import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_safetensors, write_safetensors
+from crowdshot.wording import clean
 
 INPUTS: dict[str, Any] = {  # what reads what ``to_dict`` wrote
     "images": ImageInput,
@@ -46,10 +47,11 @@ def build_encoder(
         raise CrowdshotError(f"architecture is {architecture!r}, expected one of {', '.join(ARCHITECTURES)}.")
     try:
         module = ARCHITECTURES[architecture](**(arguments or {}))
+    except CrowdshotError:
+        raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise CrowdshotError(
-            f"arguments is {dict(arguments or {})}, expected what {architecture} can be built with"
-            f" ({str(error).splitlines()[0]})."
+            f"arguments is {clean(arguments)}, expected what {architecture} can be built with ({error})."
         ) from None
     return Encoder(module, architecture, dict(arguments or {}), input, dict(card or {}))
 
@@ -85,7 +87,7 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
         architecture, arguments = str(architecture), dict(arguments)
     except CrowdshotError as error:
         raise CrowdshotError(f"{name}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CrowdshotError(
             f"{name} has a damaged card ({type(error).__name__}: {error}), expected an encoder that crowdshot saved."
         ) from None
@@ -99,9 +101,9 @@ def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], n
         encoder.n_features_out  # noqa: B018  does the input fit the network?
     except CrowdshotError as error:
         raise CrowdshotError(f"{name}: {error}") from None
-    except RuntimeError as error:
+    except Exception as error:  # a card may say anything, and networks stumble over it in their own ways
         raise CrowdshotError(
-            f"{name} holds a network that does not fit its own input ({str(error).splitlines()[0]}), expected one "
+            f"{name} holds a network that does not fit its own input ({error or type(error).__name__}), expected one "
             "that does."
         ) from None
     encoder.module.eval()

@@ -1,18 +1,21 @@
 """One file for each saved thing: safetensors with a JSON card in its metadata.
 
 The card says what the tensors are (``kind``), in which format, made with which versions, and all else that the
-kind needs; a person can read it with any safetensors viewer. Nothing is ever unpickled: opening a stranger's
-file runs none of its bytes.
+kind needs; a person can read it with any safetensors viewer. A checksum in it covers the card, and names, types, shapes
+and bytes of the tensors; files of 0.1.0 have none. Nothing is ever unpickled: opening a stranger's file runs none of
+its bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEY = "crowdshot"  # the metadata entry that holds the card
+CHECKSUM = "sha256"  # the card's entry
 
 Card = dict[str, Any]
 
@@ -70,14 +74,29 @@ def _write(
     made_with = {"crowdshot": __version__, **versions, "python": platform.python_version()}
     full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": made_with}
     try:
-        text = json.dumps(full_card, allow_nan=False, sort_keys=True)
+        text = _text(full_card)
     except (TypeError, ValueError) as error:
         raise CrowdshotError(
             f"{target} has a card that is not plain JSON ({error}), expected text, numbers, lists and mappings."
         ) from None
-    content = save({KEY: text})
+    held = json.loads(text)  # as it will be read: a tuple is a list then
+    content = save({KEY: _text({**held, CHECKSUM: _checksum(io.BytesIO(save({KEY: text})), held)})})
     with replacing(target) as temporary:
         temporary.write_bytes(content)
+
+
+def _text(card: Card) -> str:
+    return json.dumps(card, allow_nan=False, sort_keys=True)
+
+
+def _checksum(file: IO[bytes], card: Card) -> str:
+    """Of a safetensors file: its header (names, types, shapes and places of tensors), its bytes, and the card."""
+    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    header.pop("__metadata__", None)
+    found = hashlib.sha256(json.dumps([header, card], sort_keys=True).encode())
+    while part := file.read(2**20):
+        found.update(part)
+    return found.hexdigest()
 
 
 def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:
@@ -109,6 +128,14 @@ def _read(
         with safe_open(source, framework=framework or "np") as opened:
             text = (opened.metadata() or {}).get(KEY)
             card = _checked(source, text, kind)
+            written = card.pop(CHECKSUM, None)
+            if framework and written is not None:
+                with source.open("rb") as file:
+                    changed = _checksum(file, card) != written
+                if changed:
+                    raise CrowdshotError(
+                        f"{source} is damaged (its checksum differs), expected {_a(kind)} as crowdshot saved it."
+                    )
             # copies, because what safetensors returns may lie in the mapped file, which others may overwrite
             found = {name: opened.get_tensor(name) for name in (opened.keys() if framework else ())}
             tensors = {name: value.clone() if framework == "pt" else value.copy() for name, value in found.items()}
@@ -129,7 +156,7 @@ def _checked(source: Path, text: str | None, kind: str) -> Card:
     try:
         card = json.loads(text)
         version, found = int(card["format"]), str(card["kind"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # "format": 1e400, a card without end
         raise CrowdshotError(
             f"{source} has a damaged crowdshot card, expected {_a(kind)} saved by crowdshot."
         ) from None
