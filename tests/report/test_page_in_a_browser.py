@@ -271,6 +271,7 @@ def test_the_threshold_recounts_the_page(open_page) -> None:
     assert high["person"] > before["person"]
     assert high["shown"] >= sum(confidence < 0.99 for confidence in confidences) > before["shown"]
     assert "99\u00a0%" in page.inner_text(".tile >> nth=0")
+    assert [figure.get_attribute("data-curve") for figure in visible(page, ".curve")] == ["99\u00a0%"]
     page.keyboard.press("Home")
     low = counts(page)
     assert low["settled"] >= 49  # half is little to ask for

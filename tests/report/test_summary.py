@@ -1,6 +1,6 @@
 """What a job found, in words."""
 
-from crowdshot.report.summary import _verdicts, kinds_in_words, what_looks_were_worth
+from crowdshot.report.summary import _verdicts, kinds_in_words, until_settled, what_looks_were_worth
 
 NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
 NONE |= {"unsaid": 0, "unsaid_items": []}
@@ -44,3 +44,14 @@ def test_what_needs_a_person_and_what_the_classifier_may_do():
         "what the classifier gets right on new items is not known: 9 labelled items are too few",
     ]
     assert _verdicts(dict.fromkeys(kinds, 0), known)[0] == "every item is settled"
+
+
+def test_how_many_labels_until_enough_is_settled():
+    forecast = {"share": 0.95, "labels": 1200, "at_best": 800, "at_worst": None}
+    told = "about 1,200 more labels should settle 95\u00a0% of the items (800 at best, and many more at worst)"
+    assert until_settled(forecast) == told
+    assert until_settled(forecast | {"at_worst": 3000}).endswith("(800 at best, 3,000 at worst)")
+    assert until_settled(forecast | {"labels": 0}) == "95\u00a0% of the items are settled already"
+    never = "no number of labels from people like these can be expected to settle 95\u00a0% of the items"
+    assert until_settled(forecast | {"labels": None}) == f"{never}, though 800 would do at best"
+    assert until_settled(forecast | {"labels": None, "at_best": None}) == never

@@ -5,11 +5,12 @@ not settled is asked about, of somebody like those who labelled so far, who answ
 Bayes' rule says what is believed then. People share mistakes, so an answer's evidence counts for `EXPECTED` of what
 independent answers would have; `BEST` and `WORST` are how far crowds differ in that: labels of real crowds that were
 held back and given back, a few at a time, mostly settled as many items as with something between the two
-(benchmarks/settling.py).
+(benchmarks/settling.py). The forecast is for a label or two an item: further ahead nobody has looked.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +20,12 @@ from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.belief import SETTLED, Floats, doubt
 from crowdshot.labels.positions import Positions
 
-BEST, EXPECTED, WORST = 1.0, 0.6, 0.35
+BEST, EXPECTED, WORST = 1.0, 0.5, 0.2
 MOST = 20  # labels an item that are looked ahead
 ROUND = 0.1  # labels for an item that are bought at a time
 ITEMS = 1_000  # that are played with, of more
 DRAWS = 4  # of answers
+SMALL = 1e-6  # what a computer makes of a whole number
 
 
 class Forecast(NamedTuple):
@@ -37,8 +39,14 @@ class Forecast(NamedTuple):
 
 def forecast(ann: Annotations, belief: Floats, share: float, settled_at: float = SETTLED) -> Forecast:
     """belief (N, K): what is believed of the annotations' items, by labels alone or not."""
-    needed = [until(course(ann, belief, counts, settled_at), share) for counts in (EXPECTED, BEST, WORST)]
-    return Forecast(share, *(None if n is None else round(n * ann.n_items) for n in needed))
+    courses = (course(ann, belief, counts, settled_at) for counts in (EXPECTED, BEST, WORST))
+    return reached(share, ann.n_items, *courses)
+
+
+def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: Floats) -> Forecast:
+    """When three courses have it."""
+    needed = (until(course, share) for course in (expected, best, worst))
+    return Forecast(share, *(None if n is None else math.ceil(n * n_items - SMALL) for n in needed))
 
 
 def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:
@@ -57,9 +65,13 @@ def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_a
 
 
 def until(shares: Floats, share: float) -> float | None:
-    """Labels an item after which a `course` has reached this share."""
+    """Labels an item after which a `course` has reached this share, between two rounds on a straight line."""
     reached = np.flatnonzero(shares >= share)
-    return None if len(reached) == 0 else float(reached[0]) * ROUND
+    if len(reached) == 0:
+        return None
+    after = int(reached[0])
+    back = 0.0 if after == 0 else (shares[after] - share) / (shares[after] - shares[after - 1])
+    return float(after - back) * ROUND
 
 
 def _played(belief: Floats, confusion: Floats, often: Floats, counts: float, settled_at: float, seed: int) -> Floats:

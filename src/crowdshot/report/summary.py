@@ -194,7 +194,7 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
                 " find another person"
             )
     if "stop_at" in report:
-        lines.append(_until(report["stop_at"]))
+        lines.append(until_settled(report["stop_at"]))
     return lines
 
 
@@ -208,12 +208,15 @@ def _why_fewer(report: Mapping[str, Any]) -> str:
     }[report["fewer"]]
 
 
-def _until(forecast: Mapping[str, Any]) -> str:
+def until_settled(forecast: Mapping[str, Any]) -> str:
     share, labels, best, worst = (forecast[name] for name in ("share", "labels", "at_best", "at_worst"))
     if labels == 0:
         return f"{percent(share)} of the items are settled already"
     if labels is None:
-        return f"no number of labels from people like these can be expected to settle {percent(share)} of the items"
+        least = "" if best is None else f", though {best:,} would do at best"
+        return (
+            f"no number of labels from people like these can be expected to settle {percent(share)} of the items{least}"
+        )
     low = "" if best is None else f"{best:,} at best, "
     high = "and many more at worst" if worst is None else f"{worst:,} at worst"
     return f"about {labels:,} more labels should settle {percent(share)} of the items ({low}{high})"

@@ -29,6 +29,7 @@ from crowdshot.report.page.how_made import Run
 from crowdshot.report.page.items import Item, excerpt, in_detail, need_a_person
 from crowdshot.report.page.levels import ByItself, Level, at, by_itself, count_levels, verdict
 from crowdshot.report.page.map import Map, draw_map
+from crowdshot.report.page.more_labels import Curve, curves
 from crowdshot.report.page.next_steps import Asked, ask_next, to_ask, with_everyone_asked
 from crowdshot.report.page.people import EXAMPLES_EACH, PICTURED, Person, file_names, people
 from crowdshot.report.page.pictures import Picture, thumbnails
@@ -56,6 +57,7 @@ class Facts:
     items: list[Item]
     asked: Asked
     everyone_asked: Floats
+    curves: list[Curve]
     people: list[Person]
     agreement: list[Statistic]
     class_facts: list[Class]
@@ -126,6 +128,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         items=in_detail(basis, wanted, check, run.thing),
         asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
         everyone_asked=everyone_asked,
+        curves=curves(basis),
         people=everyone,
         agreement=statistics(basis.annotations, run.ordered),
         class_facts=describe_classes(basis, check, examples),

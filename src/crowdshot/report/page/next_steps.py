@@ -11,7 +11,9 @@ import numpy as np
 from crowdshot.labels import asking
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.spelling import and_so
+from crowdshot.report import summary
 from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.more_labels import nearest
 from crowdshot.wording import apart, percent, plural
 
 if TYPE_CHECKING:
@@ -126,8 +128,15 @@ def _ask(found: Facts, confidence: float) -> Step | None:
         return None
     if alone:
         text += f"; for {plural(alone, 'more item')} nobody is left to ask: find another person"
+    text = f"{text}. {buy(found, confidence)}"
     command = found.run.commands.get("ask")
-    return Step("ask", f"{text}.", f"{command} --budget {budget}" if command else "")
+    return Step("ask", text, f"{command} --budget {budget}" if command else "")
+
+
+def buy(found: Facts, confidence: float) -> str:
+    """How many labels settle most items, in a sentence."""
+    told = summary.until_settled(nearest(found.curves, confidence).forecast._asdict())
+    return f"{told[:1].upper()}{told[1:]}."
 
 
 def _who(people: Sequence[tuple[str, int]]) -> str:

@@ -9,7 +9,8 @@ from crowdshot.report import summary
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.items import KINDS
 from crowdshot.report.page.levels import STEPS
-from crowdshot.report.page.next_steps import steps
+from crowdshot.report.page.more_labels import nearest
+from crowdshot.report.page.next_steps import buy, steps
 from crowdshot.wording import percent, plural
 
 NEXT = ("merge", "look", "ask", "talk", "predict", "check")  # the keys of steps, in their order on the page
@@ -28,6 +29,8 @@ def tell(found: Facts, confidence: float = SETTLED) -> Words:
         "settled_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
         "person": f"{sum(kinds.values()):,}",
         "person_kinds": summary.kinds_in_words(kinds),
+        "buy": buy(found, confidence),
+        "curve": percent(nearest(found.curves, confidence).settled_at),
         "verdict": found.verdict(confidence),
         "good": "yes" if found.by_itself(confidence) else "no",
         **{f"class_{each.label}": f"{each.settled[STEPS.index(confidence)]:,}" for each in found.class_facts},

@@ -15,6 +15,7 @@ from crowdshot.report.page.inline import STYLES, inline
 from crowdshot.report.page.items import KINDS
 from crowdshot.report.page.levels import listed
 from crowdshot.report.page.map_paths import Drawing
+from crowdshot.report.page.more_labels import Plot
 from crowdshot.report.page.people import EXAMPLES_EACH, MOST_PEOPLE, PICTURED
 from crowdshot.report.page.telling import LINKS, NEXT, for_the_script, tell
 from crowdshot.report.page.templates import HERE, fill
@@ -24,6 +25,7 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "items": "Items",
     "annotators": "Annotators",
     "agreement": "Agreement",
+    "labels": "More labels",
     "classes": "Classes",
     "map": "Map",
     "how": "How",
@@ -54,6 +56,7 @@ def render(found: Facts) -> str:
         examples_each=EXAMPLES_EACH,
         pictured={person.position for person in found.people[:PICTURED]},
         most_matrix=MOST_MATRIX,
+        plots=[Plot(curve) for curve in found.curves],
         drawing=Drawing(found.map, found.classes, _landmarks(found)),
         style=inline(*STYLES),
         scripts=[inline(HERE / "script" / f"{name}.js") for name in SCRIPTS],

@@ -19,6 +19,7 @@ const recount = () => {
     const command = step.querySelector(".command");
     if (command) command.hidden = !say(`${step.dataset.step}_command`);
   }
+  for (const curve of document.querySelectorAll("[data-curve]")) curve.hidden = curve.dataset.curve !== say("curve");
   if (!items) return;
   for (const item of items.children) {
     item.dataset.kind = Number(item.dataset.confidence) < confidence ? item.dataset.below : item.dataset.above;
