@@ -28,7 +28,7 @@ from rows import commit, markdown
 
 from crowdshot.episodes.worlds import INGREDIENTS, World
 from crowdshot.files.whole import write_file
-from crowdshot.model import inference
+from crowdshot.model import inference_network
 from crowdshot.model.network_file import shipped_network
 from crowdshot.training.inference import HIDDEN, ROUNDS, USUAL, Settings, train
 from crowdshot.training.judging import FLOOR, SETTLED, Scores, scores
@@ -131,7 +131,7 @@ def run(folder: Path, variant: Variant) -> list[dict[str, object]]:
     judged, learned_from = projects, []
     if variant.fold is not None:
         judged, learned_from = leave_out(projects, GROUPS)[variant.fold]
-    start = inference.fresh(variant.settings.seed, variant.rounds, variant.hidden)
+    start = inference_network.fresh(variant.settings.seed, variant.rounds, variant.hidden)
     learned_from = [project for project in learned_from if project.name != TWICE]
     learned = train(learned_from, variant.world(), variant.settings, initial=start)
     assert learned is not None

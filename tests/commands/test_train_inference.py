@@ -14,7 +14,7 @@ import pytest
 from crowdshot.commands import train_inference as command
 from crowdshot.commands.train_inference import InferenceFiles, tell, train_inference
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import inference
+from crowdshot.model import inference_network
 from crowdshot.model.network_file import load_network, network_card, save_network
 from crowdshot.training.inference import Settings
 from waiting import HANGS
@@ -50,7 +50,7 @@ def past(tmp_path):
 def test_a_network_and_its_card(past, tmp_path):
     out = tmp_path / "network.safetensors"
     report = train_inference(InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"])
-    assert inference.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
+    assert inference_network.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
     card = network_card(out)
     assert card["learned_from"]["projects"] == report["learned_from"] == ["birds", "fish"]
     assert card["settings"] == {"iterations": 3, "seed": 4, "labels": 200, "draws": 6, "learning_rate": 3e-3}
@@ -72,12 +72,12 @@ def test_simulated_crowds_are_enough(tmp_path):
 
 
 def test_it_starts_from_another_network(past, tmp_path):
-    start = inference.fresh(0, 2, 5)
+    start = inference_network.fresh(0, 2, 5)
     save_network(tmp_path / "start.safetensors", start, {})
     files = InferenceFiles(tmp_path / "n.safetensors", past, initial=tmp_path / "start.safetensors")
     train_inference(files, iterations=1)
     learned = load_network(files.out)
-    assert {name: value.shape for name, value in learned.items()} == inference.shapes(2, 5)
+    assert {name: value.shape for name, value in learned.items()} == inference_network.shapes(2, 5)
     assert max(abs(learned[name] - start[name]).max() for name in start) < 1e-3
     assert network_card(files.out)["started_from"] == "start.safetensors"
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from crowdshot.episodes import world_draws, worlds
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import write_arrays
-from crowdshot.model import inference
-from crowdshot.model.inference import infer
+from crowdshot.model import inference_network
+from crowdshot.model.inference import infer, infer_parts
 from crowdshot.model.network_file import SHIPPED, load_network, network_card, save_network, shipped_network
-from crowdshot.model.problem import belief_of, problem_of
+from crowdshot.model.problem import belief_of, parts_of, problem_of
 from crowdshot.training.inference import problem_of as problem_of_crowds
 from crowdshot.training.inference import total
 
@@ -29,7 +29,7 @@ SOME = settings(max_examples=40, deadline=None)
 def some_network(seed=0, rounds=3, hidden=6):
     """One that has learned something, if nothing sensible: all its inputs matter."""
     randomness = np.random.default_rng(seed)
-    fresh = inference.fresh(seed, rounds, hidden)
+    fresh = inference_network.fresh(seed, rounds, hidden)
     return {name: value + 0.3 * randomness.normal(size=value.shape) for name, value in fresh.items()}
 
 
@@ -145,6 +145,20 @@ def test_gradients():
     assert torch.autograd.gradcheck(scores, tuple(network.values()), eps=1e-6, atol=1e-5, fast_mode=True)
 
 
+@SOME
+@given(SEEDS, st.integers(1, 12), st.booleans())
+def test_any_parts_give_the_same(seed, most_labels, more):
+    triples, (N, R, K) = crowd(seed, 14)
+    given = witnesses(seed, (N, R, K)) if more else {}
+    whole = believed(triples, (N, R, K), **given)
+    parts = parts_of(*triples, N, R, K, most_labels=most_labels, **given)
+    assert sum(part.n_items for part in parts) == N
+    assert len(parts) > 1 or most_labels > 1 or len(np.unique(triples[0])) == 1
+    scores = infer_parts(parts, NETWORK)[-1]
+    together = [belief_of(part, score).reshape(-1, K) for part, score in zip(parts, scores, strict=True)]
+    np.testing.assert_allclose(np.concatenate(together), whole, atol=1e-12)
+
+
 # ---- neither names nor order ----------------------------------------------------------------------------------------
 
 
@@ -197,7 +211,7 @@ def seen_of_labels(triples, sizes):
     )
     xp.stack = stack
     infer(problem_of(*triples, *sizes), NETWORK, xp)
-    return np.stack([each for each in caught if each.shape == (len(triples[0]), inference.LABEL_INPUTS)])
+    return np.stack([each for each in caught if each.shape == (len(triples[0]), inference_network.LABEL_INPUTS)])
 
 
 def test_one_label_says_nothing_of_its_annotator():
@@ -207,7 +221,7 @@ def test_one_label_says_nothing_of_its_annotator():
     for said in (0, 1):
         triples = (np.append(item, 0), np.append(annotator, 4), np.append(label, said))
         seen = seen_of_labels(triples, (6, 5, 2))
-        assert seen.shape == (3, 25, inference.LABEL_INPUTS)
+        assert seen.shape == (3, 25, inference_network.LABEL_INPUTS)
         np.testing.assert_allclose(seen[:, -1, 7], 0, atol=1e-12)  # its skill, less the crowd's
 
 
@@ -437,7 +451,9 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 
 def test_no_torch_is_needed():
-    code = "import sys; from crowdshot.model import network_file; network_file.shipped_network(); print(*sys.modules)"
+    code = (
+        "import sys; from crowdshot.model import inference, network_file; print(*sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"crowdshot.model.inference", "numpy"} <= set(told.stdout.split())
     assert not {"torch", "sklearn"} & set(told.stdout.split())

@@ -12,9 +12,9 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.consensus import Consensus, check_numbers, gold_positions
 from crowdshot.labels.known_truth import Gold
-from crowdshot.model import guesses, inference
+from crowdshot.model import guesses, inference, inference_network
 from crowdshot.model.network_file import load_network, shipped_network
-from crowdshot.model.problem import belief_of, problem_of
+from crowdshot.model.problem import belief_of, parts_of
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
@@ -53,13 +53,13 @@ def learned(
     tensors = (
         network if isinstance(network, Mapping) else shipped_network() if network is None else load_network(network)
     )
-    return _inferred(ann, gold, inference.first_rounds(tensors, steps), ordered, history, pred_probs)
+    return _inferred(ann, gold, inference_network.first_rounds(tensors, steps), ordered, history, pred_probs)
 
 
 def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
     """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
     check_numbers(steps)
-    return _inferred(ann, gold, inference.constant(steps))
+    return _inferred(ann, gold, inference_network.constant(steps))
 
 
 def _inferred(
@@ -78,12 +78,13 @@ def _inferred(
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
-    problem = problem_of(
+    parts = parts_of(
         ann.item, ann.annotator, ann.label, N, R, K, known=known, right=right, wrong=wrong, ordered=ordered
     )
-    score = inference.infer(problem, network)[-1]
-    belief = np.zeros((N, K))
-    belief[problem.pair_item, problem.pair_class] = belief_of(problem, score)
+    belief, first_item = np.zeros((N, K)), 0
+    for part, score in zip(parts, inference.infer_parts(parts, network)[-1], strict=True):
+        belief[first_item + part.pair_item, part.pair_class] = belief_of(part, score)
+        first_item += part.n_items
     told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
     class_probs = belief[told].sum(axis=0) / told.sum()
     belief[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crowdshot.model import inference
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
-from crowdshot.model.inference import Network
+from crowdshot.model.inference_network import Network
 from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
 from crowdshot.model.problem import problem_of
 

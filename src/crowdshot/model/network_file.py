@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import Card, read_arrays, read_card, write_arrays
-from crowdshot.model import inference
+from crowdshot.model import inference_network
 
 KIND = "inference"
 SHIPPED = Path(__file__).parent / "weights" / "inference.safetensors"
@@ -32,7 +32,7 @@ def load_network(path: str | os.PathLike[str]) -> dict[str, Floats]:
     found, _ = read_arrays(path, KIND)
     rounds = sum(name.startswith("crowd.") and name.endswith(".in.bias") for name in found)
     hidden = found.get("crowd.0.in.bias", np.empty(0)).size
-    expected = inference.shapes(rounds, hidden) if hidden else {}
+    expected = inference_network.shapes(rounds, hidden) if hidden else {}
     for name in (expected.keys() ^ found.keys()) or ([] if expected else ["crowd.0.in.bias"]):
         what = "a tensor" if name in found else "no tensor"
         raise CrowdshotError(f"{path} has {what} {name}, expected those of an inference network.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ Floats = NDArray[np.float64]
 Total = Callable[[Array, Array, int], Array]
 
 MOST_CELLS = 30_000_000  # of items or annotators' labels by classes, beyond which an item has only the classes named
+PART = 30_000  # labels that are taken at a time, so that what is computed of them stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Problem:
     wrong: Array | None = None  # (R,)
     ordered: Array | None = None  # (G,) 1 where classes are in order, so that a neighbour is the likelier mistake
 
+    @property
+    def size_of_pair(self) -> Array:
+        """(P,) the crowd's class."""
+        return self.crowd_of_item[self.pair_item] * self.n_classes + self.pair_class
+
 
 def problem_of(
     item: Positions,
@@ -76,7 +83,7 @@ def problem_of(
     ``right``, ``wrong`` (R,): how often annotators were that before. ``ordered``: classes are numbered in order.
     """
     L, K = len(item), n_classes
-    sparse = max(n_items, n_annotators * K) * K > MOST_CELLS if named_only is None else named_only
+    sparse = is_sparse(n_items, n_annotators, K) if named_only is None else named_only
     gold = np.full(n_items, -1) if known is None else known
     if sparse:
         told = np.flatnonzero(gold >= 0)
@@ -130,6 +137,44 @@ def problem_of(
         wrong,
         np.ones(1) if ordered and K > 2 else None,
     )
+
+
+def parts_of(
+    item: Positions,
+    annotator: Positions,
+    label: Positions,
+    n_items: int,
+    n_annotators: int,
+    n_classes: int,
+    *,
+    known: Positions | None = None,
+    most_labels: int = PART,
+    **given: Any,
+) -> list[Problem]:
+    """The same in parts of about so many labels, each with its own items, in their order; see `problem_of`.
+
+    Where an item has only the classes that somebody named, there is one part: what it numbers crosses items.
+    """
+    if is_sparse(n_items, n_annotators, n_classes) or len(item) <= most_labels:
+        return [problem_of(item, annotator, label, n_items, n_annotators, n_classes, known=known, **given)]
+    order = np.argsort(item, kind="stable")
+    item, annotator, label = item[order], annotator[order], label[order]
+    ends = np.append(np.flatnonzero(np.diff(item)) + 1, len(item))  # of each labelled item's labels
+    cuts = ends[np.searchsorted(ends, np.arange(most_labels, len(item), most_labels))]
+    firsts = [0, *(item[cut] for cut in np.unique(cuts) if cut < len(item)), n_items]
+    parts = []
+    for start, stop in pairwise(firsts):
+        low, high = np.searchsorted(item, [start, stop])
+        own = slice(low, high)
+        known_here = None if known is None else known[start:stop]
+        triples = item[own] - start, annotator[own], label[own]
+        parts.append(problem_of(*triples, stop - start, n_annotators, n_classes, known=known_here, **given))
+    return parts
+
+
+def is_sparse(n_items: int, n_annotators: int, n_classes: int) -> bool:
+    """Whether classes are so many that an item has only those that somebody named for it."""
+    return max(n_items, n_annotators * n_classes) * n_classes > MOST_CELLS
 
 
 def total(values: Floats, index: Positions, n: int) -> Floats:

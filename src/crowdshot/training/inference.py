@@ -25,7 +25,7 @@ from crowdshot.episodes.worlds import Crowds, World
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import read_safetensors, write_safetensors
 from crowdshot.labels.positions import Positions
-from crowdshot.model import inference
+from crowdshot.model import inference, inference_network
 from crowdshot.model.problem import Problem
 from crowdshot.training import projects as finished
 from crowdshot.training.checkpoints import check_same_run
@@ -96,7 +96,7 @@ def train(
     ``checkpoint``, progress is kept there and taken up again; the file stays. ``tick`` is called after every step with
     (done, in all), ``told`` with its number and loss. When ``stop`` says so, a checkpoint is written and None returned.
     """
-    start = inference.fresh(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
+    start = inference_network.fresh(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
     weights = {name: torch.tensor(value, dtype=torch.float32, device=device) for name, value in start.items()}
     for value in weights.values():
         value.requires_grad_()
