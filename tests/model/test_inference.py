@@ -451,9 +451,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 
 def test_no_torch_is_needed():
-    code = (
-        "import sys; from crowdshot.model import inference, network_file; print(*sys.modules)"
-    )
+    code = "import sys; from crowdshot.model import inference, network_file; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"crowdshot.model.inference", "numpy"} <= set(told.stdout.split())
     assert not {"torch", "sklearn"} & set(told.stdout.split())

@@ -46,7 +46,7 @@ Stop = Literal["gain", "most", "cost", "nobody"]
 BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
 MOST_CASES = 512
 WORTH = 1e-6  # a question that gains less is not asked
-MENDED = 2 / 3  # of the errors that independent answers would mend: people share mistakes
+MENDED = 0.85  # of the errors that independent answers would mend: people share mistakes
 SAME = 1e-9  # gains that differ by less, relatively, are a tie
 AT_ONCE = 2_000_000  # numbers computed together
 
