@@ -2,8 +2,9 @@
 
 What is believed of the items is played on: each item's class is drawn from its belief, the most doubtful item that is
 not settled is asked about, of somebody like those who labelled so far, who answers by their confusion matrix, and
-Bayes' rule says what is believed then. People share mistakes, so an answer's evidence counts for `EXPECTED` of what
-independent answers would have; `BEST` and `WORST` are how far crowds differ in that: labels of real crowds that were
+Bayes' rule says what is believed then. People share mistakes, the more so the more classes there are, so with K of
+them an answer's evidence counts for `EXPECTED` · 2 / K of what independent answers would have; `BEST` and `WORST` are
+how far crowds differ in that: labels of real crowds that were
 held back and given back, a few at a time, mostly settled as many items as with something between the two
 (benchmarks/settling.py). The forecast is for a label or two an item: further ahead nobody has looked.
 """
@@ -20,7 +21,7 @@ from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.belief import SETTLED, Floats, doubt
 from crowdshot.labels.positions import Positions
 
-BEST, EXPECTED, WORST = 1.0, 0.5, 0.2
+BEST, EXPECTED, WORST = 1.28, 0.8, 0.32
 MOST = 20  # labels an item that are looked ahead
 ROUND = 0.1  # labels for an item that are bought at a time
 ITEMS = 1_000  # that are played with, of more
@@ -52,13 +53,14 @@ def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: F
 def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:
     """The share of items that is settled after 0, `ROUND`, 2 `ROUND`, … more labels an item, up to `MOST`.
 
-    ``counts``: what an answer's evidence counts for, 1 for independent answers.
+    ``counts``: what an answer's evidence counts for with two classes, 1 for independent answers.
     """
     rows = np.argsort(belief.max(1), kind="stable")  # the same whatever the order of items
     if len(rows) > ITEMS:
         rows = rows[np.linspace(0, len(rows) - 1, ITEMS).round().astype(np.int64)]
     confusion = expected_confusion(ann, belief)
     often = np.bincount(ann.annotator, minlength=ann.n_annotators) / ann.n_labels
+    counts *= 2 / max(2, ann.n_classes)
     draws = [_played(belief[rows], confusion, often, counts, settled_at, seed) for seed in range(DRAWS)]
     out: Floats = np.mean(draws, axis=0)
     return out
