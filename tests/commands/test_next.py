@@ -420,28 +420,9 @@ def test_only_who_is_there_is_asked(labels: Path, tmp_path: Path, call) -> None:
 
 
 def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:
-<<<<<<< HEAD
     simulated = ("simulate", "--items", 60, "--classes", 3, "--annotators", 8, "--labels-per-item", 4, "--seed", 1)
     simulated += ("--crowd", "expert=0.5,hammer=0.5", "--out", tmp_path / "c")
     subprocess.run([sys.executable, "-m", "crowdshot", *map(str, simulated)], check=True)
-=======
-    simulated = (
-        "simulate",
-        "--items",
-        60,
-        "--classes",
-        3,
-        "--annotators",
-        8,
-        "--labels-per-item",
-        2,
-        "--seed",
-        1,
-        "--crowd",
-        "expert=1",
-    )
-    subprocess.run([sys.executable, "-m", "crowdshot", *map(str, simulated), "--out", str(tmp_path / "c")], check=True)
->>>>>>> 26310e1 (How many labels settle a share, foretold by classes and checked on crowds that nothing was chosen on)
     labels = tmp_path / "c" / "labels.csv"
     report = json.loads(call(labels, "--stop-at", 0.8, "--json").out)
     found = report["stop_at"]
