@@ -77,7 +77,7 @@ def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         clf.set_params(encoder=encoder, method=card["method"], settings=asked, random_state=card["random_state"])
         triples = {k: v.numpy() for k, v in part("labels.").items()}
         ids = {k: unique_ids(card[k], k) for k in IDS}
-        clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*card["columns"]))
+        clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*map(str, card["columns"])))
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)

@@ -121,7 +121,7 @@ class _told_as_zip:  # noqa: N801
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError)):
+        if isinstance(error, Exception) and not isinstance(error, CrowdshotError):  # zipfile's codecs raise their own
             raise CrowdshotError(f"{shown(self.path)} is damaged or encrypted ({error}), expected a zip.") from None
 
 
@@ -162,7 +162,7 @@ def _from_npz(path: Path, image_size: int | None) -> SourceItems:
     if len(kinds) != 1:
         found = ", ".join(arrays) or "nothing"
         raise CrowdshotError(f"{shown(path)} holds {found}, expected one array called images or features.")
-    values = arrays[kinds[0]]
+    values = np.atleast_1d(arrays[kinds[0]])
     classes, ids = (None if arrays.get(k) is None else _words(path, k, arrays[k], values) for k in ("labels", "ids"))
     ids = ids or [str(i) for i in range(len(values))]
     if kinds == ["features"]:

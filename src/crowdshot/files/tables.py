@@ -253,9 +253,11 @@ def _parse_json_lines(text: str, name: str) -> Table:
 
 def _parse_parquet(data: bytes, name: str) -> Table:
     try:
-        frame = pa.parquet.read_table(pa.BufferReader(data)).to_pandas()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CrowdshotError(f"{name} is damaged ({str(error).splitlines()[0]}), expected a Parquet file.") from None
+        table = pa.parquet.read_table(pa.BufferReader(data))
+        table.validate(full=True)  # text that is none would be found only where it is used
+        frame = table.to_pandas()
+    except Exception as error:  # what pandas noted in the file may be anything, and raises as much
+        raise CrowdshotError(f"{name} is damaged ({error or type(error).__name__}), expected a Parquet file.") from None
     if frame.index.name is not None or frame.index.dtype.kind not in "iu":
         frame = frame.reset_index()  # ids that a DataFrame had as its index
     return Table(name, frame, np.arange(1, 1 + len(frame)))

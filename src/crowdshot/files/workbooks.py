@@ -94,7 +94,7 @@ def is_workbook(data: bytes) -> bool:
     """A zip archive may hold something else."""
     try:
         return data.startswith(ZIP) and "xl/workbook.xml" in zipfile.ZipFile(io.BytesIO(data)).namelist()
-    except (zipfile.BadZipFile, OSError, ValueError):
+    except Exception:  # a damaged one is told where it is read
         return False
 
 

@@ -141,7 +141,7 @@ def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: C
     table = read_table(given)
     called = [plain(name) for name in table.header]
     old, name = (called.index(column) if column in called else place for place, column in enumerate(columns))
-    if old == name or (columns[0] not in called and table.header[old] in known):
+    if len(called) < 2 or old == name or (columns[0] not in called and table.header[old] in known):
         raise CrowdshotError(
             f"{table.name} has the header {listing(table.header)}, expected {columns[0]!r} and {columns[1]!r}."
         )

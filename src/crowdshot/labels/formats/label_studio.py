@@ -14,6 +14,7 @@ the project that the labels came from. Their other fields of that kind are no da
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,6 +134,10 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
 
 def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
     own = {name: value for name, value in data.items() if name not in ASKED}
+    try:
+        json.dumps(own, allow_nan=False)  # it is written again, with predictions
+    except ValueError:
+        raise CrowdshotError(f"{place} has NaN or an infinite number in its data, expected JSON's numbers.") from None
     return Task(place, number, own, text(data.get("next_item")) or "")
 
 
