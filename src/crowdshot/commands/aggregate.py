@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.commands.believed import believe
 from crowdshot.commands.counts import Report, counts, export_facts, gold_facts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
@@ -15,6 +14,7 @@ from crowdshot.labels import known_truth
 from crowdshot.labels.aggregate import DEFAULT, STEPS, VOTES
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.believed import believe
 from crowdshot.progress import progress
 from crowdshot.report.export import Export, write_export
 from crowdshot.report.tables import check_columns, expected_rank, records, with_others, with_probabilities

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.formats import LabelsRead, read_labels
-from crowdshot.labels.formats.naming import refuse_others
+from crowdshot.labels.formats import LabelsRead, called, join_parts, read_parts
+from crowdshot.labels.formats.naming import Naming, refuse_others
 from crowdshot.labels.numbers import refuse_many
 from crowdshot.labels.texts import read_text_items
 from crowdshot.wording import shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelFiles:
-    """Files of labels and how they are read; the fields are `read_labels`' arguments.
+    """Files of labels and how they are read; the fields are `crowdshot.labels.formats.read_labels`' arguments.
 
     But for ``gold``: a table of items and their true labels, in place of those that the files tell; and ``history``: a
     table of how many labels of annotators were right and wrong in earlier projects.
@@ -56,7 +56,21 @@ class LabelFiles:
         return str(self.gold or "the labels' file")
 
     def read(self) -> LabelsRead:
-        read = read_labels(**{name: value for name, value in vars(self).items() if name not in ("gold", "history")})
+        self.naming.check()
+        return self.joined(self.parts())
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.rename, self.merge_case, self.names, self.multi_label, self.ordered, self.categories)
+
+    def parts(self) -> list[LabelsRead]:
+        """The labels of each file, as it has them."""
+        names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label")
+        return read_parts(**{name: getattr(self, name) for name in names})
+
+    def joined(self, parts: Sequence[LabelsRead]) -> LabelsRead:
+        """Those of the files, or others too, as one."""
+        read = join_parts(parts, self.naming, called(self.paths))
         if self.history is not None:
             read = replace(read, history=AnnotatorPriors.read(self.history))
         if not (self.categories or self.ordered):

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.commands.believed import believe
 from crowdshot.commands.counts import spellings
 from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
@@ -22,6 +21,7 @@ from crowdshot.files.whole import TABLES, check_table, write_file
 from crowdshot.labels import annotators, asking, known_truth, settling
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED, doubt
+from crowdshot.labels.believed import believe
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead

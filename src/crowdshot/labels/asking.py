@@ -161,7 +161,7 @@ def choose(
         left -= price[annotator]
         asked[annotator] += 1
         not_from[item] = np.append(not_from[item], annotator)
-        cases[item] = _after(now, confusion[annotator])
+        cases[item] = answered(now, confusion[annotator])
         heapq.heappush(queue, (-float(values(item, by(cases[item], confusion).sum(0)).max()), item))
     return chosen
 
@@ -209,7 +209,7 @@ def mended(belief: Floats, confusion: Floats, questions: Sequence[Question]) -> 
     cases: dict[int, Floats] = {}
     for question in questions:
         now = cases.get(question.item, belief[question.item, None])
-        cases[question.item] = _after(now, confusion[question.annotator])
+        cases[question.item] = answered(now, confusion[question.annotator])
     return MENDED * float(sum(after.max(1).sum() - belief[item].max() for item, after in cases.items()))
 
 
@@ -219,7 +219,7 @@ def _by_item(item: Positions, annotator: Positions, n_items: int) -> list[Positi
     return np.split(annotator[order], np.searchsorted(item[order], np.arange(1, n_items)))
 
 
-def _after(cases: Floats, confusion: Floats) -> Floats:
+def answered(cases: Floats, confusion: Floats) -> Floats:
     """(A, K) -> (A·K, K): each case, with each answer that one more annotator, of confusion (K, K), can give.
 
     Where that is too many, cases with the same likeliest class become one: which of them it was is forgotten.

@@ -26,7 +26,10 @@ __all__ = [
     "LabelFile",
     "LabelsRead",
     "Project",
+    "called",
+    "join_parts",
     "read_labels",
+    "read_parts",
     "to_label_studio",
     "write_questions",
 ]
@@ -73,14 +76,28 @@ def read_labels(
     - ``ordered``: the classes from the lowest to the highest, and no others.
     - ``categories``: labels are names of classes, though they look like measurements or like several labels at once.
     """
-    if multi_label and ordered:
-        raise CrowdshotError("ordered is given with multi_label=True, expected one of them.")
-    if ordered and (len(ordered) < 2 or len(set(ordered)) < len(ordered)):
-        raise CrowdshotError(f"ordered is {list(ordered)}, expected two or more different classes.")
+    naming = Naming(rename, merge_case, names, multi_label, ordered, categories)
+    naming.check()
+    paths = _listed(paths)
+    parts = read_parts(
+        paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label
+    )
+    return join_parts(parts, naming, called(paths))
+
+
+def read_parts(
+    paths: Path | Iterable[Path],
+    columns: GivenColumns = None,
+    format_name: str | None = None,
+    *,
+    sheet: str | None = None,
+    annotator_columns: Sequence[str] = (),
+    multi_label: bool = False,
+) -> list[LabelsRead]:
+    """The labels of each file, as it has them: the first half of `read_labels`."""
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    all_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = _open(all_paths, sheet, annotator_columns, multi_label)
+    files = _open(_listed(paths), sheet, annotator_columns, multi_label)
     files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
@@ -91,11 +108,24 @@ def read_labels(
             empty.append(error)
     if not parts:
         raise empty[0]
-    source = str(all_paths[0]) if len(all_paths) == 1 else f"{all_paths[0]} and {len(all_paths) - 1} more"
-    labels = parts[0] if len(parts) == 1 else join(source, parts)
     if empty:
-        labels = replace(labels, left_out={**labels.left_out, "files without a label": len(empty)})
-    return call(labels, Naming(rename, merge_case, names, multi_label, ordered, categories), source)
+        parts[-1] = replace(parts[-1], left_out={**parts[-1].left_out, "files without a label": len(empty)})
+    return parts
+
+
+def join_parts(parts: Sequence[LabelsRead], naming: Naming, source: str) -> LabelsRead:
+    """All of them as one, by what labels and annotators are called: the second half of `read_labels`."""
+    return call(parts[0] if len(parts) == 1 else join(source, parts), naming, source)
+
+
+def called(paths: Path | Iterable[Path]) -> str:
+    """Files, as messages call them."""
+    first, *more = _listed(paths) or ["labels"]
+    return f"{first} and {len(more)} more" if more else str(first)
+
+
+def _listed(paths: Path | Iterable[Path]) -> list[Path]:
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def _open(paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool) -> list[LabelFile]:

@@ -32,6 +32,12 @@ class Naming:
     ordered: Sequence[str] = ()
     categories: bool = False
 
+    def check(self) -> None:
+        if self.multi_label and self.ordered:
+            raise CrowdshotError("ordered is given with multi_label=True, expected one of them.")
+        if self.ordered and (len(self.ordered) < 2 or len(set(self.ordered)) < len(self.ordered)):
+            raise CrowdshotError(f"ordered is {list(self.ordered)}, expected two or more different classes.")
+
 
 def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     """The labels, the true ones included, and the annotators by what they are called."""

@@ -1,0 +1,137 @@
+"""``crowdshot serve``: labels, items and a folder -> a service that listens until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from crowdshot.commands.given import ItemFiles, LabelFiles
+from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.progress import progress
+from crowdshot.service.app import LOOPBACK, Settings, make_app
+from crowdshot.service.fitting import Sources
+from crowdshot.service.journal import Journal
+from crowdshot.service.live import Live
+from crowdshot.service.security import Auth, is_loopback
+from crowdshot.service.worker import Worker
+from crowdshot.wording import shown
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the service listens, and whom it answers."""
+
+    host: str = "127.0.0.1"
+    port: int = 9090
+    auth: Path | None = None
+    read_only: bool = False
+    log_labels: bool = False
+
+
+def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
+    """Fits what is there, then listens; what is wrong with the files is told before."""
+    if not is_loopback(listening.host) and listening.auth is None:
+        raise CrowdshotError(
+            f"host is {listening.host}, which others can reach, expected auth= with it, a token's file say."
+        )
+    auth = None if listening.auth is None else Auth.read(listening.auth)
+    if model is not None and not model.is_file():
+        raise CrowdshotError(f"model is {shown(model)}, expected a file that `crowdshot adapt` wrote.")
+    labels = replace(labels, paths=[file for path in labels.paths for file in _files(path)])
+    labels.naming.check()
+    door = _bind(listening)
+    journal, worker = Journal(data), Worker(partial(open_sources, labels, items, model), data)
+    try:
+        with progress("fitting"):
+            version = worker.fit()
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+        live = Live(journal, worker, data, listening.log_labels)
+        hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
+        app = make_app(live, Settings(auth, hosts, listening.read_only, model, _classes(labels)))
+        live.version = version
+        asyncio.run(_listen(app, door))
+    finally:
+        door.close()
+        worker.close()
+        journal.close()
+
+
+def _bind(listening: Listening) -> socket.socket:
+    """Taken now, so that nobody waits for a fit in vain; it answers once there is something to say."""
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((listening.host, listening.port))
+    except (OSError, UnicodeError) as error:
+        door.close()
+        raise CrowdshotError(f"port {listening.port} of {listening.host} could not be taken ({error}).") from None
+    return door
+
+
+async def _listen(app: FastAPI, door: socket.socket) -> None:
+    # no access log, as it would have names of annotators; pages that listen would keep it from ending for ever
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
+    door.listen(128)
+    host, port = door.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    print(f"crowdshot: listening at http://{name}:{port}", file=sys.stderr, flush=True)
+    await uvicorn.Server(config).serve(sockets=[door])
+
+
+def _classes(labels: LabelFiles) -> frozenset[str]:
+    """What a label may be where classes are ordered and nothing renames them; else it may be anything."""
+    return frozenset(() if labels.rename or labels.merge_case else labels.ordered)
+
+
+def _files(path: Path) -> list[Path]:
+    """A folder stands for the files in it."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    if not files:
+        raise CrowdshotError(f"{shown(path)} is an empty folder, expected files of labels in it.")
+    return files
+
+
+def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> Sources:
+    """What the fitting process begins with: the labels of the files, and the items as the encoder sees them."""
+    try:
+        parts: Sequence[LabelsRead] = labels.parts() if labels.paths else []
+    except NoLabelError:  # nobody has begun
+        parts = []
+    if parts:
+        labels.joined(parts)  # what is wrong with them is told now
+    read = replace(labels, categories=True).joined  # from now on no label is refused
+    if not given:
+        return Sources(parts, read)
+    from crowdshot.classifier.classifier import CrowdClassifier  # here, as labels alone need not wait for torch
+    from crowdshot.encoders.items import check_kind, find_readable
+    from crowdshot.files.embedding_store import embedding_cache
+
+    items = given.open(None if given.encoder in (None, "table") else False)
+    clf = CrowdClassifier(given.encoder or "auto")
+    if model is not None:
+        clf = CrowdClassifier(CrowdClassifier.load(model).encoder_)
+        check_kind(clf.choose_encoder(items.X), items, f"{model}")
+    elif given.encoder is not None:
+        clf = CrowdClassifier(clf.choose_encoder(items.X))
+        check_kind(clf.choose_encoder(items.X), items, f"encoder {given.encoder}")
+    with embedding_cache(), progress(f"checking {items.kind}") as tick:
+        kept, _ = find_readable(items, given.skip_bad, tick)
+    items = items.take(kept)
+    with embedding_cache(), progress("embedding") as tick:
+        embeddings = clf.embed(items.X, progress=tick)
+    return Sources(parts, read, items, embeddings, clf)

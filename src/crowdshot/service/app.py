@@ -1,0 +1,178 @@
+"""The HTTP service: `crowdshot serve` runs it. Requests read what is there; none of them fits anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.service import shapes
+from crowdshot.service.journal import Said
+from crowdshot.service.live import Live
+from crowdshot.service.metrics import metrics
+from crowdshot.service.predicting import Predictor
+from crowdshot.service.security import MOST_BYTES, Auth, Guard, Rate
+from crowdshot.service.version import Version
+from crowdshot.service.worker import model_file
+from crowdshot.version import __version__
+from crowdshot.wording import listing
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PREDICTIONS = Rate(each_second=20, at_once=40)
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": shapes.Refusal} for status in (400, 401, 403, 413, 422, 503)
+}
+log = logging.getLogger("crowdshot.service")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``hosts``: names by which a request may call this machine, any where there are none.
+
+    ``model``: a classifier that predicts where there are no items to fit one with. ``ordered``: classes, if they are.
+    """
+
+    auth: Auth | None = None
+    hosts: tuple[str, ...] = LOOPBACK
+    read_only: bool = False
+    model: Path | None = None
+    ordered: frozenset[str] = frozenset()
+    most_bytes: int = MOST_BYTES
+
+
+def make_app(live: Live, settings: Settings) -> FastAPI:
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(live.keep_fitting())
+        yield
+        task.cancel()
+
+    app = FastAPI(
+        title="crowdshot",
+        version=__version__,
+        description="Consensus, annotators and what to ask next, while people label.",
+        docs_url=None,  # such pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=running,
+        responses=REFUSALS,
+    )
+    predictor, rate = Predictor(), Rate(PREDICTIONS.each_second, PREDICTIONS.at_once)
+    _tell_errors(app)
+
+    def current() -> Version:
+        if live.version is None:
+            raise HTTPException(503, "there are no labels yet, expected some; POST /v1/labels takes them.")
+        return live.version
+
+    def writable() -> None:
+        if settings.read_only:
+            raise HTTPException(403, "the service is read-only, expected one that takes labels.")
+
+    @app.get("/health")
+    async def health() -> shapes.Health:
+        """``model_class`` is what Label Studio shows."""
+        number = 0 if live.version is None else live.version.number
+        return shapes.Health(status="UP", model_class="crowdshot", version=number)
+
+    @app.post("/v1/labels", status_code=201)
+    async def add_labels(given: shapes.Labels) -> shapes.Taken:
+        """Takes labels; when this answers, they are on disk. A newer label of the same item and person counts."""
+        writable()
+        known = settings.ordered
+        stranger = next((each.label for each in given.labels if known and each.label not in known), None)
+        if stranger is not None:
+            raise CrowdshotError(f"labels has {stranger!r}, expected one of {listing(sorted(settings.ordered))}.")
+        await live.add([Said(each.item, each.annotator, each.label) for each in given.labels])
+        return shapes.Taken(taken=len(given.labels))
+
+    @app.get("/v1/consensus", response_model=shapes.Consensus)
+    async def consensus(limit: Annotated[int | None, Query(ge=0)] = None) -> Response:
+        version = current()
+        rows = ",".join(version.consensus[:limit])
+        return Response(f'{{"version":{version.number},"consensus":[{rows}]}}', media_type="application/json")
+
+    @app.get("/v1/annotators")
+    async def annotators() -> shapes.Annotators:
+        version = current()
+        return shapes.Annotators.model_validate({"version": version.number, "annotators": version.annotators})
+
+    @app.get("/v1/next")
+    async def ask_next(
+        annotator: Annotated[str, Query(max_length=shapes.LONGEST, description="Who is to be asked.")] = "",
+        n: Annotated[int, Query(ge=1, le=1_000)] = 1,
+    ) -> shapes.Questions:
+        """What is best asked of somebody next, the best first; who is not known is taken for somebody new."""
+        version = current()
+        questions = live.waiting.questions(version, annotator.strip(), n)
+        return shapes.Questions.model_validate({"version": version.number, "questions": questions})
+
+    def model() -> tuple[int, Path]:
+        number = 0 if live.version is None else live.version.number
+        for path in (model_file(live.data, number), settings.model):
+            if path is not None and path.is_file():
+                return number, path
+        raise HTTPException(503, "there is no classifier yet, expected items and labels of two classes to learn from.")
+
+    @app.post("/v1/predict", responses={429: {"model": shapes.Refusal}})
+    async def predict(given: shapes.ToPredict) -> shapes.Predictions:
+        """What the classifier says of other items than those it learned from."""
+        if not rate.allows():
+            raise HTTPException(429, "there are too many requests, expected fewer.", {"Retry-After": "1"})
+        number, path = model()
+        found = await asyncio.to_thread(predictor.predict, path, given)
+        return shapes.Predictions.model_validate({"version": number, "predictions": found})
+
+    @app.get("/v1/model", response_class=FileResponse)
+    async def download() -> FileResponse:
+        """The classifier, for `crowdshot predict` and `CrowdClassifier.load`."""
+        return FileResponse(model()[1], media_type="application/octet-stream", filename="model.safetensors")
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def show_metrics() -> PlainTextResponse:
+        """For Prometheus."""
+        return PlainTextResponse(metrics(live), media_type="text/plain; version=0.0.4")
+
+    @app.get("/v1/events", include_in_schema=False)
+    async def events() -> StreamingResponse:
+        """The number of each new version, as it comes."""
+
+        async def stream() -> AsyncIterator[str]:
+            async for number in live.versions():
+                yield ": still here\n\n" if number is None else f"event: version\ndata: {number}\n\n"
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    app.add_middleware(Guard, auth=settings.auth, hosts=settings.hosts, most_bytes=settings.most_bytes)
+    return app
+
+
+def _tell_errors(app: FastAPI) -> None:
+    """One sentence each, and nothing of what the request held but where it is wrong."""
+
+    def tell(status: int, sentence: str) -> JSONResponse:
+        return JSONResponse({"detail": sentence}, status)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return tell(422, f"{place}: {first['msg'].removeprefix('Value error, ')}.".encode("ascii", "replace").decode())
+
+    @app.exception_handler(CrowdshotError)
+    async def refused(request: Request, error: CrowdshotError) -> JSONResponse:
+        return tell(422, str(error))
+
+    @app.exception_handler(sqlite3.Error)
+    async def unwritten(request: Request, error: sqlite3.Error) -> JSONResponse:
+        log.error("the journal could not be written (%s)", type(error).__name__)
+        return tell(503, "the journal could not be written, so nothing was taken.")

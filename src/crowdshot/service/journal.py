@@ -1,0 +1,145 @@
+"""What was said, in the order in which it came: rows are added and never changed, and what is acknowledged is on disk.
+
+A label that somebody takes back is a row without a label. Versions of the model are noted beside, so that no number is
+given twice and the page can show how far the work has come.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.wording import shown
+
+NAME = "journal.sqlite"
+TABLES = """
+CREATE TABLE IF NOT EXISTS labels (
+    row INTEGER PRIMARY KEY, at REAL NOT NULL, item TEXT NOT NULL, annotator TEXT NOT NULL, label TEXT,
+    source TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_source ON labels (source);
+CREATE TABLE IF NOT EXISTS versions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, labels INTEGER NOT NULL, items INTEGER NOT NULL,
+    settled INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class Said(NamedTuple):
+    """``label``: None where it is taken back. ``source``: which answer of a label tool it is, "" for none."""
+
+    item: str
+    annotator: str
+    label: str | None
+    source: str = ""
+
+
+class State(NamedTuple):
+    """All that counts at a row: labels, the last of each annotator and item, and pairs that have none any more."""
+
+    row: int
+    labels: list[Said]
+    withdrawn: set[tuple[str, str]]
+
+
+class Point(NamedTuple):
+    """A version: when, by how many labels, and how many of the labelled items were settled."""
+
+    number: int
+    at: float
+    labels: int
+    items: int
+    settled: int
+
+
+class Journal:
+    """Of one folder; threads may share it, and other processes may open it beside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(
+                "PRAGMA synchronous=FULL"
+            )  # what is acknowledged outlives the machine, not the process alone
+            self._db.executescript(TABLES)
+        except (sqlite3.Error, OSError) as error:
+            raise CrowdshotError(f"{shown(self.path)} could not be opened as a journal ({error}).") from None
+
+    def append(self, said: Iterable[Said]) -> int:
+        """-> the last row; when this returns, the rows are on disk."""
+        now = time.time()
+        rows = [(now, *each) for each in said]
+        with self._lock, self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO labels (at, item, annotator, label, source) VALUES (?, ?, ?, ?, ?)", rows)
+            return self._last()
+
+    def last(self) -> int:
+        with self._lock:
+            return self._last()
+
+    def _last(self) -> int:
+        row: int = self._db.execute("SELECT coalesce(max(row), 0) FROM labels").fetchone()[0]
+        return row
+
+    def state(self) -> State:
+        """Where one annotator gave an item several answers, the last that was not taken back counts."""
+        with self._lock:
+            rows = self._db.execute("SELECT row, item, annotator, label, source FROM labels ORDER BY row").fetchall()
+        answers: dict[tuple[str, str], dict[str, str]] = {}
+        for _, item, annotator, label, source in rows:
+            of_pair = answers.setdefault((item, annotator), {})
+            of_pair.pop(source, None)
+            if label is not None:
+                of_pair[source] = label
+        labels = [
+            Said(*pair, label, source) for pair, found in answers.items() for source, label in [*found.items()][-1:]
+        ]
+        return State(rows[-1][0] if rows else 0, labels, {pair for pair, found in answers.items() if not found})
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, Said]:
+        """What each of these answers says now; those that never came are left out."""
+        found: dict[str, Said] = {}
+        with self._lock:
+            for source in sources:
+                query = "SELECT item, annotator, label, source FROM labels WHERE source = ? ORDER BY row DESC LIMIT 1"
+                row = self._db.execute(query, (source,)).fetchone()
+                if row is not None:
+                    found[source] = Said(*row)
+        return found
+
+    def note_version(self, labels: int, items: int, settled: int) -> Point:
+        now = time.time()
+        with self._lock:
+            query = "INSERT INTO versions (at, labels, items, settled) VALUES (?, ?, ?, ?)"
+            number = self._db.execute(query, (now, labels, items, settled)).lastrowid
+        return Point(number or 0, now, labels, items, settled)
+
+    def history(self, most: int = 500) -> list[Point]:
+        """The newest versions, in their order."""
+        with self._lock:
+            query = "SELECT number, at, labels, items, settled FROM versions ORDER BY number DESC LIMIT ?"
+            rows = self._db.execute(query, (most,)).fetchall()
+        return [Point(*row) for row in reversed(rows)]
+
+    def fact(self, name: str) -> str | None:
+        with self._lock:
+            row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def note(self, name: str, value: str) -> None:
+        with self._lock:
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,102 @@
+"""The service while it runs: labels go into the journal at once, and a version follows a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.service.journal import Journal, Said
+from crowdshot.service.questions import Waiting
+from crowdshot.service.version import Version
+
+QUIET = 0.3  # seconds without a label after which a fit begins
+MOST_WAIT = 3.0  # seconds after which it begins all the same
+KEEP_ALIVE = 15.0  # seconds between two signs of life to a page that listens
+log = logging.getLogger("crowdshot.service")
+
+
+class Fits(Protocol):
+    def fit(self) -> Version | None: ...
+
+
+class Live:
+    """``failure``: why the newest labels have no version yet, "" if nothing is wrong."""
+
+    def __init__(self, journal: Journal, worker: Fits, data: Path, log_labels: bool = False) -> None:
+        self.journal, self.worker, self.data = journal, worker, data
+        self.version: Version | None = None
+        self.waiting = Waiting()
+        self.counts: Counter[str] = Counter()
+        self.failure = ""
+        self._log_labels = log_labels
+        self._changed = asyncio.Event()
+        self._swapped = asyncio.Condition()
+        self._recent: list[tuple[int, Said]] = []  # labels that the version may not have yet, and their last rows
+
+    async def add(self, said: Sequence[Said]) -> None:
+        """Returns when they are on disk."""
+        if not said:
+            return
+        row = await asyncio.to_thread(self.journal.append, said)
+        self._recent += [(row, each) for each in said]
+        self.waiting.heard(list(said))
+        self.counts["labels"] += len(said)
+        if self._log_labels:
+            for each in said:
+                log.info("label %r of item %r by %r", each.label, each.item, each.annotator)
+        self._changed.set()
+
+    async def keep_fitting(self) -> None:
+        """For ever: waits for labels, lets those that come close behind come too, and swaps in what is found."""
+        while True:
+            await self._changed.wait()
+            first = time.monotonic()
+            while self._changed.is_set() and time.monotonic() - first < MOST_WAIT:
+                self._changed.clear()
+                await asyncio.sleep(QUIET)
+            self._changed.clear()
+            await self._fit()
+
+    async def _fit(self) -> None:
+        try:
+            version = await asyncio.to_thread(self.worker.fit)
+        except Exception as error:
+            self.counts["failed_fits"] += 1
+            self.failure = str(error)
+            if isinstance(error, CrowdshotError):
+                log.warning("the labels could not be learned from, so the last version stays")
+            else:
+                log.exception("the labels could not be learned from, so the last version stays")
+            return
+        self.failure = ""
+        await self.swap(version)
+
+    async def swap(self, version: Version | None) -> None:
+        self.version = version
+        row = 0 if version is None else version.row
+        self._recent = [(at, said) for at, said in self._recent if at > row]
+        self.waiting.swapped([said for _, said in self._recent])
+        self.counts["fits"] += 1
+        async with self._swapped:
+            self._swapped.notify_all()
+
+    async def versions(self) -> AsyncIterator[int | None]:
+        """The number of the version now, and of each that follows; None now and then, as a sign of life."""
+        last = -1
+        while True:
+            number = 0 if self.version is None else self.version.number
+            if number != last:
+                yield number
+                last = number
+                continue
+            try:
+                async with self._swapped:
+                    await asyncio.wait_for(self._swapped.wait(), KEEP_ALIVE)
+            except TimeoutError:
+                yield None

@@ -1,0 +1,104 @@
+"""What the service knows at one time: computed from all labels in a process of its own, then swapped in whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from crowdshot.labels import asking
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotators import judge
+from crowdshot.labels.belief import SETTLED, Floats
+from crowdshot.labels.positions import unique_ids
+
+NOBODY = "\N{REPLACEMENT CHARACTER} somebody new"
+
+
+@dataclass(frozen=True)
+class Version:
+    """``row``: of the journal, up to which its labels count. ``belief`` (N, K) of the annotations' items.
+
+    ``confusion`` (R + 1, K, K): what each annotator may be expected to answer and, last, somebody new. ``seen``: of how
+    many items, the first ones, there is more than labels. ``aliases``: where items stand by other names that labels
+    have for them. ``several``: whether a class is a set of labels. ``history``: of annotators, elsewhere.
+    """
+
+    number: int
+    row: int
+    annotations: Annotations
+    belief: Floats
+    confusion: Floats
+    seen: int = 0
+    several: bool = False
+    history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
+    aliases: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Where an item stands, by all names that it was called."""
+        return {str(name): row for row, name in enumerate(self.annotations.items)} | self.aliases
+
+    @cached_property
+    def person(self) -> dict[str, int]:
+        return {str(name): row for row, name in enumerate(self.annotations.annotators)}
+
+    @cached_property
+    def n_labels(self) -> Any:
+        """(N,)"""
+        return np.bincount(self.annotations.item, minlength=self.annotations.n_items)
+
+    @cached_property
+    def confidence(self) -> Floats:
+        return np.asarray(self.belief.max(1))
+
+    @property
+    def n_labelled(self) -> int:
+        return int((self.n_labels > 0).sum())
+
+    @property
+    def n_settled(self) -> int:
+        """Of the labelled items."""
+        return int(((self.confidence >= SETTLED) & (self.n_labels > 0)).sum())
+
+    def label(self, row: int) -> str:
+        return str(self.annotations.classes[self.belief[row].argmax()])
+
+    @cached_property
+    def consensus(self) -> list[str]:
+        """A JSON object for each item."""
+        votes = self.annotations.vote_counts()
+        best = self.belief.argmax(1)
+        return [
+            json.dumps(
+                {
+                    "item": str(item),
+                    "label": str(self.annotations.classes[k]),
+                    "confidence": float(self.belief[row, k]),
+                    "n_labels": int(self.n_labels[row]),
+                    "agreement": float(votes[row, k] / self.n_labels[row]) if self.n_labels[row] else None,
+                }
+            )
+            for row, (item, k) in enumerate(zip(self.annotations.items, best, strict=True))
+        ]
+
+    @cached_property
+    def annotators(self) -> list[dict[str, Any]]:
+        """A JSON object for each who gave a label."""
+        names = ("n_labels", "accuracy", "low", "high")
+        table = judge(self.annotations, self.belief, self.history.of(self.annotations.annotators))
+        rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
+        return [{"annotator": str(who), **dict(zip(names, said, strict=True))} for who, *said in rows if said[0]]
+
+
+def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors) -> Floats:
+    """(R + 1, K, K): `asking.expected_confusion`, and of somebody new; where there is one class, nobody errs."""
+    if ann.n_classes < 2:
+        return np.ones((ann.n_annotators + 1, ann.n_classes, ann.n_classes))
+    with_new = replace(ann, annotators=unique_ids([*ann.annotators, NOBODY], "annotators"))
+    return asking.expected_confusion(with_new, belief, history.of(with_new.annotators))

@@ -1,0 +1,83 @@
+"""``crowdshot serve`` as people start it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from waiting import until
+
+COMMAND = [sys.executable, "-m", "crowdshot", "serve"]
+
+
+@contextmanager
+def serving(*arguments):
+    process = subprocess.Popen([*COMMAND, *map(str, arguments), "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        for line in process.stderr:
+            found = re.search(r"listening at (http://\S+)", line)
+            if found:
+                break
+        process.address = found[1]
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def get(process, path):
+    with urllib.request.urlopen(process.address + path) as answer:
+        return json.load(answer)
+
+
+def post(process, path, body):
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(process.address + path, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_by_a_kill(crowd, tmp_path):
+    labels, features = crowd
+    given = ("--labels", labels, "--features", features, "--data", tmp_path / "live")
+    with serving(*given) as process:
+        assert len(get(process, "/v1/consensus")["consensus"]) == 40
+        before = get(process, "/health")["version"]
+        for number in range(20):
+            row = {"item": f"i{30 + number % 10}", "annotator": f"new {number // 10}", "label": "cat"}
+            assert post(process, "/v1/labels", {"labels": [row]}) == {"taken": 1}
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with serving(*given) as process:
+        people = {row["annotator"]: row["n_labels"] for row in get(process, "/v1/annotators")["annotators"]}
+        assert people == {"ann": 30, "bob": 30, "cy": 30, "new 0": 10, "new 1": 10}
+        started = get(process, "/health")["version"]
+        assert started > before
+        post(process, "/v1/labels", {"labels": [{"item": "i0", "annotator": "new 2", "label": "dog"}]})
+        until(lambda: get(process, "/health")["version"] > started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--host", "0.0.0.0"], "--host is 0.0.0.0, which others can reach, expected --auth with it"),
+        (["--auth", "nowhere"], "--auth is nowhere, expected a file"),
+        (["--labels", "nowhere.csv"], "nowhere.csv"),
+        (["--model", "nowhere"], "--model is nowhere"),
+        (["--ordered", "one"], "--ordered"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_listens(tmp_path, arguments, told):
+    command = [*COMMAND, "--data", "live", "--port", "0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
