@@ -2,19 +2,21 @@
 
     python benchmarks/reality.py A --data ../shared/data                    # labels alone: 23 real crowds, also thinned
     python benchmarks/reality.py B --data ../shared/data [--quick]          # features from outside
+    python benchmarks/reality.py C --data ../shared/data [--quick]          # images through shipped encoders
     python benchmarks/reality.py A --only ours                              # ours anew; rivals stay as they are
     python benchmarks/reality.py A --tables                                 # nothing anew, only the tables
 
 Rows are kept in ``results/reality/A/rows.parquet`` (what was measured × method × seed, with the commit), and a run that
 was stopped goes on from there; a method that failed is kept too, with the reason. ``tables.md`` beside it is made of
-them. The parts are in `reality_labels.py` and `reality_features.py`, rivals in `rivals_labels.py` and
-`rivals_features.py`, measures in `measures.py`.
+them. The parts are in `reality_labels.py`, `reality_features.py` and `reality_images.py`, rivals in `rivals_labels.py`
+and `rivals_features.py`, measures in `measures.py`.
 """
 
 import argparse
 from pathlib import Path
 
 import reality_features
+import reality_images
 import reality_labels
 from rows import Rows, command
 from threadpoolctl import threadpool_limits
@@ -22,13 +24,13 @@ from threadpoolctl import threadpool_limits
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("A", "B"))
+    parser.add_argument("part", choices=("A", "B", "C"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path, default=Path("results/reality"))
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="measured anew, alone")
-    parser.add_argument("--quick", action="store_true", help="B: every third scenario, one seed")
-    parser.add_argument("--processes", type=int, default=1, help="B")
-    parser.add_argument("--keep", type=Path, default=Path("runs/reality"), help="B: where features of images are kept")
+    parser.add_argument("--quick", action="store_true", help="B: every third scenario, one seed; C: one seed")
+    parser.add_argument("--processes", type=int, default=1, help="B, C")
+    parser.add_argument("--keep", type=Path, default=Path("runs/reality"), help="B, C: where features are kept")
     parser.add_argument("--tables", action="store_true", help="of the rows there are; measure nothing")
     options = parser.parse_args()
     out = options.out / options.part
@@ -38,14 +40,14 @@ def main() -> None:
             reality_labels.measure(rows, options.data, set(options.only))
         found = reality_labels.tables(rows)
     else:
+        part = PARTS[options.part]
         if not options.tables:
-            settings = (set(options.only), options.quick, options.processes)
-            reality_features.measure(rows, options.data, options.keep, *settings)
-        found = reality_features.tables(rows)
+            part.measure(rows, options.data, options.keep, set(options.only), options.quick, options.processes)
+        found = part.tables(rows)
     show(found, PARTS[options.part].FIRST, out / "tables.md", rows)
 
 
-PARTS = {"A": reality_labels, "B": reality_features}
+PARTS = {"A": reality_labels, "B": reality_features, "C": reality_images}
 
 
 def show(found: dict[str, str], first: tuple[str, ...], path: Path, rows: Rows) -> None:

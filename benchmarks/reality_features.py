@@ -2,7 +2,7 @@
 
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
@@ -256,13 +256,13 @@ def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, pro
             name for name in possible if (is_named(name, only) if only else (scenario.name, seed, name) not in there)
         ]
         jobs += [(scenario, seed, wanted, data, keep)] if wanted else []
-    for i, found in enumerate(results(jobs, processes), 1):
+    for i, found in enumerate(results(jobs, processes, run), 1):
         rows.put([{**row, "commit": version} for row in found])
         right = {row["method"]: round(row["accuracy"], 3) for row in found if row["of"] == UNSEEN and "accuracy" in row}
         print(f"{i}/{len(jobs)}", found[0]["scenario"], found[0]["seed"], right, flush=True)
 
 
-def results(jobs: list[tuple], processes: int) -> Iterator[list[Row]]:
+def results(jobs: list[tuple], processes: int, run: Callable[..., list[Row]]) -> Iterator[list[Row]]:
     if processes == 1:
         yield from (run(*job) for job in jobs)
         return

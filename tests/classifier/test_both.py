@@ -57,13 +57,13 @@ def test_labels_that_are_hidden_are_not_known() -> None:
     x, said = clouds(truth), torch.from_numpy(crowd(truth, right=0.6))
     gold = torch.where(torch.arange(24) < 2, torch.from_numpy(truth), -1)
     plain = {"scale": 5.0, "tau": 0.5}
-    before = both.held_back(x, said, 3, plain, gold, None)
+    before = both.held_back(x, said, 3, plain, truth=gold)
     assert (before.argmax(1).numpy() == truth).mean() > 0.9
     for hidden in (0, 17):
         other, told = said.clone(), gold.clone()
         other[hidden] = (other[hidden] + 1) % 3
         told[hidden] = (told[hidden] + 1) % 3 if told[hidden] >= 0 else -1
-        after = both.held_back(x, other, 3, plain, told, None)
+        after = both.held_back(x, other, 3, plain, truth=told)
         torch.testing.assert_close(after[hidden], before[hidden])
         assert not torch.allclose(after, before, atol=1e-6)
 
@@ -109,6 +109,29 @@ def test_beliefs_are_averaged_by_the_company_that_items_have() -> None:
     expected = torch.cat([both.pool(by_search, by_looks, labelled)[:21], both.pool(by_search, by_looks, others)[21:]])
     np.testing.assert_allclose(clf.belief_, expected.exp(), atol=1e-6)
     np.testing.assert_allclose(clf.predict_proba_embeddings(x)[21:], expected[21:].exp(), atol=1e-6)
+
+
+def test_a_class_named_once_is_left_to_looks() -> None:
+    assert both.without_slips(np.array([5, 5, 1])).tolist() == [1, 1, 0]
+    assert both.without_slips(np.array([4, 5, 1])) is None  # others were not named often
+    assert both.without_slips(np.array([5, 5, 2])) is None
+    assert both.without_slips(np.array([1, 1, 1])) is None
+    search, looks = torch.tensor([[0.8, 0.2, 0.0]]).log(), torch.tensor([[0.45, 0.45, 0.1]]).log()
+    pooled = both.pool(search, looks, 0.5, torch.tensor([1.0, 1.0, 0.0])).exp()
+    np.testing.assert_allclose(pooled, [[0.6, 0.3, 0.1]], rtol=1e-6)  # 2 : 1 among what is left
+    truth = np.arange(40) % 4
+    x, said = clouds(truth), crowd(truth, right=0.9, R=3).astype(object)
+    said[5, 0] = "a slip"
+    clf = CrowdClassifier(ENCODER).fit_embeddings(x, said)
+    assert clf.learner_ == "Both"
+    slip = clf.classes_.tolist().index("a slip")
+    assert clf.fit_.search.sizes.tolist() == [float(k != slip) for k in range(5)]
+    assert (clf.belief_.argmax(1) != slip).all()
+    np.testing.assert_allclose(clf.belief_[:, slip], clf.fit_.looks.responsibilities[:, slip], atol=1e-9)
+    assert (clf.predict_proba_embeddings(x).argmax(1) != slip).all()
+    told = CrowdClassifier(ENCODER).fit_embeddings(x, said, gold={5: "a slip"})  # it was none
+    assert told.fit_.search.sizes is None
+    assert told.consensus_["label"][5] == "a slip"
 
 
 def same_by_other_names(seed: int, K: int, a: int, method: str) -> None:

@@ -109,6 +109,26 @@ def test_a_search_that_keeps_all_finds_the_posterior_written_out():
             assert all(labeling[n] == -1 for n in range(4) if n not in seen)
 
 
+def test_how_frequent_classes_are_can_be_told():
+    """Each item's class is so much likelier; one that is never to be had has no item."""
+    (u,), (labels,) = problem(seed=4, B=1, N=4, missing=0.0)
+    sizes = torch.tensor([0.7, 0.3, 0.0], dtype=torch.float64)
+    found = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=81, sizes=sizes)
+    plain = Problem(u, labels, 3, 5.0, 0.4, sizes.log().expand(4, 3))
+    every = {z: plain.log_probability(dict(enumerate(z))) for z in itertools.product(range(2), repeat=4)}
+    real = found.log_weights > -torch.inf
+    assert {tuple(z) for z in found.labelings[real].tolist()} == set(every)
+    exact = torch.tensor([every[tuple(z)] for z in found.labelings[real].tolist()], dtype=torch.float64)
+    torch.testing.assert_close(found.log_weights[real], exact.log_softmax(0))
+    beliefs = torch.tensor(plain.item_beliefs(every), dtype=torch.float64)
+    torch.testing.assert_close(labelings.item_beliefs(found, labels), beliefs)
+    assert (found.log_proba(u)[:, 2] == -torch.inf).all()
+    evenly = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=81, sizes=torch.full((3,), 0.2).double())
+    torch.testing.assert_close(
+        evenly.log_proba(u), labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=81).log_proba(u)
+    )
+
+
 def marginals(u, labels, K, scale, tau):
     """(N, K), of items that all have labels: sums over all labelings."""
     _, every = written_out(u, labels, K, scale, tau)

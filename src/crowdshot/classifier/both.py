@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from crowdshot.classifier.contract import Fitted, Learned, belief_of, untouched
 from crowdshot.classifier.default_encoder import clean_encoder
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import LEARNED, Believed, ByLooks, believe, look_at
-from crowdshot.classifier.own import OwnOrder, Searched
+from crowdshot.classifier.own import OwnOrder, Searched, search
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
@@ -40,7 +40,8 @@ class Pooled:
         """(N, K)"""
         search, looks = (_log(fit.responsibilities.to(self.company)) for fit in (self.search, self.looks))
         labelled = (self.search.labelings[0] >= 0)[:, None]
-        of_labelled, of_others = (both.pool(search, looks, weight) for weight in both.weights(float(self.company)))
+        weights = both.weights(float(self.company))
+        of_labelled, of_others = (both.pool(search, looks, weight, self.search.sizes) for weight in weights)
         return torch.where(labelled, of_labelled, of_others).exp()
 
     @property
@@ -50,7 +51,7 @@ class Pooled:
 
     def log_proba(self, queries: Tensor, /) -> Tensor:
         search, looks = (fit.log_proba(queries).to(self.company) for fit in (self.search, self.looks))
-        return both.pool(search, looks, both.weights(float(self.company))[1])
+        return both.pool(search, looks, both.weights(float(self.company))[1], self.search.sizes)
 
 
 def _log(p: Tensor) -> Tensor:
@@ -79,16 +80,20 @@ class Both:
         if known.weight is not None:  # of which the search knows nothing
             return ByLooks(self.seed).learn(x, annotations, encoder, known)
         joint = look_at(x, annotations, known)
-        looks, searched = believe(joint, annotations, known), Searched(self.given, self.seed)
-        if not self.decided:
-            few = len(joint.taught) <= FEW and "recipe" in encoder.card
-            if not few or not _suits(x, annotations, known, joint, searched.settings_for(encoder)):
-                return Learned(LEARNED, looks, {}, *untouched(x))
-        _, search, settings, *_ = searched.learn(x, annotations, encoder, known)
-        assert isinstance(search, Posterior)
-        pooled = Pooled(search, looks, torch.tensor(both.company(joint).mean()), looks.confusion)
+        looks, settings = believe(joint, annotations, known), Searched(self.given, self.seed).settings_for(encoder)
+        if not self.decided and (len(joint.taught) > FEW or "recipe" not in encoder.card):
+            return Learned(LEARNED, looks, {}, *untouched(x))
+        own = OwnOrder.of(x, annotations, known)
+        named = np.bincount(annotations.label, minlength=annotations.n_classes)
+        named[known.gold[known.gold >= 0]] += 2  # what is known is no slip
+        sizes = both.without_slips(named[own.classes.cpu().numpy()])
+        sizes = None if sizes is None else sizes.to(x.device)
+        if not self.decided and not _suits(own, annotations, known, joint, settings, sizes):
+            return Learned(LEARNED, looks, {}, *untouched(x))
+        found = search(x, own, settings, sizes)
+        pooled = Pooled(found, looks, torch.tensor(both.company(joint).mean()), looks.confusion)
         confusion = torch.from_numpy(expected_confusion(annotations, belief_of(pooled), known.history))
-        return Learned(self.name, Pooled(search, looks, pooled.company, confusion), settings, *untouched(x))
+        return Learned(self.name, replace(pooled, confusion=confusion), settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         def part(name: str) -> dict[str, Tensor]:
@@ -99,10 +104,16 @@ class Both:
         )
 
 
-def _suits(x: Tensor, annotations: Annotations, known: Known, looks: Joint, settings: dict[str, Any]) -> bool:
-    own = OwnOrder.of(x, annotations, known)
+def _suits(
+    own: OwnOrder,
+    annotations: Annotations,
+    known: Known,
+    looks: Joint,
+    settings: dict[str, Any],
+    sizes: Tensor | None,
+) -> bool:
     items = np.searchsorted(known.rows_of(annotations), own.place.cpu().numpy())
     classes = own.classes.cpu().numpy()
     told = {name: getattr(looks, name)[items][:, classes] for name in ("taught", "unmet", "evidence")}
     there = looks._replace(**told, size=looks.size[classes])
-    return both.suits(own.x, own.labels, there, settings, own.truth, own.history)
+    return both.suits(own.x, own.labels, there, settings, sizes, own.truth, own.history)

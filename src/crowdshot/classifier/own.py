@@ -67,22 +67,28 @@ class Searched:
                 f"labels has {len(own.place):,} labelled items, expected {MOST_SEARCHED:,} or less for {self.name};"
                 " method='ours' takes any number."
             )
-        fit = labelings.fit(own.x, own.labels, annotations.n_classes, truth=own.truth, history=own.history, **settings)
-        believed = labelings.item_beliefs(fit, own.labels, own.truth, own.history)
-        everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
-        everywhere[:, own.place] = own.classes[fit.labelings.long()].to(everywhere)
-        back, people = own.classes.argsort(), own.annotators.argsort()
-        learned = replace(
-            fit,
-            embeddings=x,
-            labelings=everywhere,
-            confusion=fit.confusion[people][:, back][..., back],
-            believed=believed[own.place.argsort()][:, back],
-        )
-        return Learned(self.name, learned, settings, *untouched(x))
+        return Learned(self.name, search(x, own, settings), settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
         return labelings.Posterior(**tensors)
+
+
+def search(x: Tensor, own: OwnOrder, settings: dict[str, Any], sizes: Tensor | None = None) -> labelings.Posterior:
+    """Of a problem in its own order, told of all items x (N, D) in theirs. ``sizes`` as of `labelings.fit`."""
+    K = len(own.classes)
+    fit = labelings.fit(own.x, own.labels, K, truth=own.truth, history=own.history, sizes=sizes, **settings)
+    believed = labelings.item_beliefs(fit, own.labels, own.truth, own.history)
+    everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
+    everywhere[:, own.place] = own.classes[fit.labelings.long()].to(everywhere)
+    back, people = own.classes.argsort(), own.annotators.argsort()
+    return replace(
+        fit,
+        embeddings=x,
+        labelings=everywhere,
+        confusion=fit.confusion[people][:, back][..., back],
+        believed=believed[own.place.argsort()][:, back],
+        sizes=None if fit.sizes is None else fit.sizes[back],
+    )
 
 
 class OwnOrder(NamedTuple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,11 +35,12 @@ def pooled(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Can
         by_looks = looks.forecast(query)
         items, said, new = (torch.from_numpy(each) for each in (x[seen], labels[seen], query))
         _, weight = both.weights(float(both.company(looks).mean()))
+        sizes = both.without_slips(np.bincount(labels[labels >= 0], minlength=K))
         found = []
         for candidate in candidates:
-            if both.suits(items, said, looks, dict(candidate)):
-                search = labelings.fit(items, said, K, **candidate).log_proba(new)
-                found.append(both.pool(search, torch.from_numpy(by_looks).log(), weight).exp().numpy())
+            if both.suits(items, said, looks, dict(candidate), sizes):
+                search = labelings.fit(items, said, K, sizes=sizes, **candidate).log_proba(new)
+                found.append(both.pool(search, torch.from_numpy(by_looks).log(), weight, sizes).exp().numpy())
             else:
                 found.append(by_looks)
         return found

@@ -10,6 +10,9 @@ n / (n + 2). With the mean of c, S of the search and L of `learned`,
 
     labelled items    S^w L^(1 - w),  w = min(c, 1/2)        those without company are judged by their labels
     other items       S^w L^(1 - w),  w = min(1, 3/2 - c)    of which the search knows most while items are few
+
+A class that was named once, where others were named often, may be a slip of the pen. A search that takes all classes
+for about equal draws other items to it, so that such classes are left to `learned`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ PARTS = 10  # of the items, whose labels are hidden in turn
 # besides. Chosen on digits, characters and drawn textures, judged on photographs of LabelMe and CIFAR-10S
 # (docs/trust.md): through encoders of another domain it is mostly worse by 0.15 to 1 an item, else by less than 0.1.
 WORSE, WORSE_EACH = 1.0, 0.1
+OFTEN = 5.0  # labels of each other class, on average, beside which one alone may be a slip
 
 
 def suits(
@@ -39,11 +43,12 @@ def suits(
     labels: Tensor,
     looks: Joint,
     settings: dict[str, Any],
+    sizes: Tensor | None = None,
     truth: Tensor | None = None,
     history: Tensor | None = None,
 ) -> bool:
     """Whether the search may be believed; x (n, D), labels (n, R) and the rest as of `labelings.fit`."""
-    p = held_back(x, labels, looks.taught.shape[1], settings, truth, history).double().cpu().numpy()
+    p = held_back(x, labels, looks.taught.shape[1], settings, sizes, truth, history).double().cpu().numpy()
     likely, c = np.exp(looks.evidence - looks.evidence.max(1, keepdims=True)), company(looks)
 
     def foretold(p: Floats) -> float:
@@ -54,7 +59,13 @@ def suits(
 
 
 def held_back(
-    x: Tensor, labels: Tensor, K: int, settings: dict[str, Any], truth: Tensor | None, history: Tensor | None
+    x: Tensor,
+    labels: Tensor,
+    K: int,
+    settings: dict[str, Any],
+    sizes: Tensor | None = None,
+    truth: Tensor | None = None,
+    history: Tensor | None = None,
 ) -> Tensor:
     """p(class) of every item, (n, K), by searches that do not know its labels."""
     n, device = len(x), x.device
@@ -63,8 +74,9 @@ def held_back(
     hidden = part == torch.arange(parts, device=device)[:, None]  # (parts, n)
     told = None if truth is None else truth.masked_fill(hidden, -1)
     before = None if history is None else history.expand(parts, -1, -1)
+    frequent = None if sizes is None else sizes.expand(parts, -1)
     items, said = x.expand(parts, -1, -1), labels.masked_fill(hidden[..., None], -1)
-    fit = labelings.fit(items, said, K, truth=told, history=before, **settings)
+    fit = labelings.fit(items, said, K, truth=told, history=before, sizes=frequent, **settings)
     return fit.log_proba(items).exp()[part, torch.arange(n, device=device)]
 
 
@@ -81,6 +93,18 @@ def weights(company: float) -> tuple[float, float]:
     return min(company, 0.5), min(1.0, 1.5 - company)
 
 
-def pool(search: Tensor, looks: Tensor, weight: float) -> Tensor:
-    """log p (..., K) of both -> log p: ``weight`` is the search's."""
-    return (weight * search + (1 - weight) * looks).log_softmax(-1)
+def without_slips(named: NDArray[np.int64]) -> Tensor | None:
+    """``sizes`` for the search, (K,): 0 for classes that may be slips, by how often each was named; None for none."""
+    once = named == 1
+    if not once.any() or once.all() or named[~once].mean() < OFTEN:
+        return None
+    return torch.from_numpy(~once).double()
+
+
+def pool(search: Tensor, looks: Tensor, weight: float, sizes: Tensor | None = None) -> Tensor:
+    """log p (..., K) of both -> log p: ``weight`` is the search's, but classes of size 0 are left to looks."""
+    if sizes is None:
+        return (weight * search + (1 - weight) * looks).log_softmax(-1)
+    left, looks = sizes == 0, looks.log_softmax(-1)
+    both = (weight * search + (1 - weight) * looks).masked_fill(left, -torch.inf).log_softmax(-1)
+    return torch.where(left, looks, both + looks[..., ~left].logsumexp(-1, keepdim=True))

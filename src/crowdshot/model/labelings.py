@@ -53,6 +53,7 @@ class Posterior:
     scale: Tensor
     tau: Tensor
     believed: Tensor | None = None  #: (n, K), `item_beliefs` of the items that have labels, where they were asked for
+    sizes: Tensor | None = None  #: (..., K), how frequent classes are, where that was given
 
     @property
     def n_classes(self) -> int:
@@ -80,7 +81,7 @@ class Posterior:
         # A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
         share = chosen / (self.tau[..., None, None] + size)[..., None, :]  # (..., M, n, K), of an item in a mean
         squared = (share * ((u @ u.mT)[..., None, :, :] @ share)).sum(-2)  # |mean|^2, (..., M, K)
-        prior = log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
+        prior = self._log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
 
         def averaged(query: Tensor) -> Tensor:
             near = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
@@ -108,7 +109,11 @@ class Posterior:
     def class_probs(self) -> Tensor:
         """(..., K)"""
         size = self._chosen.sum(-2)
-        return (self.log_weights.exp()[..., None] * log_class_probs(size).exp()).sum(-2)
+        return (self.log_weights.exp()[..., None] * self._log_class_probs(size).exp()).sum(-2)
+
+    def _log_class_probs(self, size: Tensor) -> Tensor:
+        found = log_class_probs(size)
+        return found if self.sizes is None else (found + self.sizes.log()[..., None, :]).log_softmax(-1)
 
 
 def fit(
@@ -122,13 +127,15 @@ def fit(
     confusion: Tensor | None = None,
     truth: Tensor | None = None,
     history: Tensor | None = None,
+    sizes: Tensor | None = None,
 ) -> Posterior:
     """The most probable labelings, as far as a search of ``width`` finds them.
 
     ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing, with the same leading shape;
     ``scale`` and ``tau`` are numbers. ``confusion`` (..., R, K, K): the annotators' matrices, where they are known.
     ``truth`` (..., N) int: the class of items whose class is known, labelled or not; -1 elsewhere. ``history``
-    (..., R, 2): how many labels of each annotator were right and wrong elsewhere.
+    (..., R, 2): how many labels of each annotator were right and wrong elsewhere. ``sizes`` (..., K): how frequent
+    classes are thought to be; without it about equally.
     """
     _check(embeddings, labels, n_classes, width)
     lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
@@ -146,6 +153,9 @@ def fit(
         order = order_of(gram, said, n_classes, *by_number, ruled_out)
         known = None if confusion is None else confusion.reshape(-1, R, n_classes, n_classes).to(u)
         evidence = None if known is None else _evidence_of_items(known, said)
+        if sizes is not None:
+            frequent = sizes.reshape(-1, 1, n_classes).to(u).log().expand(len(u), N, -1)
+            evidence = frequent if evidence is None else frequent + evidence
         if ruled_out is not None:
             evidence = torch.where(ruled_out, -torch.inf, 0.0 if evidence is None else evidence)
         of_unknown = said if known is None else said[..., :0]
@@ -166,6 +176,7 @@ def fit(
         unit=unit.reshape(*lead, 1, 1).to(embeddings),
         scale=scale.to(embeddings),
         tau=tau.to(embeddings),
+        sizes=None if sizes is None else sizes.to(embeddings),
     )
 
 
@@ -189,6 +200,8 @@ def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None, hi
     weight = fit.tau + size
     distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
     gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
+    if fit.sizes is not None:
+        gain = gain + fit.sizes.log()
     ways = ways_of(u.device)
     said = annotator_skills.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways, history)  # (N, K, M)
     p = (gain + torch.as_tensor(said).movedim(-1, 0)).softmax(-1)
