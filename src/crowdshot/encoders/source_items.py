@@ -20,7 +20,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.arrays import Array, read_arrays
 from crowdshot.files.features import read_feature_file
 from crowdshot.files.image_names import IMAGE_SUFFIXES
-from crowdshot.files.pictures import quiet_pillow
+from crowdshot.files.pictures import quiet_pillow, smaller
+from crowdshot.files.unpacked import check_parts
 from crowdshot.wording import shown
 
 CHARACTERS, PHOTOS = 28, 84  # pixels a side, where none is asked for
@@ -90,6 +91,7 @@ def _from_zip(path: Path, image_size: int | None) -> SourceItems:
         with _told_as_zip(path), zipfile.ZipFile(path) as archive, quiet_pillow():
             for start in range(0, len(wanted), AT_ONCE):
                 part = [names[i] for i in wanted[start : start + AT_ONCE]]
+                check_parts(shown(path), archive, part)
                 yield read_images({f"{path.name}/{name}": _open(archive, name) for name in part}, spec)
 
     return _of_files(names, load, image_size)
@@ -104,7 +106,7 @@ def _is_image(name: str) -> bool:
 def _open(archive: zipfile.ZipFile, name: str) -> Image.Image:
     data = archive.read(name)
     try:
-        return Image.open(BytesIO(data))
+        return smaller(Image.open(BytesIO(data)))
     except Exception:  # damaged bytes make Pillow's parsers raise nearly anything
         raise CrowdshotError(
             f"{shown(name)} in the zip is damaged or of no known kind, expected an image that Pillow can read."

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.unpacked import check_parts
 from crowdshot.wording import shown
 
 Array = NDArray[Any]
@@ -28,9 +29,12 @@ def read_arrays(file: Path | bytes, wanted: Iterable[str], name: str = "") -> tu
             BytesIO(file) if isinstance(file, bytes) else file.open("rb") as opened,
             np.load(opened, allow_pickle=False) as arrays,
         ):
+            check_parts(called, arrays.zip, [f"{key}.npy" for key in wanted])
             return {key: _sound(arrays[key]) for key in wanted if key in arrays.files}, list(arrays.files)
     except FileNotFoundError:
         raise CrowdshotError(f"{called} does not exist, expected an .npz file.") from None
+    except CrowdshotError:
+        raise
     except Exception as error:  # damaged bytes make zipfile, its codecs and NumPy's parsers raise nearly anything
         if "allow_pickle" in str(error):
             raise CrowdshotError(f"{called} holds pickled objects, expected arrays of text or numbers.") from None

@@ -8,10 +8,12 @@ whichever others come with it, unless all of them are dark.
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from crowdshot.errors import CrowdshotError
 Array = np.ndarray[Any, Any]
 
 FULL_SCALES = (1.0, 16.0, 255.0, 65535.0)
+LARGE, SMALL = 2**24, 2**22  # pixels; a picture with more is read alone, and brought down to these at once
+ONE_LARGE = threading.Lock()
 OVERSHOOT = 0.02  # floats that were resized elsewhere may leave 0..1 by a hair; they are clipped later
 TYPE_SCALES = {"bool": 1.0, "uint8": 255.0, "uint16": 65535.0}
 
@@ -64,7 +68,7 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
             raise UnreadableError("is not a regular file")
         if path.stat().st_size == 0:
             raise UnreadableError("is empty (0 bytes)")
-        with Image.open(path) as image:
+        with Image.open(path) as image, ONE_LARGE if image.width * image.height > LARGE else nullcontext():
             return _decode_pil(image)
     except UnreadableError:
         raise
@@ -86,6 +90,7 @@ def _decode_pil(image: Image.Image) -> tuple[Tensor, float]:
         upright = ImageOps.exif_transpose(image)
     except Exception:  # broken EXIF says nothing about the pixels
         upright = image
+    upright = smaller(upright)
     mode = upright.mode
     if mode in ("I", "F") or mode.startswith("I;"):
         grey = np.asarray(upright)
@@ -98,6 +103,13 @@ def _decode_pil(image: Image.Image) -> tuple[Tensor, float]:
         wanted = "L" if mode in ("1", "L") else "RGB"
     pixels = np.asarray(upright.convert(wanted))
     return as_tensor(np.moveaxis(np.atleast_3d(pixels), -1, 0))[None], 255.0
+
+
+def smaller(image: Image.Image) -> Image.Image:
+    """A large picture by a whole number of times smaller, so that several fit in memory; any other as it is."""
+    if image.width * image.height <= LARGE or image.mode not in ("L", "LA", "RGB", "RGBA"):
+        return image
+    return image.reduce(math.ceil(math.sqrt(image.width * image.height / SMALL)))
 
 
 def channels_first(pixels: Any) -> Any:

@@ -20,13 +20,13 @@ from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.records import starts_with
+from crowdshot.files.unpacked import check_parts
 from crowdshot.files.workbooks import ZIP
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.questions import asked, one_label
 
 INSIDE = "annotations.xml"
-LARGEST = 2**30  # bytes of XML that a ZIP may hold
 DEEPEST = 100  # CVAT's elements stand at most a handful deep
 SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
 
@@ -123,7 +123,8 @@ class _Reader(ContentHandler):
                 export.shapes[tag] += 1
 
     def characters(self, text: str) -> None:
-        self.words.append(text)
+        if self.path[1:2] == ["meta"]:
+            self.words.append(text)
 
     def endElement(self, tag: str) -> None:  # noqa: N802
         text = "".join(self.words).strip()
@@ -149,12 +150,9 @@ def _xml(file: LabelFile) -> bytes:
         if not starts_with(file.data, b"<"):
             raise CrowdshotError(f"{file.name} is no XML, expected CVAT's annotations or a ZIP with {INSIDE} in it.")
         return file.data
-    size = archive.getinfo(INSIDE).file_size
-    if size > LARGEST:
-        raise CrowdshotError(f"{file.name} holds {size:,} bytes of XML, expected {LARGEST:,} at most.")
+    check_parts(file.name, archive, [INSIDE])
     try:
-        with archive.open(INSIDE) as inside:
-            return inside.read(size)
+        return archive.read(INSIDE)
     except Exception as error:  # damaged bytes make each way of packing raise its own
         raise CrowdshotError(f"{file.name}: {INSIDE} in it could not be read ({error}).") from None
 

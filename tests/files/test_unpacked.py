@@ -1,0 +1,71 @@
+"""Small files that unpack to all the memory there is are refused before they do, or read within little of it."""
+
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.source_items import find_items
+from crowdshot.errors import CrowdshotError
+from crowdshot.files import pictures, tables, unpacked
+from crowdshot.files.features import read_feature_file
+from crowdshot.files.tables import read_table
+from crowdshot.labels.formats import read_labels
+
+
+def test_what_is_allowed():
+    unpacked.check_unpacked("a", 1, unpacked.MOST)
+    unpacked.check_unpacked("a", unpacked.MOST, unpacked.TIMES * unpacked.MOST)
+    told = r"^a unpacks to 512 MB or more, expected 512 MB at most for a file of 1\.0 MB\.$"
+    with pytest.raises(CrowdshotError, match=told):
+        unpacked.check_unpacked("a", 2**20, unpacked.MOST + 1)
+
+
+def test_one_cell_that_a_parquet_file_repeats(tmp_path, monkeypatch):
+    """Its header tells of one cell, and not that 2,000 rows have it."""
+    monkeypatch.setattr(unpacked, "MOST", 2**23)
+    monkeypatch.setattr(tables, "AT_ONCE", 100)
+    cells = ["x" * 10_000] * 2000
+    pq.write_table(pa.table({"item": cells, "annotator": cells, "label": cells}), tmp_path / "bomb.parquet")
+    assert pq.read_metadata(tmp_path / "bomb.parquet").row_group(0).total_byte_size < 2**16
+    with pytest.raises(CrowdshotError, match=r"bomb\.parquet unpacks to 9 MB or more, expected 8 MB at most"):
+        read_labels(tmp_path / "bomb.parquet")
+
+
+def test_parquet_in_parts_is_the_same_table(tmp_path):
+    rows = pd.DataFrame({"item": [f"{i}" for i in range(9000)], "label": pd.Categorical(np.arange(9000) % 7), "x": 0.5})
+    rows.to_parquet(tmp_path / "a.parquet", row_group_size=5000)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "a.parquet").frame, pd.read_parquet(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("inside", "read"),
+    [
+        ("features.npy", read_feature_file),
+        ("annotations.xml", read_labels),
+        ("cat/1.png", lambda path: find_items(str(path), 16)),
+    ],
+)
+def test_archives(tmp_path, monkeypatch, inside, read):
+    """Their parts say how large they are."""
+    monkeypatch.setattr(unpacked, "MOST", 2**20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(inside, bytes(2**21))
+    with pytest.raises(CrowdshotError, match=r"bomb\.zip unpacks to 2 MB or more, expected 1 MB at most"):
+        read(tmp_path / "bomb.zip")
+
+
+def test_large_pictures_become_smaller_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "LARGE", 30_000)
+    monkeypatch.setattr(pictures, "SMALL", 5000)
+    pixels = np.repeat(np.repeat(np.arange(100, dtype=np.uint8).reshape(10, 10), 20, 0), 20, 1)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    found, full = pictures.decode(tmp_path / "a.png", {})
+    assert (found.shape, full) == ((1, 1, 67, 67), 255.0)  # 40,000 pixels by three each way
+    (batch,) = ImageInput((10, 10), 1).batches([tmp_path / "a.png"], 1)
+    np.testing.assert_allclose(batch[0, 0] * 255, np.arange(100).reshape(10, 10), atol=3.5)
