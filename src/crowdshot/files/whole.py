@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,8 +13,11 @@ from typing import IO
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.exchange import take_place
+from crowdshot.files.leftovers import mend, passing_name
 from crowdshot.wording import digits
 
+INSIDE = "results"  # what is written into a folder that may not be replaced is called so meanwhile
 OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of what the process has open, be it a file
 
 
@@ -29,7 +31,8 @@ def replacing(out: Path) -> Iterator[Path]:
         target = out.resolve() if out.is_symlink() else out
     except RuntimeError as error:  # links in a circle
         raise CrowdshotError(f"{out} could not be written ({error}).") from None
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = passing_name(target)
+    mend(target)
     try:
         if (out.exists() and not out.is_file()) or str(out.absolute()).startswith(OPEN_FILES):
             yield out
@@ -63,6 +66,8 @@ def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
 
 def check_folder(out: Path, overwrite: bool) -> None:
     """To be called before the work: may results go into this folder?"""
+    for place in (out.absolute(), out.absolute() / INSIDE):
+        mend(place)
     try:
         if out.is_dir():
             if not overwrite and any(out.iterdir()):
@@ -82,24 +87,27 @@ def check_folder(out: Path, overwrite: bool) -> None:
 
 
 def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[Path]:
-    """Write every file into a hidden folder, then move them into place; of a failure nothing stays.
+    """Write every file into a hidden folder beside ``out``, which then takes its place; of a failure nothing stays.
 
-    That folder is inside ``out``, because ``out`` may be a disk of its own. Other files in it are left alone.
+    Other files in ``out`` are carried over. Where it is a disk of its own, someone's working directory, or may not be
+    replaced, files are moved into it one by one; a kill between two moves leaves new beside old there, and only there.
     """
     check_folder(out, overwrite)
     target = out.resolve()
     made = [folder for folder in (target, *target.parents) if not folder.exists()]
-    temporary = target / f".crowdshot-{secrets.token_hex(4)}.tmp"
+    whole = _may_be_replaced(target)
+    temporary = passing_name(target) if whole else passing_name(target / INSIDE)
     complete = False
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        (target.parent if whole else target).mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
         for name, write in writers.items():
             write(temporary / name)
-        for name in writers:
-            if (target / name).is_dir():
-                shutil.rmtree(target / name)
-            os.replace(temporary / name, target / name)
+        if whole:
+            _put_in_place(temporary, target, writers)
+        else:
+            for name in writers:
+                _move(temporary / name, target / name)
         complete = True
     except OSError as error:
         raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
@@ -112,6 +120,48 @@ def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[P
                 with suppress(OSError):  # not empty: someone else uses it
                     folder.rmdir()
     return [out / name for name in writers]
+
+
+def _may_be_replaced(target: Path) -> bool:
+    above = next(folder for folder in target.parents if folder.exists())
+    here = Path.cwd()
+    return os.access(above, os.W_OK | os.X_OK) and not target.is_mount() and target not in (here, *here.parents)
+
+
+def _put_in_place(new: Path, target: Path, names: Collection[str]) -> None:
+    if target.is_dir():
+        _carry_over(target, new, names)
+        shutil.copystat(target, new)
+    old = take_place(new, target)
+    if old is not None:
+        for path in old.iterdir():  # what came while others were carried over
+            if path.name not in names and not (target / path.name).exists():
+                os.rename(path, target / path.name)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _carry_over(target: Path, new: Path, names: Collection[str]) -> None:
+    """What is not among ``names``, by links, so that the old folder is complete for as long as it is there."""
+
+    def link(source: str, to: str) -> None:
+        try:
+            os.link(source, to, follow_symlinks=False)
+        except OSError:  # not every disk has links
+            shutil.copy2(source, to, follow_symlinks=False)
+
+    for path in target.iterdir():
+        if path.name in names:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True, copy_function=link)
+        else:
+            link(str(path), str(new / path.name))
+
+
+def _move(source: Path, target: Path) -> None:
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(source, target)
 
 
 def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:

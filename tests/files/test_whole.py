@@ -1,0 +1,145 @@
+"""Folders and files that are complete or not there at all, whenever a process dies."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files import exchange
+from crowdshot.files.leftovers import SET_ASIDE, passing_name
+from crowdshot.files.whole import check_folder, replacing, write_folder
+from waiting import HANGS
+
+OLD, NEW = {"a.csv": "old a", "b.csv": "old b"}, {"a.csv": "new a", "b.csv": "new b"}
+
+
+def writers(content):
+    return {name: lambda path, text=text: path.write_text(text) for name, text in content.items()}
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(params=["exchanged", "renamed twice", "moved one by one"])
+def way(request, monkeypatch, tmp_path):
+    if request.param != "exchanged":
+        monkeypatch.setattr(exchange, "_exchange", lambda one, other: False)
+    if request.param == "moved one by one":
+        (tmp_path / "out").mkdir()
+        monkeypatch.chdir(tmp_path / "out")
+    return request.param
+
+
+def test_new_files_and_the_users_own(way, tmp_path):
+    out = tmp_path / "out"
+    write_folder(out, writers(OLD), overwrite=True)
+    (out / "notes").mkdir()
+    (out / "notes" / "mine.txt").write_text("mine")
+    (out / "link").symlink_to("a.csv")
+    out.chmod(0o750)
+    write_folder(out, {**writers(NEW), "pages": lambda path: path.mkdir()}, overwrite=True)
+    assert files(out) == {**NEW, "notes/mine.txt": "mine", "link": "new a"}
+    assert (out / "link").is_symlink()
+    assert out.stat().st_mode & 0o777 == 0o750
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_failure_leaves_the_old(way, tmp_path):
+    out = tmp_path / "out"
+    write_folder(out, writers(OLD), overwrite=True)
+
+    def fail(path):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CrowdshotError, match=r"out could not be written \(No space left on device\)"):
+        write_folder(out, {**writers(NEW), "c.csv": fail}, overwrite=True)
+    assert files(out) == OLD
+    assert os.listdir(tmp_path) == ["out"]
+
+
+# Writes a folder over another and kills itself at the n-th step of the file system's.
+DIES = """
+import os, shutil, signal, sys
+from pathlib import Path
+from crowdshot.files import exchange
+from crowdshot.files.whole import write_folder
+last, exchanged = int(sys.argv[2]), sys.argv[3] == "True"
+def counted(step):
+    def wrapped(*args, **kwargs):
+        global last
+        last -= 1
+        if last < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(*args, **kwargs)
+    return wrapped
+for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir"):
+    setattr(os, name, counted(getattr(os, name)))
+exchange._exchange = counted(exchange._exchange) if exchanged else lambda one, other: False
+files = {name: lambda path, name=name: path.write_text(f"new {name[0]}") for name in ("a.csv", "b.csv")}
+write_folder(Path(sys.argv[1]), files, overwrite=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_killed_at_every_step_it_is_the_old_or_the_new_and_the_next_run_leaves_nothing(tmp_path, exchanged):
+    seen = set()
+    for step in range(30):
+        out = tmp_path / str(step) / "out"
+        out.mkdir(parents=True)
+        for name, text in {**OLD, "mine.txt": "mine"}.items():
+            (out / name).write_text(text)
+        done = subprocess.run([sys.executable, "-c", DIES, out, str(step), str(exchanged)], timeout=HANGS)
+        assert done.returncode in (0, -signal.SIGKILL)
+        check_folder(out, overwrite=True)  # as the next run does first
+        found = files(out)
+        assert found in ({**OLD, "mine.txt": "mine"}, {**NEW, "mine.txt": "mine"})
+        seen.add(found["a.csv"])
+        assert os.listdir(out.parent) == ["out"]
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0
+    assert seen == {"old a", "new a"}
+
+
+def test_what_living_processes_write_stays(tmp_path):
+    mine = passing_name(tmp_path / "out")
+    mine.mkdir()
+    other = tmp_path / mine.name.replace(f"-{os.getpid()}-", "-1-")  # process 1 lives for ever
+    other.mkdir()
+    check_folder(tmp_path / "out", overwrite=False)
+    assert mine.is_dir()
+    assert other.is_dir()
+
+
+def test_the_old_comes_back_only_where_nothing_else_is(tmp_path):
+    dead = str(_dead_process())
+    for name, content in (("one", {}), ("two", NEW)):
+        aside = Path(str(passing_name(tmp_path / name, SET_ASIDE)).replace(f"-{os.getpid()}-", f"-{dead}-"))
+        for folder, held in ((aside, OLD), (tmp_path / name, content)):
+            for file, text in held.items():
+                folder.mkdir(exist_ok=True)
+                (folder / file).write_text(text)
+        check_folder(tmp_path / name, overwrite=True)
+    assert files(tmp_path / "one") == OLD
+    assert files(tmp_path / "two") == NEW
+    assert sorted(os.listdir(tmp_path)) == ["one", "two"]
+
+
+def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
+    rest = str(passing_name(tmp_path / "a.csv")).replace(f"-{os.getpid()}-", f"-{_dead_process()}-")
+    Path(rest).write_text("half")
+    with replacing(tmp_path / "a.csv") as temporary:
+        temporary.write_text("whole")
+    assert files(tmp_path) == {"a.csv": "whole"}
+
+
+def _dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(HANGS)
+    return process.pid
