@@ -16,6 +16,7 @@ from crowdshot.service.live import Live
 from crowdshot.service.worker import make_version
 from waiting import until
 
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "label_studio"
 HERE = "http://127.0.0.1"
 
 
@@ -82,5 +83,5 @@ def wire(text):
 
 def payloads():
     """What a real Label Studio sent."""
-    lines = (Path(__file__).parents[1] / "fixtures" / "label_studio" / "ml_backend_requests.jsonl").read_text()
+    lines = (FIXTURES / "ml_backend_requests.jsonl").read_text()
     return [json.loads(line) for line in lines.splitlines()]

@@ -57,7 +57,9 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         live = Live(journal, worker, data, listening.log_labels)
         hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
-        app = make_app(live, Settings(auth, hosts, listening.read_only, model, _classes(labels)))
+        tag = (labels.columns or {}).get("label")
+        settings = Settings(auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label)
+        app = make_app(live, settings)
         live.version = version
         asyncio.run(_listen(app, door))
     finally:

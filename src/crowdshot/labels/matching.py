@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -164,15 +164,22 @@ def match_files(ids: Ids, files: Sequence[PurePath] | Ids) -> Positions:
     of each the very spelling, then the one with accents in one piece with their letters, from which some systems
     part them. The first that is some file's decides, and if several files share it, it means none of them.
     """
+    meant = file_finder(files)
+    return np.array([meant(str(name)) for name in ids], dtype=np.int64)
+
+
+def file_finder(files: Sequence[PurePath] | Ids) -> Callable[[str], int]:
+    """`match_files` for whoever asks again and again."""
     spelled = _by_path(files)
     composed = _by_path([PurePath(_composed(str(file))) for file in files])
-    found = np.full(len(ids), -1, dtype=np.int64)
-    for position, name in enumerate(ids):
-        paths = list(_plainer(str(name)))
+
+    def meant(name: str) -> int:
+        paths = list(_plainer(name))
         keys = [*(key for path in paths for key in _keys(path)), f"upload:{paths[-1].name}"]
         places = (place for key in keys for place in (spelled.get(key), composed.get(_composed(key))))
-        found[position] = next((place for place in places if place is not None), -1)
-    return found
+        return next((place for place in places if place is not None), -1)
+
+    return meant
 
 
 def _by_path(files: Sequence[PurePath] | Ids) -> dict[str, int]:

@@ -18,6 +18,8 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Str
 from crowdshot.errors import CrowdshotError
 from crowdshot.service import shapes
 from crowdshot.service.journal import Said
+from crowdshot.service.label_studio import Backend, Reads
+from crowdshot.service.label_studio import routes as label_studio_routes
 from crowdshot.service.live import Live
 from crowdshot.service.metrics import metrics
 from crowdshot.service.predicting import Predictor
@@ -40,6 +42,7 @@ class Settings:
     """``hosts``: names by which a request may call this machine, any where there are none.
 
     ``model``: a classifier that predicts where there are no items to fit one with. ``ordered``: classes, if they are.
+    ``label_tag``: which Choices tag of Label Studio is read; ``several``: whether an answer may name several labels.
     """
 
     auth: Auth | None = None
@@ -47,6 +50,8 @@ class Settings:
     read_only: bool = False
     model: Path | None = None
     ordered: frozenset[str] = frozenset()
+    label_tag: str | None = None
+    several: bool = False
     most_bytes: int = MOST_BYTES
 
 
@@ -152,6 +157,8 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
+    backend = Backend(live, settings.label_tag, Reads(settings.several, settings.ordered), settings.read_only)
+    app.include_router(label_studio_routes(backend), tags=["Label Studio"])
     app.add_middleware(Guard, auth=settings.auth, hosts=settings.hosts, most_bytes=settings.most_bytes)
     return app
 

@@ -51,6 +51,7 @@ class Found(NamedTuple):
     aliases: dict[str, int]
     seen: int
     clf: CrowdClassifier | None
+    files: bool = False
 
 
 def fit(sources: Sources, later: State) -> Found | None:
@@ -96,12 +97,12 @@ def _with_items(sources: Sources, read: LabelsRead) -> Found:
     gold, _ = known_truth.some_of(read.gold, ann.items)
     belief = learned(ann, gold=gold, ordered=read.ordered, history=read.history).probabilities
     if n_classes < 2:
-        return Found(read, ann, belief, aliases, len(items), None)
+        return Found(read, ann, belief, aliases, len(items), None, items.are_files)
     known = replace(seen, items=ann.items[: len(items)])
     there = {item: label for item, label in gold.items() if item in set(known.items)}
     clf.fit_embeddings(embeddings, known, items=known.items, gold=there, priors=read.history)
     belief[: len(items)] = clf.belief_
-    return Found(read, ann, belief, aliases, len(items), clf)
+    return Found(read, ann, belief, aliases, len(items), clf, items.are_files)
 
 
 def _joined(ann: Annotations, items: Items) -> tuple[Annotations, dict[str, int]]:

@@ -107,16 +107,18 @@ class Journal:
         ]
         return State(rows[-1][0] if rows else 0, labels, {pair for pair, found in answers.items() if not found})
 
-    def by_source(self, sources: Iterable[str]) -> dict[str, Said]:
-        """What each of these answers says now; those that never came are left out."""
-        found: dict[str, Said] = {}
+    def by_start(self, start: str) -> list[Said]:
+        """What each answer says now whose source begins so."""
+        return self._answers("source >= ? AND source < ?", (start, start + "\U0010ffff"))
+
+    def by_ending(self, ending: str) -> list[Said]:
+        return self._answers("substr(source, ?) = ?", (-len(ending), ending))
+
+    def _answers(self, which: str, given: tuple[str | int, ...]) -> list[Said]:
+        query = f"SELECT item, annotator, label, source FROM labels WHERE {which} ORDER BY row"
         with self._lock:
-            for source in sources:
-                query = "SELECT item, annotator, label, source FROM labels WHERE source = ? ORDER BY row DESC LIMIT 1"
-                row = self._db.execute(query, (source,)).fetchone()
-                if row is not None:
-                    found[source] = Said(*row)
-        return found
+            rows = self._db.execute(query, given).fetchall()
+        return list({row[3]: Said(*row) for row in rows}.values())
 
     def note_version(self, labels: int, items: int, settled: int) -> Point:
         now = time.time()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED, Floats
+from crowdshot.labels.matching import file_finder
 from crowdshot.labels.positions import unique_ids
 
 NOBODY = "\N{REPLACEMENT CHARACTER} somebody new"
@@ -24,8 +27,9 @@ class Version:
     """``row``: of the journal, up to which its labels count. ``belief`` (N, K) of the annotations' items.
 
     ``confusion`` (R + 1, K, K): what each annotator may be expected to answer and, last, somebody new. ``seen``: of how
-    many items, the first ones, there is more than labels. ``aliases``: where items stand by other names that labels
-    have for them. ``several``: whether a class is a set of labels. ``history``: of annotators, elsewhere.
+    many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
+    stand by other names that labels have for them. ``several``: whether a class is a set of labels. ``history``: of
+    annotators, elsewhere.
     """
 
     number: int
@@ -38,11 +42,24 @@ class Version:
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
     aliases: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    files: bool = False
 
     @cached_property
     def place(self) -> dict[str, int]:
         """Where an item stands, by all names that it was called."""
         return {str(name): row for row, name in enumerate(self.annotations.items)} | self.aliases
+
+    def find(self, name: str) -> int | None:
+        """Also by the name of a file, as a label tool writes it; None where it is nowhere."""
+        row = self.place.get(name)
+        if row is None and self.files and name:
+            found = self._file_called(name)
+            row = found if found >= 0 else None
+        return row
+
+    @cached_property
+    def _file_called(self) -> Callable[[str], int]:
+        return file_finder([PurePath(str(name)) for name in self.annotations.items[: self.seen]])
 
     @cached_property
     def person(self) -> dict[str, int]:

@@ -74,7 +74,6 @@ class Worker:
 
 def work(pipe: Connection, open_sources: Open, data: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
-    warnings.simplefilter("ignore")
     sources: Sources | None = None
     journal: Journal | None = None
     while True:
@@ -96,14 +95,27 @@ def work(pipe: Connection, open_sources: Open, data: Path) -> None:
 def make_version(sources: Sources, journal: Journal, data: Path) -> Version | None:
     started = time.perf_counter()
     later = journal.state()
-    found = fit(sources, later)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of labels that newer ones replace, say, which is what they are for
+        found = fit(sources, later)
     if found is None:
         return None
     ann, belief = found.annotations, found.belief
     confusion = expected_answers(ann, belief, found.read.history)
     seconds = time.perf_counter() - started
     read = found.read
-    args = (later.row, ann, belief, confusion, found.seen, read.several, read.history, found.aliases, seconds)
+    args = (
+        later.row,
+        ann,
+        belief,
+        confusion,
+        found.seen,
+        read.several,
+        read.history,
+        found.aliases,
+        seconds,
+        found.files,
+    )
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_settled)
     version = Version(point.number, *args)

@@ -121,7 +121,7 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
                 else:
                     others.add(kind)
             when = text(annotation.get("updated_at")) or ""
-            task.answers.append((where, _user(annotation.get("completed_by")), when, dict(answers)))
+            task.answers.append((where, user_of(annotation.get("completed_by")), when, dict(answers)))
         left_out["drafts"] += len(_list(record.fields.get("drafts"), f"{place}, drafts"))
         tasks.append(task)
     if others and not about:
@@ -148,7 +148,7 @@ def _choices(value: Any, place: str) -> list[Any]:
     return _list(value.get("choices"), f"{place}, choices")
 
 
-def _user(user: Any) -> str:
+def user_of(user: Any) -> str:
     """Users are numbers or, in exports of some ages, records."""
     if isinstance(user, dict):
         return text(user.get("email")) or text(user.get("id")) or ""
