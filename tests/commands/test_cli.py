@@ -552,6 +552,27 @@ def test_predict_with_features(models: Path, tmp_path: Path, call) -> None:
     assert everything(tmp_path) == ["p.csv"]
 
 
+def test_predict_in_pieces_writes_the_same(models: Path, tmp_path: Path, call, monkeypatch) -> None:
+    features = pd.read_csv(models / "features.csv", dtype={"image": str})
+    features.to_parquet(tmp_path / "features.parquet", index=False)
+    model = models / "by-features" / "model.safetensors"
+    given = {"csv": models / "features.csv", "parquet": tmp_path / "features.parquet"}
+    assert call("predict", model, "--features", given["csv"], "--out", tmp_path / "whole.csv").code == 0
+    monkeypatch.setattr("crowdshot.files.streams.SIZE", 1_000)
+    monkeypatch.setattr("crowdshot.files.streams.ROWS", 7)
+    for kind, file in given.items():
+        said = call("predict", model, "--features", file, "--out", tmp_path / f"{kind}.csv", "--json")
+        assert said.code == 0
+        assert (json.loads(said.out)["items"], "predictions" in json.loads(said.out)) == (len(features), False)
+        assert (tmp_path / f"{kind}.csv").read_text() == (tmp_path / "whole.csv").read_text()
+    broken = given["csv"].read_text() + "last,1\n"
+    (tmp_path / "broken.csv").write_text(broken)
+    said = call("predict", model, "--features", tmp_path / "broken.csv", "--out", tmp_path / "new.csv")
+    assert f"broken.csv, row {len(features) + 2} has 2 cells" in said.err
+    assert not (tmp_path / "new.csv").exists()  # nothing half-written, though pieces before were fine
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -> None:
     features, photos = ("--features", models / "features.csv"), ("--images", models / "photos")
     narrow = tmp_path / "narrow.csv"

@@ -93,6 +93,14 @@ def test_pieces_are_weighed_and_projected_as_scikit_learn_does(without_network):
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-5)
 
 
+def test_more_texts_than_pieces(without_network):
+    texts = [f"{i:010b}" for i in range(400)]
+    encoder = learn_text_encoder(texts)
+    n_pieces, n_directions = encoder.module.directions.shape
+    assert len(texts) > n_pieces > n_directions
+    assert torch.isfinite(encoder.embed(texts)).all()
+
+
 def test_neither_order_nor_repetition_of_texts_matters(without_network):
     texts = GOOD["english"] + BAD["english"]
     one, other = learn_text_encoder(texts), learn_text_encoder([*texts[::-1], texts[3], texts[3]])

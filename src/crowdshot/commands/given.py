@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.features import features_of
+from crowdshot.files.streams import can_be_cut, table_pieces
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats import LabelsRead, called, join_parts, read_parts
 from crowdshot.labels.formats.naming import Naming, refuse_others
 from crowdshot.labels.numbers import refuse_many
-from crowdshot.labels.texts import read_text_items
+from crowdshot.labels.texts import read_text_items, texts_of
 from crowdshot.wording import shown
 
 if TYPE_CHECKING:
@@ -116,6 +118,21 @@ class ItemFiles:
             raise CrowdshotError(f"texts is given and so is {other}=, expected one of the two.")
         ids, texts, are_files = read_text_items(self.texts)
         return Items("texts", shown(self.texts), ids, texts, are_files)
+
+    def pieces(self, mixed: bool) -> Iterator[tuple[Items, int, int]]:
+        """Items, and how far that is: (done, in all). Files of texts or features come in pieces, however long."""
+        from crowdshot.encoders.items import Items  # as above
+
+        given = [file for file in (self.images, self.features, self.texts) if file is not None]
+        file = self.texts or self.features
+        if len(given) != 1 or file is None or not can_be_cut(file):
+            yield self.open(mixed), 1, 1
+            return
+        for table, done, total in table_pieces(file):
+            if self.texts:
+                yield Items("texts", shown(file), *texts_of(table, repeated=True)), done, total
+            else:
+                yield Items("features", shown(file), *features_of(table, mixed, repeated=True)), done, total
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""

@@ -68,6 +68,20 @@ def start_principal(module: MLP, features: Tensor, norm: float) -> None:
     layer.bias.copy_(-components @ mean)
 
 
+@torch.no_grad()
+def start_as(module: MLP, fed: FeatureInput, shipped: Encoder) -> None:
+    """Start a single linear layer as the head that a shipped encoder has on the same backbone, fed with its features.
+
+    The one had its features standardised as ``fed`` says, the other in its own way: the layer makes up for it.
+    """
+    assert isinstance(shipped.module, lite0.Lite0)
+    (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
+    body, head = shipped.module.body, shipped.module.head
+    mean, std = torch.tensor(fed.mean), torch.tensor(fed.std)
+    layer.weight.copy_(head.weight * (std / body.std))
+    layer.bias.copy_(head.bias + head.weight @ ((mean - body.mean) / body.std))
+
+
 def on_backbone(encoder: Encoder) -> Encoder:
     """A linear layer that was trained on EfficientNet-Lite0's features, as an encoder of images."""
     assert isinstance(encoder.module, MLP)

@@ -123,7 +123,8 @@ def learn_text_encoder(X: Any) -> Encoder:
     arguments = {"pieces": pieces, "n_directions": directions.shape[1], "sentences": minilm.is_installed()}
     module = TextNetwork(**arguments)
     state = {"rarity": counter.idf_, "directions": directions}
-    module.load_state_dict({name: torch.tensor(value, dtype=torch.float32) for name, value in state.items()})
+    arrays = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in state.items()}
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     about = WITH_NETWORK if module.sentences else WITHOUT
     return Encoder(module, "texts", arguments, TextInput(), {"about": about, "learned_from": len(texts)})
 

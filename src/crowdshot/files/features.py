@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.arrays import read_arrays
 from crowdshot.files.cells import Ids
-from crowdshot.files.tables import Table, one_each, parse_table, read_bytes
+from crowdshot.files.tables import Table, ids_of, one_each, parse_table, read_bytes
 from crowdshot.files.workbooks import ZIP, is_workbook
 from crowdshot.wording import first
 
@@ -33,10 +33,11 @@ def read_feature_file(path: str | os.PathLike[str], mixed: bool | None = False) 
     name = os.fspath(path)
     data = read_bytes(path)
     is_npz = data.startswith(ZIP) and not is_workbook(data)
-    return _from_npz(data, name) if is_npz else _from_table(parse_table(data, name), mixed)
+    return _from_npz(data, name) if is_npz else features_of(parse_table(data, name), mixed)
 
 
-def _from_table(table: Table, mixed: bool | None) -> FeatureFile:
+def features_of(table: Table, mixed: bool | None, repeated: bool = False) -> FeatureFile:
+    """As `read_feature_file`; ``repeated``: ids may be."""
     header = table.header
     if len(header) < 2:
         raise CrowdshotError(f"{table.name} has {len(header)} column, expected the item's id and one feature at least.")
@@ -45,7 +46,7 @@ def _from_table(table: Table, mixed: bool | None) -> FeatureFile:
     if _looks_like_data(header[1:]):
         found = ", ".join(header[1:3])
         raise CrowdshotError(f"{table.name}, row 1 holds numbers ({found}, …), expected the names of the columns.")
-    ids = one_each(table, 0)
+    ids = ids_of(table, 0) if repeated else one_each(table, 0)
     columns = [_column(table, column, mixed) for column in range(1, len(header))]
     plain = all(values.dtype == np.float64 and not np.isnan(values).any() for values in columns)
     if mixed or (mixed is None and not plain):

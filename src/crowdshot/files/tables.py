@@ -278,11 +278,17 @@ def _unpacked(file: pa.parquet.ParquetFile, packed: int, name: str) -> pa.Table:
     return pa.Table.from_batches(batches, file.schema_arrow)
 
 
-def one_each(table: Table, column: int) -> Ids:
-    """The ids in a column, in which every row must have one and no two rows the same."""
+def ids_of(table: Table, column: int) -> Ids:
+    """The ids in a column, in which every row must have one."""
     ids = table.text(column)
     if (ids == "").any():
         raise CrowdshotError(f"{table.place(first(ids == ''), column)} is empty, expected an id.")
+    return ids
+
+
+def one_each(table: Table, column: int) -> Ids:
+    """The same, where no two rows may have the same."""
+    ids = ids_of(table, column)
     repeated = pd.Index(ids).duplicated()
     if repeated.any():
         row = first(repeated)

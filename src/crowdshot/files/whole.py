@@ -55,9 +55,16 @@ Writers = Mapping[str, Callable[[Path], None]]
 TABLES = ("", ".csv", ".txt")  # endings of files that hold CSV
 
 
-def write_csv(table: pd.DataFrame, target: Path | IO[str]) -> None:
+def write_csv(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
     """UTF-8, six digits."""
-    table.to_csv(target, index=False, float_format=digits, lineterminator="\n")
+    table.to_csv(target, index=False, header=header, float_format=digits, lineterminator="\n")
+
+
+@contextmanager
+def written(out: Path) -> Iterator[IO[str]]:
+    """A file to write text to, bit by bit; complete or not there at all."""
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:

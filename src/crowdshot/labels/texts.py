@@ -12,7 +12,7 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.files.folders import list_files
-from crowdshot.files.tables import Table, decode, read_bytes
+from crowdshot.files.tables import Table, decode, ids_of, read_bytes
 from crowdshot.labels.columns import find_columns, plain
 from crowdshot.labels.formats.labels import LabelFile
 from crowdshot.wording import first, listing, shown
@@ -43,15 +43,19 @@ def read_text_items(path: str | os.PathLike[str]) -> TextsRead:
         files = list_files(path, (".txt",), "texts")
         texts = [_content(file) for file in files.values()]
         return TextsRead(np.array([shown(name) for name in files], dtype=object), texts, are_files=True)
-    table = _table(LabelFile(path))
+    return texts_of(_table(LabelFile(path)))
+
+
+def texts_of(table: Table, repeated: bool = False) -> TextsRead:
+    """As `read_text_items`; ``repeated``: each row counts, whatever its id."""
     if len(table.frame) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each text.")
     at = _text_column(table)
     named = _id_column(table, at)
     found = table.text(at)
-    ids = found if named is None else table.text(named)
-    if named is not None and (ids == "").any():
-        raise CrowdshotError(f"{table.place(first(ids == ''), named)} is empty, expected an id.")
+    ids = found if named is None else ids_of(table, named)
+    if repeated:
+        return TextsRead(ids, found.tolist())
     kept = ~pd.Index(ids).duplicated()
     text_of = dict(zip(ids[kept], found[kept], strict=True))
     other = np.array([text_of[name] != text for name, text in zip(ids, found, strict=True)])

@@ -30,4 +30,4 @@ def predict(
     from crowdshot.commands.given import ItemFiles
 
     report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad, texts=texts), out)
-    show(report, as_json, table if out is None else None, "predictions")
+    show(report, as_json, table, "predictions")

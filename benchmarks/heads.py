@@ -1,0 +1,173 @@
+"""Does a head that learns from some classes of a domain help with others of it? Five domains, few items, a crowd.
+
+    python benchmarks/heads.py --data ../shared/data --work /tmp/heads
+
+Each domain's classes are parted three times at random: a linear head on a frozen backbone learns from one part as
+`crowdshot train` has it, and episodes of four of the others are solved: one, three or five items a class, five
+simulated annotators (the paper's mixture for training), 60 episodes, the same for all. Prints the share of queries that
+is right, and how long the head took. Backbones are `lite0` and, for drawings, the shipped network of characters.
+``--work`` keeps images and embeddings.
+"""
+
+import argparse
+import time
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from crowdshot import METHODS, ClassPool, Job, embedding_cache, load_encoder, train
+from crowdshot.encoders.fresh import START, fresh_encoder, start_principal
+from crowdshot.encoders.source_items import find_items
+from crowdshot.episodes import simulate
+from crowdshot.episodes.crowd_labels import draw
+from crowdshot.episodes.pools import pool_of
+from crowdshot.episodes.shape import EpisodeShape
+from crowdshot.methods import scoring
+from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.training.recipe import Recipe
+
+MOST, SPLITS, EPISODES, WAYS, ANNOTATORS = 60, 3, 60, 4, 5
+DRAWN = ("Omniglot", "digits")
+OWN = {"drawn": "glyphs-protonet", "photographs": "photo-lite0-protonet"}  # what `auto` takes for such images
+
+
+def from_zip(file, class_of):
+    """{class: [(name, bytes)]} of a zip's images."""
+    found = {}
+    with zipfile.ZipFile(file) as archive:
+        for name in sorted(archive.namelist()):
+            if name.lower().endswith((".png", ".jpg", ".jpeg")) and (kind := class_of(PurePosixPath(name))) is not None:
+                found.setdefault(kind, []).append((PurePosixPath(name).name, archive.read(name)))
+    return found
+
+
+def domains(data):
+    """{domain: (images by class, how many classes are learned from)}"""
+    yield "LabelMe", from_zip(data / "labelme" / "LabelMe.zip", lambda path: path.parent.name), 4
+    truth = pd.read_csv(data / "cifar10s" / "truth.csv", dtype=str).set_index("task")
+    yield "CIFAR-10S", from_zip(data / "cifar10s" / "images.zip", lambda path: truth["label"].get(path.name)), 5
+    characters = from_zip(data / "omniglot" / "images_background.zip", lambda path: "-".join(path.parts[-3:-1]))
+    some = np.random.default_rng(0).permutation(sorted(characters))[:80]
+    yield "Omniglot", {kind: characters[kind] for kind in some}, 50
+    yield "Tiny-ImageNet", from_zip(data / "tiny-imagenet-100" / "images.zip", lambda path: path.parent.name), 80
+    digits = load_digits()
+    drawn = {}
+    for place, (pixels, kind) in enumerate(zip(digits.images, digits.target, strict=True)):
+        drawn.setdefault(str(kind), []).append((f"{place}.png", (pixels * 15).astype(np.uint8)))
+    yield "digits", drawn, 5
+
+
+def extracted(folder, images):
+    """As files, so that embeddings can be kept by content."""
+    paths, classes = [], []
+    for kind, found in sorted(images.items()):
+        chosen = np.random.default_rng(0).permutation(len(found))[:MOST]
+        for name, content in (found[i] for i in sorted(chosen)):
+            file = folder / kind.replace("/", "-") / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                if isinstance(content, bytes):
+                    file.write_bytes(content)
+                else:
+                    Image.fromarray(content).save(file)
+            paths.append(file)
+            classes.append(kind)
+    return paths, np.array(classes)
+
+
+def features_as_source(work, features, classes):
+    """The pool that `crowdshot train features.npz` would see."""
+    np.savez(work / "features.npz", features=features, labels=classes)
+    items = find_items(str(work / "features.npz"), None)
+    return pool_of(items), items.input
+
+
+def head(pool, fed, learned_from, seed):
+    """As `crowdshot train` makes it: (what it makes of features, seconds)."""
+    n = len(learned_from)
+    validated = max(2, min(10, round(0.15 * n)))
+    ways = max(2, min(16, n - validated))
+    order = np.random.default_rng(seed).permutation(learned_from).tolist()
+    recipe = Recipe(
+        ways=(ways, ways), queries=5, cool_down=0.3, objective="prototypical", pseudo_annotation=False,
+        iterations=1_000, validate_every=250, validation_episodes=100, learning_rate=1e-5, seed=seed,
+    )  # fmt: skip
+    encoder = fresh_encoder(fed, "mlp", 64, (), min(192, fed.n_features), seed)
+    start_principal(encoder.module, pool.take(order[validated:]).all_examples().float(), START["prototypical"])
+    began = time.monotonic()
+    (trained,) = train([Job(encoder, sorted(order[validated:]), sorted(order[:validated]), recipe)], pool)
+    settings = {}
+    if validated >= scoring.WAYS:
+        settings = scoring.best_labelings(scoring.embedded(pool.take(sorted(order[:validated])), trained))
+    return trained, settings, time.monotonic() - began
+
+
+def right(pool, predict):
+    """The share of queries that is right, by shots."""
+    found = []
+    for shots in scoring.SHOTS:
+        shape = EpisodeShape(
+            (WAYS, WAYS), (shots, shots), (ANNOTATORS, ANNOTATORS), queries=10, crowd=simulate.PAPER_SOURCE
+        )
+        everyone = torch.ones(EPISODES, len(pool.names), dtype=torch.bool)
+        batch = draw(pool, shape, everyone, ~everyone[:, 0], torch.Generator().manual_seed(0))
+        found.append(float((predict(batch).argmax(-1) == batch.query_truth).float().mean()))
+    return found
+
+
+def by_learned(batch):
+    return METHODS["Learned"].predict(CrowdEpisodes.of(batch, WAYS), torch.nn.Identity())
+
+
+def by_labelings(settings):
+    return lambda batch: scoring.by_labelings(settings)(batch, WAYS)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    given = parser.parse_args()
+    given.work.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for domain, images, n_learned in domains(given.data):
+        paths, classes = extracted(given.work / domain, images)
+        drawn = domain in DRAWN
+        own = load_encoder(OWN["drawn" if drawn else "photographs"])
+        with embedding_cache(given.work / "cache"):
+            shipped = own.embed(paths).numpy()
+            backbones = {"lite0": load_encoder("lite0").embed(paths).numpy()}
+        if drawn:
+            backbones["glyphs-protonet"] = shipped
+        names = np.unique(classes)
+        for split in range(SPLITS):
+            order = np.random.default_rng(split).permutation(len(names))
+            learned_from, tested = sorted(order[:n_learned].tolist()), sorted(order[n_learned:].tolist())
+
+            def add(way, scores, seconds=float("nan"), domain=domain, split=split):
+                rows.append(
+                    {"domain": domain, "way": way, "split": split, "s": seconds} | dict(zip("135", scores, strict=True))
+                )
+
+            plain = ClassPool.from_arrays(torch.from_numpy(shipped), classes)
+            add("shipped, Labelings", right(plain.take(tested), by_labelings(own.card["labelings"])))
+            for name, features in backbones.items():
+                pool, fed = features_as_source(given.work, features, classes)
+                add(f"{name} as it is, Learned", right(pool.take(tested), by_learned))
+                trained, settings, seconds = head(pool, fed, learned_from, split)
+                made = scoring.embedded(pool.take(tested), trained)
+                add(f"{name}, head, Labelings", right(made, by_labelings(settings)), seconds)
+                add(f"{name}, head, Learned", right(made, by_learned))
+        table = pd.DataFrame([row for row in rows if row["domain"] == domain])
+        print(f"{domain}: {len(names)} classes, {n_learned} learned from", flush=True)
+        summary = table.groupby("way", sort=False)[["1", "3", "5", "s"]].agg(["mean", "sem"]).round(3)
+        print(summary.to_string(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
