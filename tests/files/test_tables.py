@@ -180,3 +180,15 @@ def test_excels_row_about_the_separator_is_none_of_the_table(tmp_path):
     file.write_text("sep=;\n")
     with pytest.raises(CrowdshotError, match="has no rows, expected a table"):
         read_table(file)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("n", [2048, 20_000])
+def test_a_header_longer_than_what_the_separator_is_looked_for_in(tmp_path, separator, n):
+    """It was said to have fewer cells than it has."""
+    names = ["item", *(f"a_feature_with_a_rather_long_name_{i}" for i in range(n))]
+    row = separator.join(["1.png", *["0.5"] * n])
+    (tmp_path / "f.csv").write_text("\n".join([separator.join(names), row, row.replace("1.png", "2.png")]))
+    table = read_table(tmp_path / "f.csv")
+    assert table.header == names
+    assert table.frame.shape == (2, n + 1)

@@ -68,9 +68,8 @@ def sniff(text: str, name: str) -> tuple[str, int]:
 
     The one with which the rows that follow are as long as the header; of several, the one that makes most columns.
     """
-    lines = list(io.StringIO(text[:SAMPLE], newline=""))
-    if len(text) > SAMPLE and len(lines) > 1:
-        lines.pop()  # it may be cut short
+    end = text.find("\n", SAMPLE)  # the header, which may be longer than that, is never cut short
+    lines = list(io.StringIO(text if end < 0 else text[:end], newline=""))
     if not lines[0].strip():
         raise CrowdshotError(f"{name}, row 1 is blank, expected the names of the columns.")
     best = (False, 1, "")
