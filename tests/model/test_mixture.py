@@ -388,3 +388,19 @@ def test_queries_of_another_width_are_refused():
     fit = mixture.fit(torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.long), 3)
     with pytest.raises(CrowdshotError, match=r"queries is of shape \(5, 3\), expected \(..., Q, 2\)"):
         fit.log_proba(torch.zeros(5, 3))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3, 1e5, 1e8])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_full_covariance_always_has_a_root(size, twice):
+    """Items far from each other, or with a feature that is there twice: single precision lost what was left."""
+    for seed in range(20):
+        draw = torch.Generator().manual_seed(seed)
+        x = size * torch.randn(8, 5, generator=draw)
+        x = torch.cat([x, x], -1) if twice else x
+        labels = torch.randint(0, 2, (8, 3), generator=draw)
+        fit = mixture.fit(x, labels, 2, steps=8, covariance="full")
+        assert torch.isfinite(fit.log_proba(x)).all()
+        assert torch.isfinite(fit.log_posterior).all()
+        falls = fit.log_posterior.diff() / fit.log_posterior.abs().amax()
+        assert falls.min() > (-1e-3 if twice else -1e-4)

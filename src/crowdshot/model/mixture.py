@@ -238,7 +238,9 @@ def _m_step(
     estimated = None
     if covariance != "identity":
         scatter = _scatter(u, means, origin, weighted, sums, n_k, tau, full=covariance == "full")
-        estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K)
+        estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K, rounding=4 * torch.finfo(u.dtype).eps).to(
+            u.dtype
+        )
     return Parameters(means, class_probs, log_class_probs, confusion, pseudo_counts, estimated)
 
 
@@ -258,9 +260,11 @@ def _scatter(
     """
     weight = weighted.sum(-1, keepdim=True)
     around_zero = means + origin
-    if full:
+    if full:  # in double precision: what is left of large differences must still be a covariance
+        u, means, weighted, around_zero = (x.double() for x in (u, means, weighted, around_zero))
+        weight, sums, n_k = weighted.sum(-1, keepdim=True), weighted.mT @ u, weighted.sum(-2)
         within = (weight * u).mT @ u - means.mT @ sums - sums.mT @ means + (n_k[..., None] * means).mT @ means
-        return within + tau[..., None, None] * around_zero.mT @ around_zero
+        return within + tau.double()[..., None, None] * around_zero.mT @ around_zero
     within = (weight * u.square()).sum(-2) - (means * (2 * sums - n_k[..., None] * means)).sum(-2)
     return within.clamp_min(0) + tau[..., None] * around_zero.square().sum(-2)
 
