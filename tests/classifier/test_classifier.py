@@ -461,3 +461,18 @@ def test_a_search_of_thousands_is_refused(clouds):
     labels[::2] = 1
     with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for Labelings"):
         CrowdClassifier("identity", method="labelings").fit(X, labels)
+
+
+@pytest.mark.parametrize("method", ["auto", "ours", "labelings", "lrds"])
+def test_items_without_measure_are_refused_and_not_called_the_first_class(method):
+    """At 1e38 every probability was NaN, and the first class was said."""
+    X, labels = np.array([[0.0, 1], [5, 5], [0, 2], [6, 5]]), [["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]]
+    clf = CrowdClassifier("identity", method=method).fit(X, labels)
+    for huge in (1e38, -1e38, 1e300):
+        with pytest.raises(CrowdshotError, match=r"huge values, first in row 1, expected finite numbers"):
+            clf.predict_proba([[0.0, 0], [huge, 0]])
+        with pytest.raises(CrowdshotError, match="huge values"):
+            clf.fit([*X[:3], [huge, 0]], labels)
+    for far in (1e6, 1e15, -1e15):
+        said = clf.predict_proba([[far, 0], [0, far]])
+        np.testing.assert_allclose(said.sum(1), 1)

@@ -16,7 +16,7 @@ from crowdshot.classifier.contract import Fitted
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
-from crowdshot.wording import show
+from crowdshot.wording import first, show
 
 
 class Predicting(ClassifierMixin):
@@ -39,6 +39,9 @@ class Predicting(ClassifierMixin):
             raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit.")
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
         result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
+        lost = np.isnan(result).any(1)
+        if lost.any():
+            raise CrowdshotError(f"X, item {first(lost)} is too far off to be told apart, expected items as in fit.")
         return result
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

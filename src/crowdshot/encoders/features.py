@@ -16,6 +16,9 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.wording import described
 
 
+LARGEST = 1e15  # of a feature: sums of squares of more would leave single precision
+
+
 @dataclass(frozen=True)
 class FeatureInput:
     """Vectors of ``n_features`` numbers (None: any), read as (x - mean) / std where those are given."""
@@ -86,7 +89,7 @@ def as_numbers(X: Any) -> Tensor | None:
             return None
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below
             x = torch.from_numpy(np.array(array, dtype=np.float32))
-    finite = torch.isfinite(x)
+    finite = x.abs() <= LARGEST  # NaN is not
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
         raise CrowdshotError(f"X has NaN, infinite or huge values, first in row {row}, expected finite numbers.")
