@@ -21,7 +21,7 @@ COLOURS = np.array([[60, 60, 200], [200, 60, 60], [60, 180, 60], [180, 180, 60]]
 
 
 def visible(page: Any, selector: str) -> list[Any]:
-    return [element for element in page.query_selector_all(selector) if element.is_visible()]
+    return page.query_selector_all(", ".join(f"{part}:visible" for part in selector.split(",")))
 
 
 def column(page: Any, key: str) -> list[str]:

@@ -51,9 +51,9 @@ def test_a_sheet_about_someone_who_errs_never(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_sheet_in_a_browser(open_page, tmp_path: Path):
-    people = [*PEOPLE[:4], "ordinary"]
+    people = [PEOPLE[1], PEOPLE[2], *"abc"]
     sheets(tmp_path, [coin(0.6, 3)] * 5, people)
-    for file in sorted((tmp_path / "feedback").iterdir()):
+    for file in sorted((tmp_path / "feedback").iterdir())[-2:]:
         assert re.fullmatch(r"[a-z0-9-]+\.html", file.name)
         page = open_page(file, viewport={"width": 375, "height": 812}, color_scheme="dark")
         assert page.evaluate("document.documentElement.scrollWidth") == 375

@@ -40,9 +40,14 @@ class Picture(NamedTuple):
 
 def thumbnails(paths: Mapping[int, Path]) -> dict[int, Picture]:
     """Pictures by item, none of an image that cannot be read any more; the more there are, the smaller they are."""
-    side = int(np.clip((DETAIL / max(len(paths), 1)) ** 0.5, SMALL, LARGE))
+    side = side_of(len(paths))
     images = zip(paths, _read(list(paths.values()), side), strict=True)
     return {item: Picture(_as_uri(image), *image.size) for item, image in images if image}
+
+
+def side_of(pictures: int) -> int:
+    """Pixels of each, so that all together are not too many."""
+    return int(np.clip((DETAIL / max(pictures, 1)) ** 0.5, SMALL, LARGE))
 
 
 def sheet(paths: Sequence[Path]) -> Sheet:
