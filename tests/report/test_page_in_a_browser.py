@@ -284,6 +284,16 @@ def test_the_threshold_recounts_the_page(open_page) -> None:
     assert page.heard == []
 
 
+def test_on_paper_there_is_nothing_to_press(open_page) -> None:
+    page = open_page(viewport={"width": 794, "height": 1123})
+    page.emulate_media(media="print")
+    assert not visible(page, "nav, form, button, #decisions, input")
+    assert len(visible(page, "#answer .tile")) == 4
+    assert visible(page, "#item-list .picture, .steps code, #people-list .interval")
+    assert page.evaluate("document.documentElement.scrollWidth") == 794
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
 def test_a_command_is_copied(open_page) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     command = page.locator(".steps li:not([hidden]) .command").first
