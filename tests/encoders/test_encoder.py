@@ -619,7 +619,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(CrowdshotError, match="is a folder, expected the name of a file to save to"):
+    with pytest.raises(CrowdshotError, match="is a folder, expected the name of a file to write"):
         save_encoder(small_conv4(), tmp_path)
     with pytest.raises(CrowdshotError, match=r"in the folder .*nowhere, which does not exist"):
         save_encoder(small_conv4(), tmp_path / "nowhere" / "a.safetensors")

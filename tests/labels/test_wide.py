@@ -110,7 +110,7 @@ def test_continuous_numbers_are_no_classes_unless_listed():
 
 def test_minus_one_is_no_label_and_the_sentence_says_so():
     X, y = np.arange(8.0).reshape(4, 2), np.array([-1, 1, 1, -1])
-    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless classes= lists it"):
+    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless missing=None"):
         CrowdClassifier("identity").fit(X, y)
     assert CrowdClassifier("identity").fit(X, y, classes=[-1, 1]).classes_.tolist() == [-1, 1]
 
@@ -120,7 +120,7 @@ def test_minus_one_beside_0_and_1_is_a_label_where_others_are_missing_otherwise(
     assert Annotations.from_matrix(table).classes.tolist() == [-1, 0, 1]
     assert Annotations.from_matrix([[-1, 0], [None, 1]]).classes.tolist() == [-1, 0, 1]
     assert Annotations.from_matrix(np.array([[-1, 0], [0, 1]])).classes.tolist() == [0, 1]
-    with pytest.warns(UserWarning, match=r"-1 is taken for a missing label; classes=\[-1, 0, 1\] makes it one"):
+    with pytest.warns(UserWarning, match=r"-1 is taken for a missing label; missing=None makes it one"):
         assert Annotations.from_matrix(table.fillna(0).astype(int)).classes.tolist() == [0, 1]
 
 

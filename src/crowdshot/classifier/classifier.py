@@ -33,6 +33,7 @@ from crowdshot.labels.annotator_priors import GivenPriors
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.matching import annotations_of, names_of
 from crowdshot.model import priors
+from crowdshot.wording import show
 
 
 class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
@@ -140,6 +141,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         priors: GivenPriors = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
+        missing: Any = -1,
     ) -> Self:
         """Embed the items and adapt to their labels.
 
@@ -157,10 +159,12 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
         pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
         ``classes_``. It is believed as far as it foretells labels, so that a bad one does no harm.
+        missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None
+        where only None and NaN do, so that -1 is a class.
         """
         names = names_of(X) if items is None else items
         besides = {"gold": gold, "priors": priors, "sample_weight": sample_weight, "pred_probs": pred_probs}
-        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, **besides)
+        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, missing=missing, **besides)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
@@ -188,6 +192,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
             return Encoder.wrap(self.encoder)
         if callable(self.encoder):
             return function_encoder(self.encoder)
+        if not isinstance(self.encoder, str | os.PathLike):
+            raise CrowdshotError(f"encoder is {show(self.encoder)}, expected a name, a file, a network or a function.")
         if self.encoder == "auto":
             return learner.default_encoder(X)
         return LEARNED[self.encoder](X) if self.encoder in LEARNED else load_encoder(self.encoder)
@@ -203,10 +209,11 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         priors: GivenPriors = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
+        missing: Any = -1,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         names = None if items is None else list(items)
-        annotations = annotations_of(labels, len(embeddings), names, classes)
+        annotations = annotations_of(labels, len(embeddings), names, classes, missing)
         annotations, known = known_of(annotations, gold, priors, names, classes is not None, sample_weight, pred_probs)
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         if not hasattr(self, "encoder_"):

@@ -140,6 +140,6 @@ def check_classes(annotations: Annotations, known: Known, listed: bool = True) -
         )
     named = known.classes_of(annotations)
     if len(named) == 1:
-        missing = "; -1 means no label, unless classes= lists it" if numbers else ""
+        missing = "; -1 means no label, unless missing=None" if numbers else ""
         only = show(classes[named[0]])
         raise CrowdshotError(f"labels has {only} alone (only one class), expected two classes or more{missing}.")

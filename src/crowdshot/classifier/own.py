@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from crowdshot.model import labelings, mixture, priors
 LABELINGS, OURS = "Labelings", "Ours"
 MOST_SEARCHED = 2_000
 MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
+LARGEST = 1e12  # of what a user may set: single precision has no use for more
 ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit`, to be set by a user
 
 
@@ -43,8 +43,10 @@ class Searched:
     def __post_init__(self) -> None:
         check_names(self.name, self.given, ("scale", "tau", "width"))
         for name, value in self.given.items():
-            if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
-                raise CrowdshotError(f"settings has {value!r} as {name} of {self.name}, expected a positive number.")
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 < cast(float, value) <= LARGEST:
+                raise CrowdshotError(
+                    f"settings has {value!r} as {name} of {self.name}, expected a positive number, {LARGEST:g} at most."
+                )
         if not isinstance(self.given.get("width", 1), Integral):
             width = self.given["width"]
             raise CrowdshotError(f"settings has {width!r} as width of {self.name}, expected a whole number.")
@@ -160,9 +162,11 @@ class Mixture:
             if name == "covariance" or (name == "c" and callable(value) and not isinstance(value, type)):
                 continue
             numbers = value if name == "c" and isinstance(value, tuple | list) and len(value) == 2 else [value]
-            if not all(_is_number(one) and 0 <= float(one) < math.inf for one in numbers):
+            if not all(_is_number(one) and 0 <= one <= LARGEST for one in numbers):
                 pair = ", a pair (right, wrong) or a prior" if name == "c" else ""
-                raise CrowdshotError(f"{name} is {value!r}, expected a number, 0 or more{pair}.")
+                raise CrowdshotError(
+                    f"{name} is {value!r}, expected a number, 0 or more{pair}, and {LARGEST:g} at most."
+                )
 
     def default_encoder(self, X: Any) -> Encoder:
         return self.choose(X)

@@ -38,7 +38,7 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
         known = [PurePath(name) for name in known]  # files: labels may call them by less than their whole path
     named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
     about = [*known, *added] if named or not n_added else added
-    new = annotations_of(labels, len(about), about, None)
+    new = annotations_of(labels, len(about), about, None, None if -1 in old.classes.tolist() else -1)
     called = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
     items = unique_ids(called, "items")
     new = new.with_items(np.arange(len(items) - len(about), len(items)), items)

@@ -15,7 +15,6 @@ from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
 from crowdshot.wording import described
 
-
 LARGEST = 1e15  # of a feature: sums of squares of more would leave single precision
 
 
@@ -73,7 +72,9 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
 def as_numbers(X: Any) -> Tensor | None:
     """Anything array-like -> float32 tensor of finite numbers, any shape; None if it does not hold numbers."""
     if isinstance(X, Tensor):
-        x = X.detach().to("cpu", torch.float32)
+        if X.is_meta or X.is_quantized:
+            return None
+        x = X.detach().to_dense().to("cpu", torch.float32)
     else:
         if isinstance(X, (list, tuple)) and any(isinstance(item, Image.Image) for item in X):
             return None  # NumPy would take their pixels for numbers

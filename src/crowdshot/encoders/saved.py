@@ -153,7 +153,7 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
         path = weights_file(name)
     else:
         path = Path(name)
-        if isinstance(name_or_path, str) and path.name == name and not path.suffix and not path.exists():
+        if isinstance(name_or_path, str) and path.name == name and not path.suffix and not os.path.exists(path):
             outside = [f"{library}:…" for library in LIBRARIES]
             known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
             raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.whole import replacing
+from crowdshot.files.whole import check_file, replacing
 from crowdshot.version import __version__
 
 if TYPE_CHECKING:
@@ -65,12 +65,7 @@ def _write(
     save: Callable[[dict[str, str]], bytes],
 ) -> None:
     target = Path(path)
-    if target.is_dir():
-        raise CrowdshotError(f"{target} is a folder, expected the name of a file to save to.")
-    if not target.parent.is_dir():
-        raise CrowdshotError(
-            f"{target} is in the folder {target.parent}, which does not exist, expected one that does."
-        )
+    check_file(target)
     made_with = {"crowdshot": __version__, **versions, "python": platform.python_version()}
     full_card = {**card, "kind": card["kind"], "format": FORMAT, "made_with": made_with}
     try:
@@ -118,11 +113,11 @@ def _read(
     path: str | os.PathLike[str], kind: str, framework: Literal["pt", "np"] | None
 ) -> tuple[dict[str, Any], Card]:
     source = Path(path)
-    if source.is_dir():
-        raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
-    if not source.is_file():
-        raise CrowdshotError(f"{source} does not exist, expected {_a(kind)} file.")
     try:
+        if source.is_dir():
+            raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
+        if not source.is_file():
+            raise CrowdshotError(f"{source} does not exist, expected {_a(kind)} file.")
         with source.open("rb") as file:
             start = file.read(9)
         with safe_open(source, framework=framework or "np") as opened:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
+
+ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def parse_json(text: str, place: str) -> Any:
@@ -42,6 +45,8 @@ def as_record(value: Any, place: str) -> dict[str, Any]:
 
 def _loads(text: str) -> Any:
     value = json.loads(text)
+    if ZERO.search(text):
+        raise ValueError("it has the character \\u0000, which no table can hold")
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return value

@@ -100,12 +100,14 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The whole file, which must be a file and hold something."""
     source = Path(path)
-    if source.is_dir():
-        raise CrowdshotError(f"{source} is a folder, expected a file.")
     try:
+        if source.is_dir():
+            raise CrowdshotError(f"{source} is a folder, expected a file.")
         data = source.read_bytes()
     except FileNotFoundError:
         raise CrowdshotError(f"{source} does not exist, expected a file.") from None
+    except CrowdshotError:
+        raise
     except (OSError, ValueError) as error:
         raise CrowdshotError(f"{source} could not be read ({getattr(error, 'strerror', None) or error}).") from None
     if not data.strip():

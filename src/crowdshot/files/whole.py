@@ -180,7 +180,11 @@ def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABL
 
 def check_file(out: Path, *inputs: Path | None) -> None:
     """To be called before the work: may this file be written, and is it none of the inputs?"""
-    if out.is_dir():
+    try:
+        is_folder = out.is_dir()
+    except OSError as error:  # a name too long for the system
+        raise CrowdshotError(f"{out} could not be written ({error.strerror}).") from None
+    if is_folder:
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
         raise CrowdshotError(f"{out} is in the folder {out.parent}, which does not exist, expected one that does.")

@@ -152,12 +152,14 @@ class Annotations:
         classes: ListOfIds = None,
         items: ListOfIds = None,
         annotators: ListOfIds = None,
+        missing: Any = -1,
     ) -> Self:
         """From (N, R) labels, a row an item and a column an annotator; NaN, None, "", -1 and masked ones are missing.
 
         (N,) labels are those of one annotator.
 
-        -1 is a label after all where ``classes`` lists it, and beside 0 and 1 alone where others are missing otherwise.
+        -1 is a label after all where ``classes`` lists it, and beside 0 and 1 alone where others are missing otherwise;
+        ``missing=None`` makes it one in any case, and ``missing=99`` has 99 in its place.
         ``items`` and ``annotators`` name the rows and the columns (else a DataFrame's index and columns, or 0, 1, 2,
         …). All of them are kept, labelled or not.
 
@@ -195,12 +197,14 @@ class Annotations:
         )
         label, class_ids = factorize(values.ravel())
         given = None if classes is None else unique_ids(classes, "classes")
-        doubtful = given is None and set(class_ids.tolist()) == {-1, 0, 1}
-        if (given is None or -1 not in given.tolist()) and not (doubtful and (label < 0).any()):
+        doubtful = missing == -1 and given is None and set(class_ids.tolist()) == {-1, 0, 1}
+        is_mark = missing is not None and (given is None or missing not in given.tolist())
+        if is_mark and not (doubtful and (label < 0).any()):
             if doubtful and isinstance(matrix, pd.DataFrame):
-                told = "labels: -1 is taken for a missing label; classes=[-1, 0, 1] makes it one as 0 and 1 are."
+                told = "labels: -1 is taken for a missing label; missing=None makes it one as 0 and 1 are."
                 warnings.warn(told, UserWarning, stacklevel=2)
-            label, class_ids = without(label, class_ids, np.array([c == -1 for c in class_ids.tolist()], dtype=bool))
+            marks = np.array([c == missing for c in class_ids.tolist()], dtype=bool)
+            label, class_ids = without(label, class_ids, marks)
         cells = np.flatnonzero(label >= 0)
         if len(cells) == 0:
             raise CrowdshotError(f"the matrix of shape {values.shape} holds no label, expected one at least.")

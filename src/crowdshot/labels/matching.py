@@ -34,7 +34,7 @@ def names_of(X: Any) -> list[Any] | None:
 
 
 def annotations_of(
-    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None
+    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None, missing: Any = -1
 ) -> Annotations:
     """Labels in any form, as annotations whose items are the rows of X in X's order.
 
@@ -47,11 +47,14 @@ def annotations_of(
         raise CrowdshotError(f"items has {len(names)} ids, expected {n_items}, one for each row of X.")
     table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
     if table is not None:
-        labels = table if _row_by_row(table.index, names) else Annotations.from_matrix(table, classes=classes)
+        by_row = _row_by_row(table.index, names)
+        labels = table if by_row else Annotations.from_matrix(table, classes=classes, missing=missing)
     elif isinstance(labels, pd.DataFrame):
         labels = _from_frame(labels, n_items, classes)
     elif isinstance(labels, dict):
         labels = Annotations.from_dict(labels, classes=classes)
+    if hasattr(labels, "toarray") or getattr(labels, "is_sparse", False) or getattr(labels, "is_meta", False):
+        raise CrowdshotError(f"labels is a sparse or empty {type(labels).__name__}, expected an array with all labels.")
     if not isinstance(labels, Annotations):
         if hasattr(labels, "__array__") and not hasattr(labels, "__len__"):
             labels = np.asarray(labels)
@@ -63,8 +66,8 @@ def annotations_of(
         plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
         if table is not None and (plain is not None or not table.index.is_unique):
             plain, annotators = plain or list(range(n_items)), list(table.columns)
-            return Annotations.from_matrix(labels, items=plain, annotators=annotators, classes=classes)
-        return Annotations.from_matrix(labels, items=plain, classes=classes)
+            return Annotations.from_matrix(labels, items=plain, annotators=annotators, classes=classes, missing=missing)
+        return Annotations.from_matrix(labels, items=plain, classes=classes, missing=missing)
     known = np.asarray(as_index(range(n_items) if names is None else names))
     return rows_of(labels, known, "X", advice="items= can name them")[0]
 

@@ -26,7 +26,11 @@ def factorize(values: Any) -> tuple[Positions, Ids]:
 
     NaN, None, NaT and blank text are missing.
     """
-    position, distinct = pd.factorize(values)
+    try:
+        position, distinct = pd.factorize(values)
+    except TypeError:
+        odd = next(value for value in values if value.__hash__ is None)
+        raise CrowdshotError(f"labels holds a {type(odd).__name__}, expected names or numbers.") from None
     found = _plain(distinct)
     position = np.asarray(position, dtype=np.int64)
     if found.dtype != object:

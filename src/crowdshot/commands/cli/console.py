@@ -49,6 +49,9 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                     typer.echo(f"crowdshot: the output could not be written ({error.strerror}).", err=True)
                     raise SystemExit(2) from None
+                if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+                    typer.echo("crowdshot: a path is too long for this system, expected a shorter one.", err=True)
+                    raise SystemExit(2) from None
                 if os.environ.get("CROWDSHOT_DEBUG"):
                     raise
                 first_line = next(iter(str(error).splitlines()), "")
