@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.service import shapes
+from crowdshot.service import shapes, showing
 from crowdshot.service.journal import Said
 from crowdshot.service.label_studio import Backend, Reads
 from crowdshot.service.label_studio import routes as label_studio_routes
@@ -146,6 +146,13 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
     async def show_metrics() -> PlainTextResponse:
         """For Prometheus."""
         return PlainTextResponse(metrics(live), media_type="text/plain; version=0.0.4")
+
+    page_policy = {"Content-Security-Policy": showing.policy()}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        """For the lead: it can be read without a script, and with one follows what happens."""
+        return HTMLResponse(showing.render(None) if live.version is None else live.version.page, headers=page_policy)
 
     @app.get("/v1/events", include_in_schema=False)
     async def events() -> StreamingResponse:

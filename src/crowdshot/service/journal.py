@@ -134,6 +134,12 @@ class Journal:
             rows = self._db.execute(query, (most,)).fetchall()
         return [Point(*row) for row in reversed(rows)]
 
+    def lately(self, seconds: float) -> dict[str, int]:
+        """How many labels came in so many seconds, by annotator."""
+        query = "SELECT annotator, count(*) FROM labels WHERE at > ? AND label IS NOT NULL GROUP BY annotator"
+        with self._lock:
+            return dict(self._db.execute(query, (time.time() - seconds,)).fetchall())
+
     def fact(self, name: str) -> str | None:
         with self._lock:
             row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()

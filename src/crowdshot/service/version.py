@@ -29,7 +29,7 @@ class Version:
     ``confusion`` (R + 1, K, K): what each annotator may be expected to answer and, last, somebody new. ``seen``: of how
     many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
     stand by other names that labels have for them. ``several``: whether a class is a set of labels. ``history``: of
-    annotators, elsewhere.
+    annotators, elsewhere. ``page``: for people to read.
     """
 
     number: int
@@ -43,6 +43,7 @@ class Version:
     aliases: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     files: bool = False
+    page: str = field(default="", repr=False)
 
     @cached_property
     def place(self) -> dict[str, int]:

@@ -8,12 +8,13 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.service import showing
 from crowdshot.service.fitting import Found, Sources, fit
 from crowdshot.service.journal import Journal
 from crowdshot.service.version import Version, expected_answers
@@ -119,6 +120,8 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_settled)
     version = Version(point.number, *args)
+    page = showing.render(version, journal.history(), journal.lately(showing.LATELY))
+    version = replace(version, page=page)
     _ = version.consensus, version.annotators, version.place, version.person  # made here, so that no request waits
     _save_model(found, data, version.number)
     return version

@@ -15,14 +15,15 @@ HERE = Path(__file__).parent
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+def _environment(folder: Path) -> Environment:
+    environment = Environment(loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"percent": wording.percent, "probability": wording.probability}
     environment.globals |= {name: getattr(wording, name) for name in ("spread", "times", "plural")}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
 
 
-def fill(template: str, **given: Any) -> str:
+def fill(template: str, folder: Path = HERE, **given: Any) -> str:
+    """``folder``: where the template is; what it includes may be of this room."""
     today = f"{date.today():%d %B %Y}".lstrip("0")
-    return _environment().get_template(template).render(date=today, **given)
+    return _environment(folder).get_template(template).render(date=today, **given)

@@ -1,0 +1,14 @@
+// The service says when there is a new version; the page then fetches itself and swaps what it shows.
+const alive = document.querySelector("#alive");
+const versions = new EventSource("v1/events");
+
+versions.addEventListener("version", async ({ data }) => {
+  alive.textContent = "live";
+  if (data === document.querySelector("main").dataset.version) return;
+  const answer = await fetch(location.pathname, { cache: "no-store" });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  document.querySelector("main").replaceWith(fresh.querySelector("main"));
+  document.title = fresh.title;
+});
+versions.addEventListener("error", () => { alive.textContent = "not connected; trying again"; });

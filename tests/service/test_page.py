@@ -1,0 +1,96 @@
+"""The live page: what it says, and in a real browser."""
+
+import re
+
+import pytest
+
+from crowdshot.service.journal import Point
+from crowdshot.service.showing import draw, will_settle
+from report.conftest import browser  # noqa: F401
+from waiting import HANGS, until
+
+from .conftest import after, say
+from .test_serve import get, post, serving
+
+HACK = "window.hacked=1"
+NAMES = [f"<img src=x onerror={HACK}>", f"</script><script>{HACK}</script>", "צילום"]
+
+
+def test_it_says_what_the_service_knows_without_a_script(service, crowd):
+    labels, features = crowd
+    with service([labels], features) as client:
+        answer = client.get("/")
+        assert answer.headers["content-type"].startswith("text/html")
+        consensus = client.get("/v1/consensus").json()["consensus"]
+        settled = sum(row["confidence"] >= 0.9 and row["n_labels"] > 0 for row in consensus)
+        assert re.search(rf'data-at="settled">{settled}</span> <span class="of">of 30<', answer.text)
+        for name in ("ann", "bob", "cy"):
+            assert f">{name}</bdi>" in answer.text
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+
+
+def test_before_the_first_label(service):
+    with service() as client:
+        assert "No labels yet" in client.get("/").text
+        say(client, ("a", "ann", "cat"))
+        after(client, 0)
+        assert "so far all labels say the same" in client.get("/").text
+
+
+def test_names_are_escaped(service):
+    with service() as client:
+        say(
+            client, *((f"item {NAMES[0]}", who, label) for who, label in zip(NAMES, ("cat", "dog", "cat"), strict=True))
+        )
+        after(client, 0)
+        assert "<img" not in client.get("/").text
+        assert client.get("/").text.count("<script") == 1
+
+
+def test_how_far_it_has_come():
+    assert draw([Point(1, 0.0, 10, 5, 2)]) is None
+    course = draw([Point(1, 0.0, 10, 5, 0), Point(2, 1.0, 20, 10, 10)])
+    assert (course.first, course.most) == (10, 10)
+    assert course.settled == "0.0,29.00 100.0,1.00"
+    assert course.labelled == "0.0,15.00 100.0,1.00"
+
+
+def test_what_more_labels_should_bring(service, crowd):
+    with service([crowd[0]], crowd[1]) as client:
+        some, more = (will_settle(client.live.version, labels) for labels in (10, 1_000))
+        assert 0 <= some <= more <= 40
+
+
+@pytest.mark.slow
+def test_values_change_while_labels_arrive(browser, crowd, tmp_path):  # noqa: F811
+    labels, features = crowd
+    with serving("--labels", labels, "--features", features, "--data", tmp_path / "live") as process:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        heard = []
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.set_default_timeout(HANGS * 1000)
+        page.goto(process.address)
+        until(lambda: page.inner_text("#alive") == "live")
+        before = get(process, "/health")["version"]
+        assert "30 items" in page.inner_text("h1")
+        assert page.locator("#people li").count() == 3
+        rows = [{"item": f"i{30 + i}", "annotator": who, "label": "cat"} for i in range(10) for who in NAMES]
+        rows.append({"item": NAMES[1], "annotator": NAMES[0], "label": f"<script>{HACK}</script>"})
+        post(process, "/v1/labels", {"labels": rows})
+        until(lambda: page.locator("#people li").count() == 6)
+        assert int(page.get_attribute("main", "data-version")) > before
+        assert "41 items" in page.inner_text("h1")
+        assert set(page.locator("#people .who .name").all_inner_texts()) == {"ann", "bob", "cy", *NAMES}
+        assert page.locator(".lately").count() == 3
+        assert page.evaluate("window.hacked") is None
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert heard == []
+        page.close()
+    with serving("--labels", labels, "--data", tmp_path / "other") as process:
+        quiet = browser.new_context(java_script_enabled=False).new_page()
+        quiet.goto(process.address)
+        until(lambda: "30 items" in quiet.inner_text("h1"))
+        quiet.context.close()
