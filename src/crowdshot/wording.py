@@ -27,6 +27,11 @@ def apart(name: Any, longest: int = 60) -> str:
     return f"\N{FIRST STRONG ISOLATE}{clean(name, longest)}\N{POP DIRECTIONAL ISOLATE}"
 
 
+def in_a_terminal(text: str) -> str:
+    """Without the marks of `apart`, which terminals show as boxes."""
+    return text.replace("\N{FIRST STRONG ISOLATE}", "").replace("\N{POP DIRECTIONAL ISOLATE}", "")
+
+
 def percent(share: float) -> str:
     """Never "100 %" or "0 %" of what is not all or nothing."""
     if 0.995 <= share < 1:

@@ -411,6 +411,10 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     named = re.findall(r"^(ann\d) ", said.out, re.MULTILINE)
     assert re.findall(r'data-name="(.*?)"', page) == named  # the same people in the same order
     assert sorted(named) == [f"ann{i}" for i in range(5)]
+    steps = re.findall(r"^  \d\. (.*)$", said.out, re.MULTILINE)
+    assert 2 <= len(steps) <= 4
+    on_page = [html.unescape(text) for text in re.findall(r'<span data-at="\w+_text">(.+?)</span>', page)]
+    assert [re.sub("[\u2068\u2069]", "", text) for text in on_page] == steps
     assert "<image" not in page
     assert call(*given, tmp_path / "rival", "--method", "MCL", "--settings", "iterations=2").code == 0
     page = (tmp_path / "rival" / "report.html").read_text("utf-8")

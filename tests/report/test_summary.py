@@ -1,6 +1,6 @@
 """What a job found, in words."""
 
-from crowdshot.report.summary import _verdicts, kinds_in_words, until_settled, what_looks_were_worth
+from crowdshot.report.summary import _do_next, _verdicts, kinds_in_words, until_settled, what_looks_were_worth
 
 NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
 NONE |= {"unsaid": 0, "unsaid_items": []}
@@ -55,3 +55,8 @@ def test_how_many_labels_until_enough_is_settled():
     never = "no number of labels from people like these can be expected to settle 95\u00a0% of the items"
     assert until_settled(forecast | {"labels": None}) == f"{never}, though 800 would do at best"
     assert until_settled(forecast | {"labels": None, "at_best": None}) == never
+
+
+def test_what_to_do_next_with_its_commands():
+    steps = [{"text": "Look.", "command": "crowdshot adapt"}, {"text": "Talk.", "command": ""}]
+    assert _do_next(steps).splitlines()[1:] == ["  1. Look.", "     crowdshot adapt", "  2. Talk."]

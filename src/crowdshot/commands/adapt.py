@@ -23,9 +23,10 @@ from crowdshot.report.folder import write_results
 from crowdshot.report.page import facts
 from crowdshot.report.page.feedback import write_sheets
 from crowdshot.report.page.how_made import Run, describe
+from crowdshot.report.page.next_steps import steps
 from crowdshot.report.page.writing import write_page
 from crowdshot.report.tables import records
-from crowdshot.wording import command
+from crowdshot.wording import command, in_a_terminal
 
 NEW = {"images": "new-images", "features": "new-features.csv", "texts": "new-texts.csv"}  # in the command that predicts
 
@@ -94,6 +95,7 @@ def adapt(
         "predicted_settled": int((settled & ~labelled).sum()),
         "need_a_person": found.of_kind(),
         "classifier": _on_new_items(found),
+        "do_next": [{"text": in_a_terminal(step.text), "command": step.command} for step in steps(found)],
         "agreement": [statistic._asdict() for statistic in found.agreement],
         "looks": looks,
         "annotator_column": clf.annotations_.columns.annotator,

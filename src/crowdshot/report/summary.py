@@ -61,6 +61,8 @@ def tell(report: dict[str, Any]) -> str:
     if "annotator_table" in report:
         truth_used = bool(report.get("gold"))
         parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
+    if "do_next" in report:
+        parts.append(_do_next(report["do_next"]))
     parts.append(_files(report["files"]))
     return "\n".join(parts)
 
@@ -111,6 +113,13 @@ def _verdicts(kinds: Mapping[str, int], classifier: Mapping[str, Any]) -> list[s
         return [*lines, f"what the classifier gets right on new items is not known: {classifier['verdict']}"]
     how_often = f"{percent(right)} right ({spread(classifier['low'], classifier['high'])})"
     return [*lines, f"classifier on new items: {how_often}, {classifier['verdict']}"]
+
+
+def _do_next(steps: Sequence[Mapping[str, str]]) -> str:
+    lines = ["do next, and report.html helps with it:"]
+    for number, step in enumerate(steps, 1):
+        lines += [f"  {number}. {step['text']}", *([f"     {step['command']}"] if step["command"] else [])]
+    return "\n".join(lines) + "\n"
 
 
 def kinds_in_words(kinds: Mapping[str, int]) -> str:

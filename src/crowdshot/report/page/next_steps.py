@@ -103,7 +103,8 @@ def _look(found: Facts, confidence: float) -> Step | None:
         return None
     shown = sum(item.kind(confidence) in ("open", "overruled") for item in found.items)
     which = f"the {shown:,} most doubtful of {number:,} items" if shown < number else _these(number)
-    text = f"Look at {which} yourself: accept or correct each, download corrections.csv, and let it count as the truth."
+    each = "it" if number == 1 else "each"
+    text = f"Look at {which} yourself: accept or correct {each}, download corrections.csv, and let that count as truth."
     return Step("look", text, found.run.commands.get("gold", ""))
 
 
