@@ -348,6 +348,7 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr("os.rename", full)
     features = ("--features", made / "features.csv")
     for command in (
         ("adapt", made / "labels.csv", *features, "--out", tmp_path / "out"),

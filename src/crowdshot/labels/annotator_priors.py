@@ -110,12 +110,11 @@ def as_priors(given: GivenPriors) -> AnnotatorPriors:
 def _columns(header: list[str], source: str) -> tuple[int, int, int]:
     """Where the annotator, right and wrong stand; the annotator's is the first that is neither."""
     called = [plain(name) for name in header]
-    missing = [name for name in COUNTS if name not in called]
-    if missing or len(header) < 3:
+    names = [place for place, name in enumerate(called) if name not in COUNTS]
+    if not names or any(name not in called for name in COUNTS):
         expected = "the annotator, right and wrong"
         raise CrowdshotError(f"{source} has {listing(header)} for columns, expected {expected}.")
-    names = next(place for place, name in enumerate(called) if name not in COUNTS)
-    return names, called.index("right"), called.index("wrong")
+    return names[0], called.index("right"), called.index("wrong")
 
 
 def _counts(name: Any, record: Any) -> tuple[float, float]:
