@@ -1,6 +1,9 @@
 """One thread (two on a busy machine crawl), no cache, reproducible hypothesis runs, and a way to run commands here."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -9,6 +12,8 @@ import torch
 from crowdshot import progress
 from crowdshot.commands.cli import app
 from said import Said
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 torch.set_num_threads(1)
 os.environ["CROWDSHOT_CACHE"] = ""  # tests leave nothing in the user's own
@@ -31,3 +36,15 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all tests of a process: Playwright starts no second one beside the first."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
+    if CHROMIUM is None:
+        pytest.skip("no chromium here (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

@@ -1,10 +1,10 @@
 """A labelling lead's way: a messy sheet, its page, corrections in a browser, a second round, and both compared."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openpyxl
@@ -14,12 +14,7 @@ from PIL import Image
 
 from waiting import HANGS
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)"),
-]
+pytestmark = pytest.mark.slow
 PEOPLE = {"Anna": 0.9, "Bernd": 0.8, "Cleo": 0.7}
 
 
@@ -49,31 +44,29 @@ def run(desk: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def correct(page_file: Path, number: int, out: Path) -> None:
+def correct(browser: Any, page_file: Path, number: int, out: Path) -> None:
     """In the page: go through that many items by keyboard, choose the second guess each time, and take them away."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto(page_file.as_uri())
-        page.locator("#item-list .item:not([hidden])").first.locator("[data-do=open]").first.click()
-        for _ in range(number):
-            page.keyboard.press("2")
-            page.keyboard.press("ArrowRight")
-        page.keyboard.press("Escape")
-        with page.expect_download() as download:
-            page.locator("[data-do=download]").click()
-        download.value.save_as(out)
-        browser.close()
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    page.locator("#item-list .item:not([hidden])").first.locator("[data-do=open]").first.click()
+    for _ in range(number):
+        page.keyboard.press("2")
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    with page.expect_download() as download:
+        page.locator("[data-do=download]").click()
+    download.value.save_as(out)
+    page.close()
 
 
-def test_from_a_messy_sheet_to_progress(desk: Path) -> None:
+def test_from_a_messy_sheet_to_progress(desk: Path, browser: Any) -> None:
     given = ("messy.xlsx", "--images", "photos", "--encoder", "glyphs", "--merge-case")
     report = json.loads(run(desk, "adapt", *given, "--out", "one", "--json").stdout)
     assert report["classes"] == ["Cat", "Dog"]
     assert report["left_out"]["columns of no annotator"] == ["Email Address"]
     one = pd.read_csv(desk / "one" / "consensus.csv", index_col=0)
 
-    correct(desk / "one" / "report.html", 2, desk / "corrections.csv")
+    correct(browser, desk / "one" / "report.html", 2, desk / "corrections.csv")
     corrections = pd.read_csv(desk / "corrections.csv")
     assert list(corrections) == ["item", "truth"]
     assert len(corrections) == 2

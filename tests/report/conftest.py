@@ -1,6 +1,5 @@
-"""One browser for all tests of pages: Debian's chromium, driven by Playwright. Skipped where either is missing."""
+"""A report that is full of names that would be scripts, opened in a browser."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from crowdshot.report.page.writing import write_page
 from waiting import HANGS
 
 from .hostile import CLASSES, COLOURS, HACK, PEOPLE
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="session")
@@ -53,17 +50,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = Run(["l.csv"], "x" * 500, paths, how, commands["ask"], commands)
     write_page(path, facts.gather(clf, vectors, run))
     return path
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-    if CHROMIUM is None:
-        pytest.skip("no chromium here (apt-get install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 from crowdshot.service.journal import Point
 from crowdshot.service.showing import draw, will_settle
-from report.conftest import browser  # noqa: F401
 from waiting import HANGS, until
 
 from .conftest import after, say
@@ -64,7 +63,7 @@ def test_what_more_labels_should_bring(service, crowd):
 
 
 @pytest.mark.slow
-def test_values_change_while_labels_arrive(browser, crowd, tmp_path):  # noqa: F811
+def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
     labels, features = crowd
     with serving("--labels", labels, "--features", features, "--data", tmp_path / "live") as process:
         page = browser.new_page(viewport={"width": 390, "height": 800})

@@ -15,7 +15,7 @@ from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
 from crowdshot.wording import described
 
-LARGEST = 1e15  # of a feature: sums of squares of more would leave single precision
+LARGEST = 1e33  # of a feature: in a unit of their own, more would leave single precision
 
 
 @dataclass(frozen=True)
