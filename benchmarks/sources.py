@@ -10,6 +10,7 @@ from typing import NamedTuple
 import crowds
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn import datasets
@@ -128,6 +129,20 @@ def _omniglot(data: Path, K: int) -> tuple[list[Image.Image], Positions]:
         return [image.convert("L") for image in _opened(archive, kept)], truth
 
 
+def _tiny(data: Path, each: int = 40) -> tuple[list[Image.Image], Positions]:
+    """Of Tiny-ImageNet-100 the classes that ``photo-lite0-protonet`` was neither trained nor validated on."""
+    source = load_encoder("photo-lite0-protonet").card
+    with zipfile.ZipFile(data / "tiny-imagenet-100" / "images.zip") as archive:
+        paths = sorted(path for path in archive.namelist() if path.endswith(".JPEG"))
+        names = sorted({path.split("/")[0] for path in paths})
+        order = torch.randperm(len(names), generator=torch.Generator().manual_seed(source["recipe"]["seed"])).tolist()
+        first, many = source["source"]["validated_on"], source["source"]["tested_on"]
+        kept = [
+            [path for path in paths if path.startswith(names[i])][:each] for i in sorted(order[first : first + many])
+        ]
+        return _opened(archive, sum(kept, [])), np.arange(many).repeat(each)
+
+
 def _textures(data: Path, each: int = 120) -> tuple[list[Image.Image], Positions]:
     """Eight kinds of texture in grey, drawn: stripes thin and broad, checks, dots, rings, and noise of three grains."""
     random = np.random.default_rng(0)
@@ -164,6 +179,7 @@ PICTURES = {
     "omniglot10": partial(_omniglot, K=10),
     "omniglot50": partial(_omniglot, K=50),
     "textures": _textures,
+    "tiny20": _tiny,
 }
 
 

@@ -91,8 +91,9 @@ class Both:
         if not self.decided and not _suits(own, annotations, known, joint, settings, sizes):
             return Learned(LEARNED, looks, {}, *untouched(x))
         found = search(x, own, settings, sizes)
-        pooled = Pooled(found, looks, torch.tensor(both.company(joint).mean()), looks.confusion)
-        confusion = torch.from_numpy(expected_confusion(annotations, belief_of(pooled), known.history))
+        company = torch.tensor(both.company(joint).mean(), device=x.device)
+        pooled = Pooled(found, looks, company, found.confusion)
+        confusion = torch.from_numpy(expected_confusion(annotations, belief_of(pooled), known.history)).to(company)
         return Learned(self.name, replace(pooled, confusion=confusion), settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
