@@ -137,10 +137,9 @@ def _tiny(data: Path, each: int = 40) -> tuple[list[Image.Image], Positions]:
         names = sorted({path.split("/")[0] for path in paths})
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(source["recipe"]["seed"])).tolist()
         first, many = source["source"]["validated_on"], source["source"]["tested_on"]
-        kept = [
-            [path for path in paths if path.startswith(names[i])][:each] for i in sorted(order[first : first + many])
-        ]
-        return _opened(archive, sum(kept, [])), np.arange(many).repeat(each)
+        left = [names[i] for i in sorted(order[first : first + many])]
+        kept = [path for name in left for path in [one for one in paths if one.startswith(name)][:each]]
+        return _opened(archive, kept), np.arange(many).repeat(each)
 
 
 def _textures(data: Path, each: int = 120) -> tuple[list[Image.Image], Positions]:

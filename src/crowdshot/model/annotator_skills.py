@@ -71,20 +71,18 @@ def tables_for(most: int, K: int, ways: Ways, history: Tensor | None = None) -> 
     believed of their skill before anything is seen, so that they have tables of their own, which `start` leads to. Of
     which classes these were is not known: where a skill is a class's own, they are shared out evenly.
     """
-    side, start = 1 << most.bit_length(), None  # few sizes, so that they need not be made again
-    told: tuple[tuple[float, ...], ...] = ((0.0, 0.0),)
-    if history is not None:
-        counts = history.double().cpu().numpy()
-        both = np.stack([counts, counts / K])
-        different, which = np.unique(both.reshape(-1, 2), axis=0, return_inverse=True)
-        told = tuple(map(tuple, different.tolist()))
-        start = ways.array(torch.from_numpy(2 * side * side * which.reshape(both.shape[:-1])))
-    found = [ways.array(torch.from_numpy(x)) if isinstance(x, np.ndarray) else x for x in _tables(side, K, told)]
-    return replace(Tables(*found), start=start)
+    side = 1 << most.bit_length()  # few sizes, so that they need not be made again
+    if history is None:
+        return _tables(side, K, ((0.0, 0.0),), ways)
+    counts = history.double().cpu().numpy()
+    both = np.stack([counts, counts / K])
+    different, which = np.unique(both.reshape(-1, 2), axis=0, return_inverse=True)
+    start = ways.array(torch.from_numpy(2 * side * side * which.reshape(both.shape[:-1])))
+    return replace(_tables(side, K, tuple(map(tuple, different.tolist())), ways), start=start)
 
 
 @lru_cache(maxsize=16)
-def _tables(side: int, K: int, told: tuple[tuple[float, ...], ...]) -> tuple[Array, ...]:
+def _tables(side: int, K: int, told: tuple[tuple[float, ...], ...], ways: Ways) -> Tables:
     """One after the other for each pair of right and wrong labels that was ``told`` beforehand."""
     number = np.arange(side)
     coin, following = zip(*(_coin(side, K, *before) for before in told), strict=True)
@@ -92,7 +90,8 @@ def _tables(side: int, K: int, told: tuple[tuple[float, ...], ...]) -> tuple[Arr
     repeated = np.tile(np.concatenate([np.full(side**2, 1 / ALPHA), repeated]), len(told))
     rising = (np.cumsum(np.log(np.concatenate([[1.0], alpha + number[:-1]]))) for alpha in (ALPHA, (K - 1) * ALPHA))
     joined = np.concatenate(coin), np.concatenate(following), repeated
-    return K, side, *joined, np.array(ALPHA), -number * np.log(K - 1), *rising
+    found = *joined, np.array(ALPHA), -number * np.log(K - 1), *rising
+    return Tables(K, side, *(ways.array(torch.from_numpy(x)) for x in found))
 
 
 def _coin(side: int, K: int, right_before: float, wrong_before: float) -> tuple[Array, Array]:
@@ -197,6 +196,9 @@ def evidence_of_each(labelings: Array, labels: Array, K: int, ways: Ways, histor
 
 def compact(labels: Array, ways: Ways) -> tuple[Array, Array]:
     """(..., R) -> who labelled an item and how, (..., L), L the most labels an item has; -1 fills up the latter."""
-    most = max(1, int((labels >= 0).sum(-1).max()))
-    who = ways.sorted_places(labels < 0)[..., :most]
+    given = labels >= 0
+    if given.all():
+        return ways.xp.broadcast_to(ways.numbers(labels.shape[-1]), labels.shape), labels
+    most = max(1, int(given.sum(-1).max()))
+    who = ways.sorted_places(~given)[..., :most]
     return who, ways.along(labels, who)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ BY_NUMPY = ("cpu",)  # kinds of devices on which NumPy is the quicker one
 
 class Ways(Protocol):
     xp: Any
+
+    def __hash__(self) -> int: ...
 
     def array(self, x: Tensor) -> Array: ...
 
@@ -146,4 +149,13 @@ class TorchWays:
 
 
 def ways_of(device: torch.device) -> Ways:
-    return NumPyWays() if device.type in BY_NUMPY else TorchWays(device)
+    """The same object for the same device."""
+    return NUMPY_WAYS if device.type in BY_NUMPY else _torch_ways(device)
+
+
+NUMPY_WAYS = NumPyWays()
+
+
+@lru_cache
+def _torch_ways(device: torch.device) -> TorchWays:
+    return TorchWays(device)

@@ -116,11 +116,12 @@ def extend(
         grown = weight.take(child) + 1
         changed = sums.take(child), grown, xp.log(grown + (b - tau)) - score.take(child)
         past = ways.pick(past, (parent + first).reshape(-1))
-        past[i + 1, 0], past[i + 1, 1], past[i + 1, 2] = (x.reshape(-1) for x in (k, parent, best))
+        for what, value in enumerate((k, parent, best)):
+            past[i + 1, what] = value.reshape(-1)
         state = state.take(parent.take(labeling) + siblings)
-        at = (as_class + k * M).reshape(-1)
-        for each, value in zip(state, changed, strict=True):
-            each.reshape(-1)[at] = value.reshape(-1)
+        flat, at = state.reshape(3, -1), (as_class + k * M).reshape(-1)
+        for what, value in enumerate(changed):
+            flat[what, at] = value.reshape(-1)
     return past[1:, 0].reshape(n, B, M), log_p
 
 
@@ -178,24 +179,24 @@ class Annotators:
         missed = 1 * (said[..., None] != numbers(K))  # (n, L, B, K)
         self.missed_rows = xp.stack([missed, missed], 1).reshape(n, -1)
 
-        # where an entry of (3, L, B, K, M) finds its labeling's class and parent (2, L, 3, B, M), child, row
+        # where entries of (3, L, B, K, M) find their labeling's parent, class and child in (2, L, 3, B, M), and places
+        # in the rows of what is known, of what a label adds, and of kinds, to which these are added
         shape = 3, L, B, K, M
-        label, labeling = numbers(L, 1, 1, 1), numbers(B, 1, M)
-        self.true = ways.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
-        self.parent = self.true + B * M
-        self.child = ways.filled((label * 3 + 2) * (B * M) + labeling, shape)
-        place = numbers(3, L, B, K, 1)
-        self.in_known, self.in_more = ways.filled(place * M, shape), ways.filled(place * K, shape)
-        self.in_kinds = ways.filled(place // K * (K * M), shape)
+        label, labeling, place = numbers(L, 1, 1, 1), numbers(B, 1, M), numbers(3, L, B, K, 1)
+        true = ways.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
+        child = ways.filled((label * 3 + 2) * (B * M) + labeling, shape)
+        self.in_past = xp.stack([true + B * M, true, child])
+        self.in_rows = xp.stack([ways.filled(each, shape) for each in (place * M, place * K, place // K * (K * M))])
 
     def gain(self, i: int, past: Array) -> Array:
         """log p(labels of the i-th item | its class, labels before), (B, K, M)."""
         ways, M, rows, kind_rows = self.ways, self.M, self.rows[i], self.kind_rows[i]
         was = ways.rows(past.reshape(-1, M), self.items[i])  # (2, L, 3, B, M)
-        known = ways.rows(self.known, rows).take(was.take(self.parent) + self.in_known)
-        known += ways.rows(self.more, self.more_rows[i]).take(was.take(self.true) + self.in_more)
+        parent, true, child = was.take(self.in_past) + self.in_rows
+        known = ways.rows(self.known, rows).take(parent)
+        known += ways.rows(self.more, self.more_rows[i]).take(true)
         self.known[rows] = known.reshape(-1, M)
-        kinds = ways.rows(self.kinds, kind_rows).take(was.take(self.child) + self.in_kinds)
+        kinds = ways.rows(self.kinds, kind_rows).take(child)
 
         places = known[:2] + ways.rows(self.missed, self.missed_rows[i]).reshape(known[:2].shape)
         p, flips = next_label(places, known[2], self.tables)
@@ -206,7 +207,10 @@ class Annotators:
         self.kinds[kind_rows] = kinds.reshape(len(kind_rows), -1)
         if not self.complete[i]:
             p = ways.xp.where(self.given[i], p, 1.0)
-        return sum(ways.xp.log(p[j : j + TOGETHER].prod(0)) for j in range(0, len(p), TOGETHER))
+        found = ways.xp.log(p[:TOGETHER].prod(0))
+        for j in range(TOGETHER, len(p), TOGETHER):
+            found += ways.xp.log(p[j : j + TOGETHER].prod(0))
+        return found
 
 
 def repeats(ways: Ways, keys: Array) -> tuple[Array, int, Array]:
