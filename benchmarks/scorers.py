@@ -1,0 +1,58 @@
+"""How far a classifier's accuracy, as a crowd's labels tell it, is from the truth: real crowds that know it.
+
+    python benchmarks/scorers.py --data ../shared/data
+
+A classifier that errs in 0, 10, 25 or 40 % of the items is made up from the truth. Prints, on average over crowds, how
+far from its accuracy these are: how often it says what the consensus says, that by the consensus's probabilities, and
+`crowdshot.metrics.consensus_accuracy`, which allows for the consensus's doubt.
+"""
+
+import argparse
+from pathlib import Path
+
+import crowds
+import numpy as np
+import pandas as pd
+
+from crowdshot import aggregate, metrics
+
+CROWDS = (
+    *("bluebird", "temp", "sentiment", "ZC_in", "ZC_us", "dog", "face", "rte", "wsd", "SP_amt", "isbook", "mozafari"),
+    *("leaves", "sentence-polarity", "labelme", "cifar10s"),
+)
+ERRORS = (0.0, 0.1, 0.25, 0.4)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    data = parser.parse_args().data
+    rows = []
+    for name in CROWDS:
+        crowd = crowds.load(data, name)
+        truth, K = crowd.true_classes(), crowd.annotations.n_classes
+        known = np.flatnonzero(truth >= 0)
+        ann = crowd.annotations.select_items(crowd.annotations.items[known])
+        truth, belief = truth[known], aggregate.learned(ann).probabilities
+        for errs in ERRORS:
+            random = np.random.default_rng(0)
+            wrong = (truth + random.integers(1, K, len(truth))) % K
+            predicted = np.where(random.random(len(truth)) < errs, wrong, truth)
+            right = (predicted == truth).mean()
+            told = {
+                "agreement with the consensus": (belief.argmax(1) == predicted).mean(),
+                "by its probabilities": belief[np.arange(len(truth)), predicted].mean(),
+                "consensus_accuracy": metrics.consensus_accuracy(ann.classes[predicted], ann),
+            }
+            rows += [{"crowd": name, "errs": errs, "way": way, "off": value - right} for way, value in told.items()]
+    table = pd.DataFrame(rows)
+    table["distance"] = table["off"].abs()
+    wide = table.pivot_table(index="way", columns="errs", values="distance", margins=True, sort=False)
+    print(wide.round(3).to_string())
+    print(table.groupby("way", sort=False)["off"].mean().round(3).to_string())
+    worst = table[table["way"] == "consensus_accuracy"].groupby("crowd")["distance"].mean().nlargest(4)
+    print(f"furthest off: {', '.join(f'{name} {value:.2f}' for name, value in worst.items())}")
+
+
+if __name__ == "__main__":
+    main()
