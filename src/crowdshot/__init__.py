@@ -9,6 +9,7 @@
 - `read_labels`      label files of any tool; `WRITERS` the way back
 - `AnnotatorPriors`  what is known of annotators from earlier projects
 - `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
+- `metrics`          how good a classifier is where nobody knows the truth
 - `asking`           which question to ask next, and whom
 - `labelings`        the model on tensors, integrated and searched: the default for few items
 - `mixture`          the model on tensors, by the paper's EM

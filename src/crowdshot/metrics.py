@@ -76,7 +76,7 @@ def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
 def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
     """How often ``predicted`` (N,) is the true class of labelled items, which only ``labels`` tell of.
 
-    The labels' belief q (`aggregate.learned`) is in doubt itself: one who knows the truth would find it there with
+    The labels' belief q (`aggregate.learned`) is not certain: one who knows the truth would find it there with
     s = mean Σ_k q_k² alone, and one who errs with (1 - s) / (K - 1). The accuracy is where the prediction's own mean of
     q lies between the two; at least 0, at most 1.
     """

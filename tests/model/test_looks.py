@@ -134,3 +134,13 @@ def test_labels_decide_alone_where_all_items_look_the_same() -> None:
     clf = CrowdClassifier("identity").fit(np.ones((5, 3)), labels)
     np.testing.assert_allclose(clf.fit_.alone, clf.belief_, atol=0.02)  # but for class sizes without the item
     assert np.isfinite(clf.predict_proba([[1.0, 1.0, 1.0], [9.0, 0.0, 2.0]])).all()
+
+
+def test_what_is_said_of_an_item_does_not_depend_on_those_beside_it() -> None:
+    X = np.array(
+        [[1.0, 1.0], [1.0, 0.0], [-1.0, -1.0], [-1.0, 0.0]] * 6
+    )  # of mean 0: a query may have nothing but means
+    labels = np.where(np.random.default_rng(0).random((24, 3)) < 0.85, X[:, :1] < 0, X[:, :1] > 0).astype(int)
+    clf = CrowdClassifier("identity").fit(X, labels)
+    alone = np.concatenate([clf.predict_proba(X[[row]]) for row in range(24)])
+    np.testing.assert_allclose(alone, clf.predict_proba(X), atol=1e-12)

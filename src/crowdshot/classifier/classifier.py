@@ -312,6 +312,16 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "fit_")
         saved.save_classifier(self, path)
 
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """One ONNX file for other runtimes, with the network if it is ours (`crowdshot.classifier.onnx_file`)."""
+        check_is_fitted(self, "fit_")
+        try:
+            from crowdshot.classifier.onnx_file import write_onnx  # an extra
+        except ImportError:
+            advice = "pip install 'crowdshot[onnx]' brings it"
+            raise CrowdshotError(f"onnx is not installed, expected it to write such a file; {advice}.") from None
+        write_onnx(self, path)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The classifier that `save` wrote, on the CPU."""

@@ -63,6 +63,9 @@ class Lite0(nn.Module):
 def features(x: Tensor) -> Tensor:
     """What the backbone makes of images (n, 3, 224, 224): (n, 1280)."""
     network = backbone(str(x.device))
+    if torch.onnx.is_in_onnx_export():  # of a graph whose batch may have any size
+        whole: Tensor = network.extract_features(x).mean((2, 3))
+        return whole
     return torch.cat([network.extract_features(part).mean((2, 3)) for part in torch.split(x, AT_ONCE)])
 
 

@@ -23,7 +23,7 @@ from crowdshot.files.tables import PARQUET, UTF16, Table, parse_table, read_tabl
 from crowdshot.files.workbooks import ZIP
 
 ROWS = 20_000  # of Parquet, in a piece
-SIZE = 8 * 2**20  # bytes of text, in a piece
+SIZE = 2 * 2**20  # bytes of text, in a piece
 SAMPLE = 4_096  # bytes that tell JSON lines
 LONGEST = 10_000  # lines of a record
 

@@ -75,21 +75,27 @@ class Posterior:
             raise CrowdshotError(
                 f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as in fit."
             )
-        u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
-        chosen = self._chosen
-        size = chosen.sum(-2)  # (..., M, K)
-        # A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
-        share = chosen / (self.tau[..., None, None] + size)[..., None, :]  # (..., M, n, K), of an item in a mean
-        squared = (share * ((u @ u.mT)[..., None, :, :] @ share)).sum(-2)  # |mean|^2, (..., M, K)
-        prior = self._log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
+        u, share, prior = self.terms()
 
         def averaged(query: Tensor) -> Tensor:
             near = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
             evidence = self.scale[..., None, None, None] * near[..., None, :, :] @ share + prior[..., None, :]
             return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
 
-        at_once = max(1, AT_ONCE // max(1, size.numel()))
+        at_once = max(1, AT_ONCE // max(1, prior.numel()))
         return torch.cat([averaged(part) for part in torch.split(queries, at_once, -2)], -2)
+
+    def terms(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What `log_proba` is made of: items (..., n, D), their shares in means (..., M, n, K), the rest (..., M, K).
+
+        A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
+        """
+        u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
+        chosen = self._chosen
+        size = chosen.sum(-2)  # (..., M, K)
+        share = chosen / (self.tau[..., None, None] + size)[..., None, :]
+        squared = (share * ((u @ u.mT)[..., None, :, :] @ share)).sum(-2)  # |mean|^2, (..., M, K)
+        return u, share, self._log_class_probs(size) - 0.5 * self.scale[..., None, None] * squared
 
     @property
     def responsibilities(self) -> Tensor:

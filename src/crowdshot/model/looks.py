@@ -157,7 +157,7 @@ class Forecast:
             for slope, start, weight in zip(slopes, starts, weights, strict=True):
                 out += mixed(phi @ slope + start, self.mean, self.size, weight)
         for u, means, weights in zip(
-            in_units(x - self.centre, z, self.unit), self.means, self.mean_weights, strict=True
+            in_units(x - self.centre, z, self.unit, self.factor), self.means, self.mean_weights, strict=True
         ):
             squared = (u * u).sum(1)[:, None] - 2 * u @ means.T + (means * means).sum(1)
             out += np.tensordot(weights, by_distance(squared, self.size), 1)
@@ -173,9 +173,9 @@ def mixed(forecast: Floats, mean: Floats, size: Floats, weight: Floats) -> Float
     return out
 
 
-def in_units(centred: Floats, z: Floats, unit: Floats | float) -> tuple[Floats, Floats]:
+def in_units(centred: Floats, z: Floats, unit: Floats | float, factor: Floats) -> tuple[Floats, Floats]:
     """Features for means: of squared norm 1 on average, in the unit of all together, and each in its own."""
-    changing = np.count_nonzero(z.any(0)) or 1
+    changing = np.count_nonzero(factor) or 1  # and not of z: one query must not depend on those beside it
     return centred / unit, z / np.sqrt(changing)
 
 
@@ -200,7 +200,7 @@ class Looks:
         self.root = V[:, kept] / np.sqrt(size[kept])  # nearness to landmarks -> a space in which it is a product
         centred = x - self.standard.centre
         self.unit = np.sqrt((centred * centred).sum(1).mean()) or 1.0
-        self.units = in_units(centred, z, self.unit)
+        self.units = in_units(centred, z, self.unit, self.standard.factor)
         # features in units of their own (a price, an age) differ so much in spread that one or two would decide alone
         variance = (centred * centred).mean(0)
         shared = variance.sum() ** 2 / max((variance**2).sum() * np.count_nonzero(z.any(0)), 1e-300)
