@@ -20,7 +20,7 @@ from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.saved import build_encoder
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.training.job import Job
-from crowdshot.training.processes import World
+from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import Recipe
 from crowdshot.training.trainer import Trainer
 
@@ -92,7 +92,7 @@ def trainer_step(pool: ClassPool, n_models: int, size: int, precision: str):
             "conv4", {"channels": 1 if size <= 32 else 3}, ImageInput((size, size), 1 if size <= 32 else 3)
         )
         jobs.append(Job(encoder, range(150), range(150, 200), Recipe(**{**vars(RECIPE), "seed": seed})))
-    return Trainer(jobs, pool, precision, World()).step
+    return Trainer(jobs, pool, precision, Processes()).step
 
 
 def seconds(step, device: str, rounds: int, steps: int) -> float:
