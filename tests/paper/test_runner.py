@@ -373,7 +373,7 @@ def test_real_crowds_run(tmp_path):
 
 
 def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cell=None, **candidate):
-    method = METHODS[method]
+    method = SYSTEMS[method]
     cell = cell or Cell(12, 5, SOURCE_CROWD)
     return encoders.wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
 
@@ -431,6 +431,30 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
     assert (photos.augment, characters.augment) == ("photo", "none")
     narrow = want("PrMV", dataset="labelme").recipe(PAPER)
     assert (narrow.augment, narrow.cool_down) == ("none", 0)
+
+
+def test_rivals_may_have_the_wide_encoder_or_one_trained_as_it_is():
+    """EM wide: Labelings' very encoder. Ours wide: its recipe, but through EM and with simulated annotators."""
+    assert want("EM wide", dataset="labelme") == want("Labelings", dataset="labelme")
+    ours, theirs = (want(name, dataset="labelme").recipe(PAPER) for name in ("Ours wide", "Labelings"))
+    assert (ours.objective, ours.pseudo_annotation, ours.annotators) == ("mixture", True, (3, 7))
+    assert (ours.steps, ours.b) == (2, 100)
+    for name in ("ways", "shots", "queries", "augment", "cool_down", "iterations"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+def test_em_wide_is_centred_whatever_the_candidate():
+    """Embeddings that all lie far from the origin are told apart as well as those around it."""
+    generator = torch.Generator().manual_seed(0)
+    near, far = torch.tensor([[[-1.0], [1.0]]]), torch.tensor([[[99.0], [101.0]]])
+    labels = torch.tensor([[[0], [1]]])
+    queries = torch.rand(1, 5, 1, generator=generator) - 0.5
+    one, other = (
+        SYSTEMS["EM wide"].predict(CrowdEpisodes(x, labels, queries + x.mean(), 2), torch.nn.Identity())
+        for x in (near, far)
+    )
+    assert one == pytest.approx(other, abs=1e-4)
+    assert (one.argmax(-1) == (queries[..., 0] > 0)).all()
 
 
 @pytest.mark.parametrize(

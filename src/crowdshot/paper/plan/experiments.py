@@ -257,7 +257,7 @@ _EXPERIMENTS = [
         "Real annotators, ten times as many episodes: what fifty of them cannot tell apart",
         "Conclusion",
         ("labelme", "cifar10s"),
-        ("Labelings", "Both", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide"),
+        ("Labelings", "Both", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide", "EM wide", "Ours wide"),
         only={"scale": 20.0, "tau": 1.5, "b": 100.0},
         times=10,
     ),

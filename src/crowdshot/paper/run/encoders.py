@@ -111,7 +111,7 @@ def wanted(
 
     ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0: as many as the source has.
     """
-    needs = method.needs
+    needs, learns = method.needs, TARGETS[target.source]
     if needs is None:
         return None
     if needs.wide:  # one for all targets of a source
@@ -122,11 +122,10 @@ def wanted(
             needs.pseudo_annotation,
             WIDE.ways,
             (1, 5),
-            (3, 3),
+            learns.annotators if needs.pseudo_annotation else (3, 3),
             iterations=iterations or WIDE_ITERATIONS[target.source],
             wide=True,
         )
-    learns = TARGETS[target.source]
     if trained_for == "sparse":
         learns = replace(learns, **SPARSE)
     shots, annotators = (1, 5), learns.annotators

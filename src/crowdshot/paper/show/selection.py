@@ -28,7 +28,8 @@ NOT_IN_PAPER = (*ADDED, *BEYOND)
 _EXTRA = [name for name in SYSTEMS if name not in published.IN_PAPER and name not in NOT_IN_PAPER]
 ORDER = [*published.IN_PAPER, *_EXTRA, *NOT_IN_PAPER]
 """The paper's order; what it does not have at the end."""
-BY_VALIDATION = ("Ours", "Labelings", "Labelings narrow", "True matrices")  # whose candidates are never chosen on test
+BY_VALIDATION = ("Ours", "Labelings", "Both", "Labelings narrow", "Ours wide", "True matrices")
+"""Those whose candidates are never chosen on test."""
 
 Reader = Callable[[str, str], pd.DataFrame]
 """(experiment, dataset) -> its rows."""

@@ -15,12 +15,19 @@ from crowdshot.paper.plan.experiments import BEYOND, EXPERIMENTS, Experiment, ch
 from crowdshot.paper.show import comparison, costs, gaps, layout, same_draw
 from crowdshot.paper.show.gathering import gather, how_to_run, is_there, label, notes
 from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
-from crowdshot.paper.show.selection import CELL, Reader, choose, in_order, reader, select, summarise, system
+from crowdshot.paper.show.selection import (
+    BY_VALIDATION,
+    CELL,
+    Reader,
+    choose,
+    in_order,
+    reader,
+    select,
+    summarise,
+    system,
+)
 
 BOLD = "Bold: the best, and those whom a paired t-test at 0.05 does not tell from it."
-PAPERS_WAY = (
-    "Ours shows the candidate that is best on validation, every other method its best on test, as in the paper."
-)
 FAIR = "Fair: every method shows its best candidate on validation, none saw the test."
 FIGURES_ONLY = ("embedding", "confusion")
 AVERAGED = "average over support sizes and numbers of annotators"
@@ -98,12 +105,12 @@ def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: li
         selected = select(rows, fair)
         summary = pd.concat([summarise(selected, CELL), summarise(selected, [])], ignore_index=True)
         extra = [*about, *partly, *([(_ours_best if fair else _ours_settings)(rows)] if has_ours else [])]
-        name, caption = (f"{dataset}-fair", FAIR) if fair else (dataset, PAPERS_WAY)
+        name, caption = (f"{dataset}-fair", FAIR) if fair else (dataset, papers_way(rows["method"].unique()))
         data = summary.merge(_candidates(selected), on=[*CELL, "method"], how="left")
         tables.append(_shown(name, f"{what} {caption}", heads, lines, columns, CELL, summary, extra, data))
     paper = comparison.by_cell(experiment, dataset, summarise(select(rows, False), CELL), cells)
     if len(paper):
-        caption = f"{label(dataset)}. {experiment.title}: this run and the paper. {PAPERS_WAY}"
+        caption = f"{label(dataset)}. {experiment.title}: this run and the paper. {papers_way(())}"
         tables.append(comparison.twin(f"{dataset}-twin", caption, heads, lines, CELL, paper, about))
     alike = same_draw.by_cell(experiment, dataset, select(rows, False))
     if len(alike):
@@ -137,7 +144,7 @@ def _by_dataset(experiment: Experiment, read: Reader, results: Path) -> list[Pri
     for fair in (False,) if only_ours else (False, True):
         parts = [select(part, fair) for _, part in rows.groupby("dataset")]
         summary = summarise(pd.concat(parts, ignore_index=True), by)
-        name, caption = ("average-fair", FAIR) if fair else ("average", PAPERS_WAY)
+        name, caption = ("average-fair", FAIR) if fair else ("average", papers_way(rows["method"].unique()))
         caption = "The number of EM steps J is the one that is best on validation." if only_ours else caption
         tables.append(_shown(name, f"{what} {caption}", heads, lines, columns, by, summary, about, summary))
     paper = comparison.by_dataset(experiment, tables[0].data)
@@ -158,7 +165,7 @@ def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: l
     for fair in (False, True):
         summary = summarise(select(rows, fair), ["mixture"])
         share = [CROWDS[crowd]["spammer"] for crowd in summary["mixture"]]
-        name, caption = (f"{dataset}-fair", FAIR) if fair else (dataset, PAPERS_WAY)
+        name, caption = (f"{dataset}-fair", FAIR) if fair else (dataset, papers_way(rows["method"].unique()))
         heads, data = ("crowd", "spammers"), summary.assign(spammers=share)
         tables.append(_shown(name, f"{what} {caption}", heads, lines, columns, ["mixture"], summary, about, data))
     return tables
@@ -197,14 +204,27 @@ def _shown(
     about: Sequence[str],
     data: pd.DataFrame,
 ) -> PrintedTable:
-    """A summary as a table: a dash where there is nothing."""
+    """A summary as a table: a dash where there is nothing, and no column for a method that has nothing at all."""
     found = comparison.lookup(summary, by)
     compared = Counter(key for key, _ in found)
+    shown = {method for _, method in found}
+    not_run = [column for column in columns if column not in shown]
+    columns = [column for column in columns if column in shown]
+    if not_run:
+        about = [*about, f"Not run: {', '.join(map(comparison.column_name, not_run))}."]
     body = tuple(
         Line(names, tuple(_text(found.get((key, column)), compared[key] > 1) for column in columns), key == ())
         for key, names in lines
     )
     return PrintedTable(name, caption, heads, tuple(map(comparison.column_name, columns)), body, data, tuple(about))
+
+
+def papers_way(methods: Iterable[str]) -> str:
+    """How the paper chooses settings, with all that are chosen as its own method is."""
+    there = set(methods)
+    ours = [name for name in BY_VALIDATION if name in there] or ["Ours"]
+    told = f"{', '.join(ours[:-1])} and {ours[-1]} show" if len(ours) > 1 else f"{ours[0]} shows"
+    return f"{told} the candidate that is best on validation, every other method its best on test, as in the paper."
 
 
 def _text(value: Any, compared: bool) -> str:
