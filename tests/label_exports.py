@@ -23,6 +23,11 @@ def answer(image, who, answer="accept", **more):
     return {"image": image, "_view_id": "choice", "answer": answer, "_annotator_id": who, "_session_id": who, **more}
 
 
+JUDGES = [
+    {"question_id": 1, "model_a": "x", "model_b": "y", "judge": ["gpt", "v2"], "winner": "model_a", "turn": 1},
+    {"question_id": 1, "model_a": "y", "model_b": "x", "judge": "llama", "winner": "So it is [[B]]", "turn": 1},
+    {"question_id": 2, "model_a": "x", "model_b": "y", "judge": "llama", "winner": "tie", "turn": 1},
+]
 TOLOKA = """\
 INPUT:image\tINPUT:page\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:worker_id\tASSIGNMENT:status
 https://x.org/1.jpg\thttps://x.org/1\tcat\t\t\thttps://toloka/1\tw1\tAPPROVED

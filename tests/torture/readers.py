@@ -28,7 +28,7 @@ from crowdshot.labels.spelling import new_names
 from crowdshot.labels.texts import read_text_items
 from crowdshot.model.network_file import SHIPPED, load_network
 from crowdshot.report.compare import read_round
-from label_exports import ARGILLA, TOLOKA, answer, batch, image, job, lines
+from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -202,6 +202,7 @@ def readers() -> list[Reader]:
         "argilla.json": json.dumps(ARGILLA).encode(),
         "argilla.parquet": _as(pd.DataFrame(ARGILLA), "parquet"),
         "prodigy.jsonl": lines(prodigy).encode(),
+        "judges.jsonl": lines(JUDGES).encode(),
         "toloka.tsv": TOLOKA.encode(),
         "mturk.csv": mturk.encode(),
         "cvat.xml": cvat.encode(),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
-from label_exports import ARGILLA, TOLOKA, answer, batch, image, job, lines
+from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 PRODIGY = [
@@ -51,6 +51,7 @@ FILES: dict[str, bytes] = {
     "argilla.parquet": parquet(),
     "prodigy.jsonl": lines(PRODIGY).encode(),
     "yes_no.jsonl": lines(YES_NO).encode(),
+    "judges.jsonl": lines(JUDGES).encode(),
     "toloka.tsv": TOLOKA.encode(),
     "mturk.csv": MTURK.encode(),
     "cvat.xml": CVAT.encode(),
