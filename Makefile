@@ -25,6 +25,7 @@ bench: $(READY)
 # A real Label Studio, in an environment of its own, on loopback: see "Checked against a real server" in docs/formats.md.
 integration: $(READY) .venv-integration/.ready
 	$(BIN)/python integration/label_studio.py --server .venv-integration/bin/python
+	$(BIN)/python integration/live.py --server .venv-integration/bin/python
 
 docs: $(DOCS_READY)
 	$(BIN)/mkdocs build --strict

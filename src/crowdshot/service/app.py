@@ -184,6 +184,8 @@ def _tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(CrowdshotError)
     async def refused(request: Request, error: CrowdshotError) -> JSONResponse:
+        if request.url.path == "/setup":  # Label Studio tells its user to look here
+            log.warning("Label Studio's project is refused: %s", error)
         return tell(422, str(error))
 
     @app.exception_handler(sqlite3.Error)

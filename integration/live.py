@@ -1,0 +1,214 @@
+"""A real Label Studio with crowdshot inside: three users label, the service predicts, is killed, and has lost nothing.
+
+    python integration/live.py --server .venv-integration/bin/python
+
+``make integration`` calls this after `label_studio.py`, whose server and users it shares. The backend is connected
+through Label Studio's own API, as an admin would; both sides are on 127.0.0.1.
+"""
+
+import argparse
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+from label_studio import CONFIG, StepError, ask, call, check, draw, multipart, say, serving, tasks_of, truth
+
+TWO = CONFIG.format(photo="photo").replace(
+    "</View>", '<Choices name="mood" toName="photo"><Choice value="calm"/></Choices></View>'
+)
+PATIENCE = 120.0  # seconds
+
+
+@contextmanager
+def crowdshot_at(folder, token_file, *more):
+    command = [sys.executable, "-m", "crowdshot", "serve", "--data", folder / "live", "--images", folder / "images"]
+    command += ["--auth", token_file, "--port", "0", *more]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    try:
+        found = None
+        for line in process.stderr:
+            found = re.search(r"listening at (http://\S+)", line)
+            if found:
+                break
+        if found is None:
+            raise StepError(f"the service did not come up, its exit code is {process.wait()}")
+        process.address = found[1]
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def asked(process, token, path):
+    request = urllib.request.Request(process.address + path, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = answer.read()
+    return json.loads(text) if path != "/" else text.decode()
+
+
+def n_labels(process, token):
+    return sum(person["n_labels"] for person in asked(process, token, "/v1/annotators")["annotators"])
+
+
+def refused(step, answered):
+    """The connection is not made, or is made and in error; either way the reason is told."""
+    status, answer = answered
+    check(step, status >= 400 or answer.get("state") == "ER", True)
+    say("  as", re.sub(r"\s+", " ", str(answer.get("error_message") or answer))[-200:])
+
+
+def wait_for(step, condition):
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise StepError(f"{step}: it never came")
+        time.sleep(0.2)
+    say(step, "ok")
+    return found
+
+
+def connect(address, token, project, url, password):
+    """As "Connect Model" in a project's settings does; -> (status, answer)"""
+    body = {"project": project, "title": "crowdshot", "url": url, "auth_method": "BASIC_AUTH", "basic_auth_user": "ls",
+            "basic_auth_pass": password, "is_interactive": False}  # fmt: skip
+    status, answer = call(address, token, "/api/ml", body)
+    return status, json.loads(answer)
+
+
+def changed(address, token, path, body):
+    data = json.dumps(body).encode()
+    headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(address + path, data, headers, method="PATCH")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def label(address, token, task, said):
+    result = {"from_name": "shape", "to_name": "photo", "type": "choices", "value": {"choices": [said]}}
+    return ask(address, token, f"/api/tasks/{task}/annotations", {"result": [result], "lead_time": 1.0})["id"]
+
+
+def removed(address, token, path):
+    request = urllib.request.Request(address + path, headers={"Authorization": f"Token {token}"}, method="DELETE")
+    urllib.request.urlopen(request, timeout=60).close()
+
+
+def run(python, folder):
+    tokens = {name: secrets.token_hex(20) for name in ("ann", "bob", "carl")}
+    (folder / "server").mkdir()
+    pictures = draw(folder / "images")
+    secret, token_file = secrets.token_urlsafe(24), folder / "token.txt"
+    token_file.write_text(secret)
+    os.environ |= {"ML_BLOCK_LOCAL_IP": "false", "SSRF_PROTECTION_ENABLED": "false"}  # both are on loopback
+    with serving(python, folder / "server", tokens) as (address, version):
+        say("Label Studio on 127.0.0.1", version)
+        together(address, tokens, pictures, folder, secret, token_file)
+
+
+def together(address, tokens, pictures, folder, secret, token_file):
+    token = tokens["ann"]
+    project = ask(address, token, "/api/projects", {"title": "live", "label_config": CONFIG.format(photo="photo")})[
+        "id"
+    ]
+    body, kind = multipart(pictures)
+    ask(address, token, f"/api/projects/{project}/import", body, kind)
+    tasks = sorted(tasks_of(address, token, project).values())
+    with crowdshot_at(folder, token_file) as service:
+        refused("a wrong token is refused", connect(address, token, project, service.address, "wrong"))
+        status, answer = connect(address, token, project, service.address, secret)
+        check("the backend is connected", (status, answer["state"]), (201, "CO"))
+        backend = answer["id"]
+        other = ask(address, token, "/api/projects", {"title": "other", "label_config": CONFIG.format(photo="photo")})[
+            "id"
+        ]
+        refused("another project is refused", connect(address, token, other, service.address, secret))
+        hook = {"url": f"{service.address}/webhook", "project": project, "send_payload": True,
+                "send_for_all_actions": True, "headers": {"Authorization": f"Bearer {secret}"}}  # fmt: skip
+        ask(address, token, "/api/webhooks/", hook)
+        changed(
+            address, token, f"/api/projects/{project}", {"sampling": "Uncertainty sampling", "maximum_annotations": 9}
+        )
+
+        first = label(address, tokens["ann"], tasks[0], truth(0))
+        wait_for("a webhook with a token brings a label", lambda: asked(service, secret, "/health")["version"] > 0)
+        for number, task in enumerate(tasks[:8]):
+            for user in ("ann", "bob", "carl"):
+                if (number, user) != (0, "ann"):
+                    label(address, tokens[user], task, truth(number + (user == "carl" and number in (2, 5))))
+
+        wait_for("all labels of three users are known", lambda: n_labels(service, secret) == 24)
+        model = asked(service, secret, "/versions")["versions"][0]
+        status, _ = call(address, token, f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}",
+                            {"selectedItems": {"all": True, "excluded": []}})  # fmt: skip
+        check("predictions are asked for", status, 200)
+        predictions = wait_for("predictions of all tasks", lambda: predicted(address, token, project, len(tasks)))
+        check("  they name the version", {each["model_version"] for each in predictions}, {model})
+        scores = {each["task"]: each["score"] for each in predictions}
+        check("  with scores", all(0 <= score <= 1 for score in scores.values()), True)
+        right = {each["task"]: each["result"][0]["value"]["choices"][0] for each in predictions if each["result"]}
+        check("  all ten are right", right, {task: truth(number) for number, task in enumerate(tasks)})
+        served = ask(address, tokens["carl"], f"/api/projects/{project}/next")["id"]
+        doubtful = min((score, task) for task, score in scores.items() if task in tasks[8:])[1]
+        check("the next task served is the doubtful one", served, doubtful)
+        page = asked(service, secret, "/")
+        who = {name: str(ask(address, tokens[name], "/api/current-user/whoami")["id"]) for name in tokens}
+        check("the live page shows the annotators", all(f">{number}</bdi>" in page for number in who.values()), True)
+
+        removed(address, tokens["ann"], f"/api/annotations/{first}/")
+        wait_for("a deleted annotation counts no more", lambda: n_labels(service, secret) == 23)
+        os.kill(service.pid, signal.SIGKILL)
+        service.wait()
+        say("kill -9", "ok")
+    with crowdshot_at(folder, token_file) as service:
+        people = asked(service, secret, "/v1/annotators")["annotators"]
+        check("nothing is lost", {person["annotator"]: person["n_labels"] for person in people},
+              {who["ann"]: 7, who["bob"]: 8, who["carl"]: 8})  # fmt: skip
+        changed(address, token, f"/api/ml/{backend}", {"url": service.address, "project": project})
+        label(address, tokens["ann"], tasks[9], truth(9))  # the webhook goes to the old address
+        changed(address, token, f"/api/projects/{project}", {"label_config": CONFIG.format(photo="photo")})
+        call(address, token, f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}",
+             {"selectedItems": {"all": True, "excluded": []}})  # fmt: skip
+        wait_for("without a webhook, answers come with the tasks", lambda: n_labels(service, secret) == 24)
+    two = folder / "two"
+    two.mkdir()
+    (two / "images").symlink_to(folder / "images")
+    with crowdshot_at(two, token_file) as service:
+        both = ask(address, token, "/api/projects", {"title": "two", "label_config": TWO})["id"]
+        refused("two label controls are refused", connect(address, token, both, service.address, secret))
+    with crowdshot_at(two, token_file, "--columns", "label=shape") as service:
+        check("  and taken, if one is named", connect(address, token, both, service.address, secret)[1]["state"], "CO")
+
+
+def predicted(address, token, project, number):
+    found = ask(address, token, f"/api/predictions?project={project}")
+    newest = max((each["model_version"] for each in found), default=None)
+    found = [each for each in found if each["model_version"] == newest]
+    return found if len(found) == number else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--server", required=True, help="the Python of an environment that has label-studio")
+    python = os.path.abspath(parser.parse_args().server)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run(python, Path(folder))
+        except StepError as failure:
+            print(f"FAILED: {failure}", file=sys.stderr)
+            return 1
+    print("Label Studio and crowdshot work together.")
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end too
+    sys.exit(main())
