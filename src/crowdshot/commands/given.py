@@ -27,7 +27,8 @@ class LabelFiles:
     """Files of labels and how they are read; the fields are `crowdshot.labels.formats.read_labels`' arguments.
 
     But for ``gold``: a table of items and their true labels, in place of those that the files tell; and ``history``: a
-    table of how many labels of annotators were right and wrong in earlier projects.
+    table of how many labels of annotators were right and wrong in earlier projects; and ``excel_safe``, which says what
+    `files.formulas` was told, for commands to copy.
     """
 
     paths: Sequence[Path]
@@ -43,6 +44,7 @@ class LabelFiles:
     categories: bool = False
     gold: Path | None = None
     history: Path | None = None
+    excel_safe: bool = False
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))

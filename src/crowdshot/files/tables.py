@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.files import cells
 from crowdshot.files.cells import Ids
+from crowdshot.files.formulas import unguarded
 from crowdshot.files.json_text import parse_json_lines
 from crowdshot.files.separated import SAMPLE, parse_separated
 from crowdshot.files.unpacked import check_unpacked
@@ -203,6 +204,7 @@ def _with_header(name: str, frame: pd.DataFrame, rows: NDArray[np.int64]) -> Tab
     Left out are rows in which nothing stands, columns in which nothing stands, not even a name, and, as is told, a
     header that is repeated.
     """
+    frame = unguarded(frame)
     start, names = _header(frame.head(MOST_ABOVE).to_numpy())
     frame, rows = frame.iloc[start:].reset_index(drop=True), rows[start:]
     useful = [column for column, word in enumerate(names) if word or (frame.iloc[:, column] != "").any()]

@@ -14,6 +14,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.exchange import take_place
+from crowdshot.files.formulas import guarded
 from crowdshot.files.leftovers import mend, passing_name
 from crowdshot.wording import digits
 
@@ -56,7 +57,12 @@ TABLES = ("", ".csv", ".txt")  # endings of files that hold CSV
 
 
 def write_csv(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
-    """UTF-8, six digits."""
+    """For people: UTF-8, six digits, formulas made harmless if that was asked for."""
+    write_exactly(guarded(table), target, header)
+
+
+def write_exactly(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
+    """The same for programs, whose cells are never changed."""
     table.to_csv(target, index=False, header=header, float_format=digits, lineterminator="\n")
 
 

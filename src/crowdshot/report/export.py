@@ -23,7 +23,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.safe_names import safe_names
-from crowdshot.files.whole import write_csv, write_folder
+from crowdshot.files.whole import write_csv, write_exactly, write_folder
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.formats import WRITERS
@@ -134,7 +134,7 @@ def _write_images(
         if copies or not _linked(target, os.path.relpath(source.resolve(), (final / file).parent)):
             shutil.copyfile(source, target)
     table = pd.DataFrame({"file_name": files, "label": clean[labels.annotations.columns.label]})
-    write_csv(table.assign(confidence=clean["confidence"]), path / METADATA)
+    write_exactly(table.assign(confidence=clean["confidence"]), path / METADATA)
 
 
 def _linked(target: Path, to: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.formulas import excel_safe
 
 T = TypeVar("T")
 
@@ -50,6 +51,22 @@ File = Annotated[
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out unreadable items, and labels of items that are not there.")
+]
+
+
+def _guard(context: typer.Context, given: bool) -> bool:
+    if given:
+        context.with_resource(excel_safe())
+    return given
+
+
+ExcelSafe = Annotated[
+    bool,
+    typer.Option(
+        "--excel-safe",
+        callback=_guard,
+        help="Write ' before cells that a spreadsheet would run (= + - @); take it off tables that are read.",
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write into a folder that is not empty.")]
 ExportFolder = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from crowdshot.commands.cli.console import show
-from crowdshot.commands.cli.options import AsJson, Features, File, Images, SkipBad, Texts
+from crowdshot.commands.cli.options import AsJson, ExcelSafe, Features, File, Images, SkipBad, Texts
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
@@ -23,6 +23,7 @@ def predict(
     texts: Texts = None,
     out: File = None,
     skip_bad: SkipBad = False,
+    excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
     """Label new items with a classifier: label, confidence, and each class's probability."""

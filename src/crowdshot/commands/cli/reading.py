@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot.commands.cli.options import as_columns, as_names, as_new_names
+from crowdshot.commands.cli.options import ExcelSafe, as_columns, as_names, as_new_names
 
 if TYPE_CHECKING:
     from crowdshot.commands.given import LabelFiles
@@ -85,6 +85,8 @@ class Reading:
         ),
     ] = None
 
+    excel_safe: ExcelSafe = False
+
     def of(self, labels: Sequence[Path]) -> "LabelFiles":
         from crowdshot.commands.given import LabelFiles  # here, as --help need not wait for pandas
 
@@ -102,4 +104,5 @@ class Reading:
             categories=self.categories,
             gold=self.gold,
             history=self.history,
+            excel_safe=self.excel_safe,
         )
