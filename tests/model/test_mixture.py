@@ -402,5 +402,5 @@ def test_a_full_covariance_always_has_a_root(size, twice):
         fit = mixture.fit(x, labels, 2, steps=8, covariance="full")
         assert torch.isfinite(fit.log_proba(x)).all()
         assert torch.isfinite(fit.log_posterior).all()
-        falls = fit.log_posterior.diff() / fit.log_posterior.abs().amax()
-        assert falls.min() > (-1e-3 if twice else -1e-4)
+        climbs = fit.log_posterior.diff() / fit.log_posterior.abs().amax()
+        assert climbs.min() > (-1e-6 if size < 1e8 else -1e-3)  # there double precision loses the prior too

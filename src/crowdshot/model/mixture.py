@@ -55,7 +55,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted episode, or a batch of them; shapes in the module's table."""
+    """A fitted episode, or a batch of them; shapes in the module's table. With a full covariance it is float64."""
 
     means: Tensor
     class_probs: Tensor
@@ -77,7 +77,8 @@ class Fit:
         evidence, _ = _log_gaussian(
             queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
         )
-        return (self.scale[..., None, None] * evidence + self.log_class_probs[..., None, :]).log_softmax(-1)
+        log_joint = self.scale[..., None, None] * evidence + self.log_class_probs[..., None, :]
+        return log_joint.log_softmax(-1).to(queries.dtype)
 
 
 def fit(
@@ -111,10 +112,12 @@ def fit(
     E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
     """
     _check(embeddings, labels, n_classes, covariance)
+    if covariance == "full":  # what is left of large differences must still be a covariance
+        embeddings = embeddings.double()
     dtype, device = embeddings.dtype, embeddings.device
     tau, b, scale = (as_number(x, embeddings) for x in (tau, b, scale))
     prior = as_confusion_prior(c)
-    votes = labels if labels.is_sparse else dense_votes(labels, n_classes, dtype)
+    votes = labels.to(dtype) if labels.is_sparse else dense_votes(labels, n_classes, dtype)
     present = _present(classes_in_use, n_classes, device)
     responsibilities, weight = _soft_vote(votes, n_classes)
     ruled_out: Tensor | None = None
@@ -238,9 +241,7 @@ def _m_step(
     estimated = None
     if covariance != "identity":
         scatter = _scatter(u, means, origin, weighted, sums, n_k, tau, full=covariance == "full")
-        estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K, rounding=4 * torch.finfo(u.dtype).eps).to(
-            u.dtype
-        )
+        estimated = spread.estimate(covariance, scatter, n_k.sum(-1) + K)
     return Parameters(means, class_probs, log_class_probs, confusion, pseudo_counts, estimated)
 
 
@@ -260,11 +261,9 @@ def _scatter(
     """
     weight = weighted.sum(-1, keepdim=True)
     around_zero = means + origin
-    if full:  # in double precision: what is left of large differences must still be a covariance
-        u, means, weighted, around_zero = (x.double() for x in (u, means, weighted, around_zero))
-        weight, sums, n_k = weighted.sum(-1, keepdim=True), weighted.mT @ u, weighted.sum(-2)
+    if full:
         within = (weight * u).mT @ u - means.mT @ sums - sums.mT @ means + (n_k[..., None] * means).mT @ means
-        return within + tau.double()[..., None, None] * around_zero.mT @ around_zero
+        return within + tau[..., None, None] * around_zero.mT @ around_zero
     within = (weight * u.square()).sum(-2) - (means * (2 * sums - n_k[..., None] * means)).sum(-2)
     return within.clamp_min(0) + tau[..., None] * around_zero.square().sum(-2)
 

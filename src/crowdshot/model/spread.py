@@ -48,14 +48,14 @@ def log_det_precision(covariance: Tensor | None, kind: str, D: int) -> Tensor | 
     return -covariance.log().sum(-1) * (D / covariance.shape[-1])
 
 
-def estimate(kind: str, scatter: Tensor, n: Tensor, weight: float = WEIGHT, rounding: float = 0.0) -> Tensor:
+def estimate(kind: str, scatter: Tensor, n: Tensor, weight: float = WEIGHT) -> Tensor:
     """The M-step above. ``scatter`` is (..., D, D) for full, else its diagonal (..., D); ``n`` = N + K, (...).
 
-    ``rounding``: the share of all variance that no direction of a full one may fall below, so that it has a root.
+    Of a full one no direction falls below the rounding of all variance, so that it has a root.
     """
     if kind == "full":
         eye = torch.eye(scatter.shape[-1], dtype=scatter.dtype, device=scatter.device)
-        least = rounding * scatter.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(0)
+        least = 4 * torch.finfo(scatter.dtype).eps * scatter.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(0)
         return ((weight + least[..., None, None]) * eye + (scatter + scatter.mT) / 2) / (weight + n)[..., None, None]
     variances = (weight + scatter) / (weight + n)[..., None]
     return variances.mean(-1, keepdim=True) if kind == "isotropic" else variances
