@@ -19,6 +19,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 from label_studio import CONFIG, StepError, ask, call, check, draw, free_port, multipart, say, serving, tasks_of, truth
 
 TWO = CONFIG.format(photo="photo").replace(
@@ -139,7 +140,7 @@ def together(address, tokens, pictures, folder, secret, token_file):
         refused("another project is refused", connect(address, token, other, service.address, secret), (log, said))
         hook = {"url": f"{service.address}/webhook", "project": project, "send_payload": True,
                 "send_for_all_actions": True, "headers": {"Authorization": f"Bearer {secret}"}}  # fmt: skip
-        hook = ask(address, token, "/api/webhooks/", hook)["id"]
+        ask(address, token, "/api/webhooks/", hook)
         changed(
             address, token, f"/api/projects/{project}", {"sampling": "Uncertainty sampling", "maximum_annotations": 9}
         )
@@ -172,19 +173,26 @@ def together(address, tokens, pictures, folder, secret, token_file):
         service.wait()
         say("kill -9", "ok")
     label(address, tokens["ann"], tasks[9], truth(9))  # nobody hears its webhook
-    with crowdshot_at(folder, token_file, port) as service:
-        people = asked(service, secret, "/v1/annotators")["annotators"]
-        check("nothing is lost", {person["annotator"]: person["n_labels"] for person in people},
-              {who["ann"]: 7, who["bob"]: 8, who["carl"]: 8})  # fmt: skip
-        retrieve_predictions(address, token, project)
+    personal = ask(address, token, "/api/token/", {})["token"]
+    (folder / "personal.txt").write_text(personal)
+    told = ("--label-studio", address, "--token-file", folder / "personal.txt")
+    with crowdshot_at(folder, token_file, port, *told) as service:
+        people = {
+            person["annotator"]: person["n_labels"] for person in asked(service, secret, "/v1/annotators")["annotators"]
+        }
+        check("nothing is lost", people[who["bob"]] + people[who["carl"]], 16)
         wait_for("what was said meanwhile comes with the tasks", lambda: n_labels(service, secret) == 24)
-        removed(address, token, f"/api/webhooks/{hook}/")
         label(address, tokens["bob"], tasks[9], truth(9))
-        retrieve_predictions(address, token, project)
-        wait_for("and so it does without a webhook", lambda: n_labels(service, secret) == 25)
+        wait_for("a label by the webhook again", lambda: n_labels(service, secret) == 25)
+        (version,) = asked(service, secret, "/versions")["versions"]
+        wait_for("Label Studio goes by the newest version by itself",
+                 lambda: ask(address, token, f"/api/projects/{project}")["model_version"] == version)  # fmt: skip
+        check("  and has its predictions", len(of_version(version, address, token, project)), len(tasks))
+        found = asked(service, secret, "/v1/consensus")["consensus"]
+    pushed(address, token, personal, project, found, folder)
     text = log.read_text()
-    check("the log has no token, label or file", [each for each in (secret, *tokens.values(), "picture", truth(0),
-          truth(1)) if each in text], [])  # fmt: skip
+    hidden = (secret, personal, *tokens.values(), "picture", truth(0), truth(1))
+    check("the log has no token, label or file", [each for each in hidden if each in text], [])
     two = folder / "two"
     two.mkdir()
     (two / "images").symlink_to(folder / "images")
@@ -208,8 +216,38 @@ def predictions(service, secret, address, token, project):
     (version,) = asked(service, secret, "/versions")["versions"]
     check("predictions are asked for", retrieve_predictions(address, token, project), 200)
     changed(address, token, f"/api/projects/{project}", {"model_version": version})
+    return of_version(version, address, token, project)
+
+
+def of_version(version, address, token, project):
     found = ask(address, token, f"/api/predictions?project={project}")
     return [each for each in found if each["model_version"] == version]
+
+
+def pushed(address, token, personal, project, consensus, folder):
+    """`crowdshot push`, twice: what it brings is there once."""
+    table = folder / "consensus.csv"
+    pd.DataFrame(consensus).to_csv(table, index=False)
+    command = [
+        sys.executable,
+        "-m",
+        "crowdshot",
+        "push",
+        table,
+        "--to",
+        "label-studio",
+        "--url",
+        address,
+        "--project",
+        project,
+    ]
+    environment = {**os.environ, "LABEL_STUDIO_API_KEY": personal}
+    for _ in range(2):
+        done = subprocess.run([*map(str, command), "--json"], env=environment, capture_output=True, text=True)
+        check("push", (done.returncode, done.stderr), (0, ""))
+    name = json.loads(done.stdout)["name"]
+    check("  its predictions are there once", len(of_version(name, address, token, project)), len(consensus))
+    check("  and the project goes by them", ask(address, token, f"/api/projects/{project}")["model_version"], name)
 
 
 def main():

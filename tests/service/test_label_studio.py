@@ -6,8 +6,8 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import read_labels
+from crowdshot.report.push.label_studio import Control, read_config
 from crowdshot.service.app import Settings
-from crowdshot.service.label_studio import Control, read_config
 from crowdshot.version import __version__
 from waiting import until
 
@@ -191,9 +191,9 @@ def test_answers_that_say_nothing_are_passed_over(service, annotation):
 
 
 def test_the_labelling_interface():
-    assert read_config(SCHEMA) == Control("choice", "image", "image")
+    assert read_config(SCHEMA) == (Control("choice", "image", "image"), ["Cat", "Dog", "Fox"], False)
     text = '<View><Text name="t" value="$review"/><Choices name="c" toName="t"/></View>'
-    assert read_config(text) == Control("c", "t", "review")
+    assert read_config(text) == (Control("c", "t", "review"), [], False)
     with pytest.raises(CrowdshotError, match="no Choices tags"):
         read_config("<View/>")
     with pytest.raises(CrowdshotError, match="expected a field"):

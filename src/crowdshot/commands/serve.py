@@ -23,19 +23,22 @@ from crowdshot.service.fitting import Sources
 from crowdshot.service.journal import Journal
 from crowdshot.service.live import Live
 from crowdshot.service.security import Auth, is_loopback
+from crowdshot.service.telling import Tool
 from crowdshot.service.worker import Worker
 from crowdshot.wording import shown
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the service listens, and whom it answers."""
+    """Where the service listens, and whom it answers. ``label_studio``: whom it tells of new versions, by a token."""
 
     host: str = "127.0.0.1"
     port: int = 9090
     auth: Path | None = None
     read_only: bool = False
     log_labels: bool = False
+    label_studio: str | None = None
+    token_file: Path | None = None
 
 
 def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
@@ -45,6 +48,9 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
             f"host is {listening.host}, which others can reach, expected auth= with it, a token's file say."
         )
     auth = None if listening.auth is None else Auth.read(listening.auth)
+    tool = None if listening.label_studio is None else Tool.of(listening.label_studio, listening.token_file)
+    if tool is None and listening.token_file is not None:
+        raise CrowdshotError("token_file is given, expected label_studio= with it.")
     if model is not None and not model.is_file():
         raise CrowdshotError(f"model is {shown(model)}, expected a file that `crowdshot adapt` wrote.")
     labels = replace(labels, paths=[file for path in labels.paths for file in _files(path)])
@@ -58,7 +64,9 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
         live = Live(journal, worker, data, listening.log_labels)
         hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
         tag = (labels.columns or {}).get("label")
-        settings = Settings(auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label)
+        settings = Settings(
+            auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label, tool=tool
+        )
         app = make_app(live, settings)
         live.version = version
         asyncio.run(_listen(app, door))

@@ -155,12 +155,12 @@ def read_round(folder: Path) -> Round:
         if not (folder / name).is_file():
             raise CrowdshotError(f"{folder} has no {name}, expected a folder that `crowdshot adapt` wrote.")
     consensus, people = read_table(folder / CONSENSUS), read_table(folder / ANNOTATORS)
-    confidence, n_labels = _numbers(consensus, "confidence", "n_labels", beside=2)
+    confidence, n_labels = numbers_of(consensus, "confidence", "n_labels", beside=2)
     items = [
         Verdict(str(label), float(sure), int(n))
         for label, sure, n in zip(consensus.text(1), confidence, n_labels, strict=True)
     ]
-    labels, accuracy, low, high = _numbers(people, "n_labels", "accuracy", "low", "high", beside=1)
+    labels, accuracy, low, high = numbers_of(people, "n_labels", "accuracy", "low", "high", beside=1)
     skills = {
         str(name): Skill(float(middle), float(bottom), float(top), int(n))
         for name, n, middle, bottom, top in zip(one_each(people, 0), labels, accuracy, low, high, strict=True)
@@ -169,7 +169,7 @@ def read_round(folder: Path) -> Round:
     return Round(str(folder), dict(zip(map(str, one_each(consensus, 0)), items, strict=True)), skills)
 
 
-def _numbers(table: Table, *columns: str, beside: int) -> list[NDArray[np.float64]]:
+def numbers_of(table: Table, *columns: str, beside: int) -> list[NDArray[np.float64]]:
     """These columns; ``beside``: how many stand before them, under the user's own names."""
     missing = [name for name in columns if name not in table.header[beside:]]
     if missing:

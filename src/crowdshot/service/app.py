@@ -24,6 +24,7 @@ from crowdshot.service.live import Live
 from crowdshot.service.metrics import metrics
 from crowdshot.service.predicting import Predictor
 from crowdshot.service.security import MOST_BYTES, Auth, Guard, Rate
+from crowdshot.service.telling import Tool, keep_telling
 from crowdshot.service.version import Version
 from crowdshot.service.worker import model_file
 from crowdshot.version import __version__
@@ -43,6 +44,7 @@ class Settings:
 
     ``model``: a classifier that predicts where there are no items to fit one with. ``ordered``: classes, if they are.
     ``label_tag``: which Choices tag of Label Studio is read; ``several``: whether an answer may name several labels.
+    ``tool``: Label Studio, if it is to be told of new versions.
     """
 
     auth: Auth | None = None
@@ -53,14 +55,20 @@ class Settings:
     label_tag: str | None = None
     several: bool = False
     most_bytes: int = MOST_BYTES
+    tool: Tool | None = None
 
 
 def make_app(live: Live, settings: Settings) -> FastAPI:
+    backend = Backend(live, settings.label_tag, Reads(settings.several, settings.ordered), settings.read_only)
+
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(live.keep_fitting())
+        tasks = [asyncio.create_task(live.keep_fitting())]
+        if settings.tool is not None:
+            tasks.append(asyncio.create_task(keep_telling(settings.tool, backend)))
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
     app = FastAPI(
         title="crowdshot",
@@ -164,7 +172,6 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    backend = Backend(live, settings.label_tag, Reads(settings.several, settings.ordered), settings.read_only)
     app.include_router(label_studio_routes(backend), tags=["Label Studio"])
     app.add_middleware(Guard, auth=settings.auth, hosts=settings.hosts, most_bytes=settings.most_bytes)
     return app

@@ -12,36 +12,25 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
-from xml.etree.ElementTree import ParseError
 
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
 from fastapi import APIRouter, BackgroundTasks
 from pydantic import BaseModel, Field
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import text
-from crowdshot.labels.choices import parts
 from crowdshot.labels.formats.label_studio import user_of
-from crowdshot.labels.formats.questions import choose, one_label
+from crowdshot.labels.formats.questions import one_label
+from crowdshot.report.push.label_studio import Control, prediction, read_config
 from crowdshot.service.journal import Journal, Said
 from crowdshot.service.live import Live
 from crowdshot.service.shapes import LONGEST
 from crowdshot.service.version import Version
 from crowdshot.version import __version__
 
-MOST_TASKS = 10_000  # of one request
+MOST_TASKS = 100_000  # of one request
 SOURCE = "label-studio"
 log = logging.getLogger("crowdshot.service")
 Record = dict[str, Any]
-
-
-class Control(NamedTuple):
-    """The tag that is answered, the one that it is about, and which field of a task's data holds that."""
-
-    from_name: str
-    to_name: str
-    key: str
 
 
 class Reads(NamedTuple):
@@ -103,7 +92,7 @@ class Backend:
                 f"project is {number}, expected {known}, whose labels are here; another needs data= of its own."
             )
         if schema:
-            control = read_config(schema, self.label)
+            control, _, _ = read_config(schema, self.label)
         else:
             noted = journal.fact("control")
             if noted is None:
@@ -134,11 +123,7 @@ class Backend:
         found: Record = {"result": [], "score": 0.0, "model_version": self.model_version}
         if version is None or row is None:
             return found
-        said = version.label(row)
-        value = {"choices": parts(said) if version.several else [said]}
-        result = {"from_name": control.from_name, "to_name": control.to_name, "type": "choices", "value": value}
-        score = float(version.confidence[row])
-        return found | {"result": [result | {"score": score}], "score": score}
+        return found | prediction(control, version.label(row), float(version.confidence[row]), version.several)
 
 
 def routes(backend: Backend) -> APIRouter:
@@ -174,23 +159,6 @@ def routes(backend: Backend) -> APIRouter:
         return {"versions": [backend.model_version]}
 
     return router
-
-
-def read_config(schema: str, label: str | None = None) -> Control:
-    """A project's labelling interface, as XML."""
-    try:
-        root = fromstring(schema)
-    except (ParseError, DefusedXmlException, ValueError) as error:
-        raise CrowdshotError(f"schema is not XML that can be read ({error}), expected a labelling interface.") from None
-    tags = {tag.get("name") or "": tag for tag in root.iter() if (tag.tag == "Choices") and tag.get("name")}
-    named = {} if label is None else {"label": label}
-    name = choose("label", named, list(tags), "the labelling interface", "Choices tags")
-    to_name = tags[name].get("toName") or ""
-    about = next((tag for tag in root.iter() if tag.get("name") == to_name and tag is not tags[name]), None)
-    value = "" if about is None else about.get("value") or about.get("valueList") or ""
-    if not value.startswith("$"):
-        raise CrowdshotError(f"the tag {to_name!r} has the value {value!r}, expected a field of the data, like $image.")
-    return Control(name, to_name, value[1:])
 
 
 def item_of(task: Task, control: Control) -> str:

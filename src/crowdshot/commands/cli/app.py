@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, serve, train, train_inference
+from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, push, serve, train, train_inference
 from crowdshot.commands.cli.console import show, told
 from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
 from crowdshot.errors import CrowdshotError
@@ -69,6 +69,7 @@ app.command("predict", epilog=predict.EXAMPLES)(told(predict.predict))
 app.command("aggregate", epilog=aggregate.EXAMPLES)(told(aggregate.aggregate))
 app.command("next", epilog=next.EXAMPLES)(told(next.ask_next))
 app.command("compare", epilog=compare.EXAMPLES)(told(compare.compare))
+app.command("push", epilog=push.EXAMPLES)(told(push.push))
 app.command("serve", epilog=serve.EXAMPLES)(told(serve.serve))
 
 

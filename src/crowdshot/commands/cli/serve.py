@@ -48,6 +48,20 @@ def serve(
         Path | None,
         typer.Option(metavar="FILE", help="Who may ask: a file with one token, or with lines of `htpasswd -B`."),
     ] = None,
+    label_studio: Annotated[
+        str | None,
+        typer.Option(
+            "--label-studio",
+            metavar="URL",
+            help="Tell the Label Studio there of each new version, so that its predictions and its order follow.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Its token, for --label-studio; else the environment's LABEL_STUDIO_API_KEY is it."
+        ),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no labels; show what there is.")] = False,
     log_labels: Annotated[
         bool, typer.Option("--log-labels", help="Write labels and names into the log, which else has neither.")
@@ -72,5 +86,5 @@ def serve(
     from crowdshot.commands.given import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    listening = Listening(host, port, auth, read_only, log_labels)
+    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file)
     serve(reading.of(labels or []), items, data, model, listening)

@@ -1,0 +1,70 @@
+"""Label Studio, a stand-in here, is told of new versions; `make integration` does it with a real one."""
+
+import pytest
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.service import telling
+from crowdshot.service.app import Settings
+from crowdshot.service.telling import Tool
+from crowdshot.version import __version__
+from standing_in import changes, standing_in
+from waiting import until
+
+from .conftest import after, say
+from .test_label_studio import EXPORT, sent
+
+TOKEN = "very-secret-0123456789"
+ACTION, PROJECT = "POST /api/dm/actions", "PATCH /api/projects/1/"
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(telling, "EVERY", 0.0)
+
+
+def test_it_asks_for_predictions_and_goes_by_the_newest_version(service):
+    with standing_in({ACTION: {}, PROJECT: {}}) as (address, seen):
+        with service([EXPORT], settings=Settings(tool=Tool(address, TOKEN))) as client:
+            client.post("/setup", json=sent("/setup"))
+            version = client.get("/health").json()["version"]
+            say(client, ("a", "ann", "Cat"))
+            number = after(client, version)
+            until(lambda: len(changes(seen)) == 2)
+        assert changes(seen)[0][:2] == (ACTION, {"id": "retrieve_tasks_predictions", "project": "1"})
+        assert changes(seen)[1] == (PROJECT, {}, {"model_version": f"crowdshot-{__version__}-{number}"})
+        assert {headers["Authorization"] for *_, headers in seen} == {f"Token {TOKEN}"}
+
+
+def test_what_fails_is_logged_without_names_and_tried_with_the_next_version(service, caplog):
+    with (
+        standing_in({ACTION: (500, {})}) as (address, seen),
+        service([EXPORT], settings=Settings(tool=Tool(address, TOKEN))) as client,
+    ):
+        client.post("/setup", json=sent("/setup"))
+        for item in ("a", "b"):
+            asked, version = len(seen), client.get("/health").json()["version"]
+            say(client, (item, "ann", "Cat"))
+            after(client, version)
+            until(lambda before=asked: len(seen) > before)
+        until(lambda: "could not be told of the new version" in caplog.text)
+    assert "has the answer 500" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_where_the_token_is(tmp_path, monkeypatch):
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    assert Tool.of("http://127.0.0.1:8080", path).token == TOKEN
+    monkeypatch.setenv("LABEL_STUDIO_API_KEY", "another")
+    assert Tool.of("http://127.0.0.1:8080", None).token == "another"
+    assert Tool.of("http://127.0.0.1:8080", path).token == TOKEN
+    monkeypatch.delenv("LABEL_STUDIO_API_KEY")
+    with pytest.raises(CrowdshotError, match="no token in LABEL_STUDIO_API_KEY"):
+        Tool.of("http://127.0.0.1:8080", None)
+    with pytest.raises(CrowdshotError, match=r"^url is "):
+        Tool.of("127.0.0.1", path)
+    with pytest.raises(CrowdshotError, match=r"^token_file is "):
+        Tool.of("http://127.0.0.1:8080", tmp_path / "nowhere")
+    path.write_text("two words")
+    with pytest.raises(CrowdshotError, match=r"^token_file has no token"):
+        Tool.of("http://127.0.0.1:8080", path)
