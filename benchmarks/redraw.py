@@ -23,8 +23,8 @@ from crowdshot.methods import METHODS
 from crowdshot.methods.contract import CrowdEpisodes
 from crowdshot.methods.scoring import embedded
 from crowdshot.paper.plan.cells import TARGET_CROWDS, TARGETS, Cell
+from crowdshot.paper.plan.wanted import wanted
 from crowdshot.paper.run.draws import draw_episodes, split_classes
-from crowdshot.paper.run.encoders import wanted
 from crowdshot.paper.run.work import together
 
 SPLITS, EPISODES = 5, 50

@@ -115,11 +115,12 @@ def test_nothing_is_left_to_do(quick):
 def test_what_is_left_is_told_and_not_done(quick, tmp_path):
     done = call("run", "all", "--quick", "--dry-run", "--results", quick / "results", "--work", quick / "work")
     assert done.stdout == "0 pieces to run, 0 encoders to meta-train.\n", done.output
-    some = ("run", "labelme", "--dry-run", "--methods", "PrMV,RFDS", "--splits", "0:1")
+    some = ("run", "labelme", "--dry-run", "--methods", "PrMV,RFDS", "--splits", "0:1", "--device", "cpu")
     done = call(*some, "--results", tmp_path / "results", "--work", tmp_path / "work")
     assert done.stdout.splitlines() == [
         "labelme, labelme: RFDS, PrMV (6 of 6 pieces each)",
         "12 pieces to run, 2 encoders to meta-train.",
+        "2 encoders to meta-train and 12 pieces to test: about 6 h on 1 CPU core.",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -184,7 +185,8 @@ def test_only_some_cells(tmp_path):
 def test_experiments_are_listed():
     done = call("list")
     assert done.exit_code == 0
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(EXPERIMENTS)
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line[0] != " "] == list(EXPERIMENTS)
+    assert "  data: labelme, and to learn from tiny-imagenet-100\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -217,4 +219,5 @@ def test_absent_data_is_one_sentence(tmp_path):
         found = refused("run", *words, *places)
         assert "omniglot" in found
         assert str(tmp_path / "nowhere") in found
+        assert found.endswith(", or pass --download.")
     assert read_rows(tmp_path / "results", "main", "omniglot").empty

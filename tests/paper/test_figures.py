@@ -14,9 +14,9 @@ from crowdshot.methods import METHODS
 from crowdshot.paper.plan import protocol
 from crowdshot.paper.plan.cells import TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS
+from crowdshot.paper.plan.wanted import wanted
 from crowdshot.paper.run import work
 from crowdshot.paper.run.draws import split_classes
-from crowdshot.paper.run.encoders import wanted
 from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.paper.show import drawing, figures, illustrations
 from crowdshot.paper.show.selection import reader

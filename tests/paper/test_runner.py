@@ -25,6 +25,7 @@ from crowdshot.paper.plan import experiments
 from crowdshot.paper.plan.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell
 from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
 from crowdshot.paper.plan.protocol import PAPER, QUICK, Protocol
+from crowdshot.paper.plan.wanted import wanted
 from crowdshot.paper.run import encoders, runner, work, workers
 from crowdshot.paper.run.draws import split_classes
 from crowdshot.paper.run.store import Piece, Store, read_rows
@@ -51,7 +52,8 @@ def counting(done):
 
 
 def run(place, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
-    return runner.run(experiments.chosen(names), datasets, methods, place, ["cpu"], run_all)
+    left = runner.missing(experiments.chosen(names), datasets, methods, place)
+    return runner.run(left, place, ["cpu"], run_all)
 
 
 # ---- what is measured -----------------------------------------------------------------------------------------------
@@ -375,7 +377,7 @@ def test_real_crowds_run(tmp_path):
 def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cell=None, **candidate):
     method = SYSTEMS[method]
     cell = cell or Cell(12, 5, SOURCE_CROWD)
-    return encoders.wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
+    return wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
 
 
 def test_an_experiment_may_train_for_longer(tmp_path):
@@ -596,7 +598,8 @@ if __name__ == "__main__":
     def tick(done, total):
         told.append((done, total))
     counted = lambda work, jobs, devices, _: workers.run_all_on_ray(work, jobs, devices, tick)
-    n = runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place, ["cpu", "cpu"], counted)
+    left = runner.missing(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place)
+    n = runner.run(left, place, ["cpu", "cpu"], counted)
     print(n, told[-4:])
     try:
         workers.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
@@ -661,7 +664,8 @@ Store.add = slowly
 place = work.Place(folder / "results", folder / "work", None, QUICK)
 
 if __name__ == "__main__":
-    runner.run(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place, devices, workers.run_all)
+    left = runner.missing(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place)
+    runner.run(left, place, devices, workers.run_all)
 """
 
 

@@ -19,7 +19,7 @@ from crowdshot.methods import METHODS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import TARGETS, Cell
 from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.run.encoders import wanted
+from crowdshot.paper.plan.wanted import wanted
 from crowdshot.paper.run.store import Store
 from crowdshot.paper.show import comparison, costs, gaps, layout, same_draw, tables
 from crowdshot.paper.show.selection import choose, in_order, p_value, select, spread, summarise, system

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from crowdshot.episodes.shape import EpisodeShape
 from crowdshot.errors import CrowdshotError
@@ -22,16 +22,6 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-class Usual(NamedTuple):
-    """What episodes and the learning rate are like, where nobody says otherwise."""
-
-    ways: int
-    queries: int
-    cool_down: float
-
-
-NARROW = Usual(4, 10, 0.0)  # the paper's
-WIDE = Usual(16, 5, 0.3)  # many classes at a time, and a rate that falls, make a sharper encoder (docs/beyond.md)
 ALONE = ("maml",)  # objectives whose models stand in a stack of their own
 
 

@@ -162,6 +162,7 @@ app.command("train-inference", epilog=train_inference.EXAMPLES)(told(train_infer
 paper.app.command("run", epilog=paper.EXAMPLES)(told(paper.run))
 paper.app.command("tables")(told(paper.tables))
 paper.app.command("figures")(told(paper.figures))
+paper.app.command("compare", epilog=paper.COMPARE_EXAMPLES)(told(paper.compare))
 paper.app.command("list")(told(paper.listing))
 app.add_typer(paper.app, name="paper")
 

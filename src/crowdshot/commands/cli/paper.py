@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from crowdshot.commands.cli.console import note
 from crowdshot.commands.cli.options import as_values
 from crowdshot.errors import CrowdshotError
 
@@ -21,6 +22,11 @@ Examples:
   crowdshot paper run main --dataset omniglot --data data --device cuda
   crowdshot paper run main --dataset omniglot --methods RFMV,RFDS --device cpu*14
   crowdshot paper run all --dry-run
+"""
+COMPARE_EXAMPLES = """\b
+Examples:
+  crowdshot paper compare results results/trained-again
+  crowdshot paper compare results again --methods PrMV,PrDS --out differences.csv
 """
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
@@ -46,6 +52,9 @@ def run(
         str, typer.Option(metavar="auto|cpu|cuda|…", help="Several work at once: cuda:0,cuda:1 or cpu*4.")
     ] = "auto",
     data: Annotated[Path, typer.Option(metavar="DIR", help="A folder with a folder for each dataset.")] = Path("data"),
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch what is absent there and can be fetched.")
+    ] = False,
     results: Results = Path("results"),
     work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders and checkpoints.")] = Path("runs/paper"),
     quick: Annotated[
@@ -61,7 +70,7 @@ def run(
     from crowdshot.paper.plan import protocol
     from crowdshot.paper.plan.experiments import chosen, joined_by
     from crowdshot.paper.run import runner, workers
-    from crowdshot.paper.run.work import Place
+    from crowdshot.paper.run.work import Place, find_data
     from crowdshot.wording import retold  # here, as it needs NumPy, for which --help need not wait
 
     size = protocol.QUICK if quick else protocol.PAPER
@@ -79,18 +88,24 @@ def run(
         sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
     )
     work = work / "toy" if quick else work
-    place = Place(results, work, None if quick else data, size, retold(sys.argv[1:], ("--data", "--results", "--work")))
+    command = retold(sys.argv[1:], ("--data", "--results", "--work"))
+    place = Place(results, work, None if quick else data, size, command, download)
     run_all = workers.run_all_on_ray if on_ray else workers.run_all
     possible = (
         {word for one in experiments for word in one.datasets},
         {word for one in experiments for word in one.methods},
     )
     wanted = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), place)
+    left, devices = runner.missing(*wanted), workers.devices(device)
+    expected = runner.expect(left, place, devices) if left and not quick else []
     if dry_run:
-        for line in runner.describe(runner.missing(*wanted), place):
+        for line in (*runner.describe(left, place), *expected):
             typer.echo(line)
         return
-    done = runner.run(*wanted, workers.devices(device), run_all)
+    find_data({piece.dataset for piece in left}, place)
+    for sentence in expected:
+        note(sentence)
+    done = runner.run(left, place, devices, run_all)
     typer.echo(f"{done} pieces run; {results} has all that was asked for.")
 
 
@@ -129,12 +144,32 @@ def figures(
         typer.echo(line)
 
 
-def listing() -> None:
-    """The experiments, and what each shows."""
+def compare(
+    one: Annotated[Path, typer.Argument(metavar="A", help="A folder with <experiment>/<dataset>/rows.parquet.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another: a second training, another version.")],
+    methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all that both have.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="The table, with a row for each cell.")] = None,
+) -> None:
+    """Two stores side by side: cells that both have, paired by episode, B's difference from A's ± standard error."""
+    from crowdshot.files.whole import replacing
+    from crowdshot.paper.show import two_stores
+
+    table = two_stores.compare(one, other, None if methods is None else [name.strip() for name in methods.split(",")])
+    if out is not None:
+        with replacing(out) as temporary:
+            table.to_csv(temporary, index=False)
+    typer.echo(two_stores.tell(table, one, other), nl=False)
+
+
+def listing(
+    work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders that are there already.")] = Path("results"),
+) -> None:
+    """The experiments: what each shows, the data it needs, how long it takes, and what runs from kept encoders."""
+    from crowdshot.paper.plan import estimates
     from crowdshot.paper.plan.experiments import EXPERIMENTS
 
     for experiment in EXPERIMENTS.values():
-        typer.echo(f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})")
+        typer.echo("\n".join(estimates.describe(experiment, work)))
 
 
 def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:

@@ -222,7 +222,8 @@ def recipes(shape: ShapeOptions, how: RecipeOptions) -> "list[Recipe]":
     """One for each combination of steps and b."""
     from crowdshot.episodes.shape import as_range
     from crowdshot.episodes.simulate import KINDS
-    from crowdshot.training.recipe import NARROW, WIDE, Recipe, sweep
+    from crowdshot.training.recipe import Recipe, sweep
+    from crowdshot.training.usual import NARROW, WIDE
 
     for_labelings = how.objective is Objective.LABELINGS
     usual = WIDE if for_labelings else NARROW

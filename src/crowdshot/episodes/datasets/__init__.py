@@ -19,7 +19,7 @@ from crowdshot.episodes.datasets.loader import Dataset, Loader
 from crowdshot.errors import CrowdshotError
 from crowdshot.wording import listing, shown
 
-__all__ = ["DATASETS", "Dataset", "Loader", "load_dataset"]
+__all__ = ["DATASETS", "Dataset", "Loader", "find_dataset", "load_dataset"]
 
 DATASETS: dict[str, Loader] = {
     "omniglot": omniglot.BACKGROUND,
@@ -32,13 +32,19 @@ DATASETS: dict[str, Loader] = {
 }
 
 
-def load_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> Dataset:
-    """Read a dataset from its folder below ``root``; ``download`` fetches what is absent, where that is possible."""
+def find_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> list[Path]:
+    """The files that a dataset is read from; ``download`` fetches what is absent, where that is possible."""
     loader = DATASETS.get(name)
     if loader is None:
         raise CrowdshotError(f"dataset is {name!r}, expected one of {listing(DATASETS)}.")
+    return find_parts(name, loader.parts, Path(root) / loader.folder, download)
+
+
+def load_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> Dataset:
+    """Read a dataset from its folder below ``root``; ``download`` as for `find_dataset`."""
+    paths = find_dataset(name, root, download=download)
+    loader = DATASETS[name]
     folder = Path(root) / loader.folder
-    paths = find_parts(name, loader.parts, folder, download)
     pool = read_once(loader, paths, folder / f".crowdshot-{name}.npz")
     height, width = loader.input.size
     expected = (height, width) if loader.input.channels == 1 else (3, height, width)

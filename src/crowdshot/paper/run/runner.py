@@ -15,11 +15,13 @@ import torch
 
 import crowdshot
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.plan.cells import TARGETS
+from crowdshot.paper.plan import estimates
+from crowdshot.paper.plan.cells import TARGETS, VALIDATION
 from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, Experiment, candidate_name
+from crowdshot.paper.plan.wanted import Wanted
 from crowdshot.paper.run import encoders
 from crowdshot.paper.run.store import Piece, Store
-from crowdshot.paper.run.work import Place, Wants, device_name, needed, test_one, train_one
+from crowdshot.paper.run.work import Place, Wants, cells_of, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
 
 
@@ -33,19 +35,11 @@ def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
     return dict(found)
 
 
-def run(
-    experiments: Sequence[Experiment],
-    datasets: Sequence[str] | None,
-    methods: Sequence[str] | None,
-    place: Place,
-    devices: Sequence[str],
-    run_all: Callable[..., None],
-) -> int:
-    """Everything of the experiments that is not in the store yet; how many pieces were run.
+def run(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str], run_all: Callable[..., None]) -> int:
+    """All that `missing` found; how many pieces were run.
 
     What all of them need is meta-trained together. ``run_all`` (`workers`) spreads work over devices.
     """
-    left = missing(experiments, datasets, methods, place)
     wanted = _encoders(left, place)
     stacks = encoders.stacks(wanted)
     stores = [Store(place.results, *where) for where in dict.fromkeys(piece[:2] for piece in left)]
@@ -101,7 +95,26 @@ def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
     return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, place))} encoders to meta-train."]
 
 
-def _encoders(left: Mapping[Piece, Wants], place: Place) -> dict[encoders.Wanted, Piece]:
+def expect(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str]) -> list[str]:
+    """Sentences to say before a run begins: how long it may take, and whether encoders that it trains are kept."""
+    wanted = _encoders(left, place)
+    time = estimates.training(wanted)
+    for piece, wants in left.items():
+        n = (place.protocol.episodes or TARGETS[piece.dataset].episodes) * EXPERIMENTS[piece.experiment].times
+        episodes = len(cells_of(piece, place)) * n + (n if place.protocol.episodes else max(n, VALIDATION))
+        time = time.and_then(estimates.testing(piece.method, piece.dataset, episodes * len(wants)))
+    gpus = {device for device in devices if device.startswith("cuda")}
+    n = len(gpus or devices)
+    long = estimates.told((time.gpu if gpus else time.core) / n)
+    here = f"{n} {'GPU' if gpus else 'CPU core'}{'s' * (n > 1)}"
+    told = [f"{len(wanted)} encoders to meta-train and {len(left)} pieces to test: {long} on {here}."]
+    kept = sum(one.file(place.results).exists() for one in wanted)
+    if kept:
+        told.append(f"{kept} of these encoders are kept: --work {place.results} takes them from there.")
+    return told
+
+
+def _encoders(left: Mapping[Piece, Wants], place: Place) -> dict[Wanted, Piece]:
     """Those that have to be meta-trained first, and a piece that needs each."""
     wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
     return {one: piece for one, piece in wanted.items() if not one.file(place.work).exists()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from crowdshot.encoders.network_input import input_of
 from crowdshot.encoders.saved import build_encoder
 from crowdshot.episodes.crowd_labels import Batch
-from crowdshot.episodes.datasets import load_dataset
+from crowdshot.episodes.datasets import find_dataset, load_dataset
 from crowdshot.episodes.datasets.loader import Dataset
 from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.scoring import calibration_error, embedded
@@ -32,6 +32,7 @@ from crowdshot.paper.plan.cells import (
 )
 from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS, candidate_name
 from crowdshot.paper.plan.protocol import Protocol
+from crowdshot.paper.plan.wanted import Wanted, wanted
 from crowdshot.paper.run import encoders
 from crowdshot.paper.run.draws import draw_episodes, split_classes
 from crowdshot.paper.run.store import Piece, Store
@@ -39,7 +40,7 @@ from crowdshot.paper.run.toys import toy_dataset
 from crowdshot.progress import progress
 
 MOST_WAYS = max(target.ways for target in TARGETS.values())
-Wants = list[tuple[Candidate, encoders.Wanted | None]]
+Wants = list[tuple[Candidate, Wanted | None]]
 """Candidates of a method, and the encoder that each needs."""
 EMBEDDED = 40  # classes as an encoder sees them that are kept: one split's, source and target, of all Ours' candidates
 
@@ -53,6 +54,7 @@ class Place:
     root: Path | None  # where the datasets are
     protocol: Protocol
     command: str = ""
+    download: bool = False  # what is absent of the datasets
 
 
 def cells_of(piece: Piece, place: Place) -> list[Cell]:
@@ -67,7 +69,7 @@ def needed(piece: Piece, place: Place) -> Wants:
     cell, experiment = cells_of(piece, place)[0], EXPERIMENTS[piece.experiment]
     iterations = protocol.iterations or experiment.iterations
     return [
-        (candidate, encoders.wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
+        (candidate, wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
         for candidate in experiment.candidates(protocol.candidates(method))
     ]
 
@@ -75,7 +77,7 @@ def needed(piece: Piece, place: Place) -> Wants:
 # ---- work ------------------------------------------------------------------------------------------------------------
 
 
-def train_one(stack: Sequence[encoders.Wanted], pieces: Sequence[Piece], place: Place, device: str) -> None:
+def train_one(stack: Sequence[Wanted], pieces: Sequence[Piece], place: Place, device: str) -> None:
     """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
     source = read_dataset(stack[0].source, place)
     target = fitted(TARGETS[stack[0].source], source, place)
@@ -95,7 +97,7 @@ def test_one(piece: Piece, needs: Wants, place: Place, device: str) -> None:
     if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another run was faster
         return
     method, cells = SYSTEMS[piece.method], cells_of(piece, place)
-    groups: dict[encoders.Wanted | None, list[Candidate]] = defaultdict(list)
+    groups: dict[Wanted | None, list[Candidate]] = defaultdict(list)
     for candidate, one in needs:
         groups[one].append(candidate)
     rows, began = [], time.perf_counter()
@@ -145,7 +147,14 @@ def _rows(
 def read_dataset(name: str, place: Place) -> Dataset:
     if place.protocol.toy:
         return toy_dataset(name)
-    return load_dataset(name, place.root or Path("data"))
+    return load_dataset(name, place.root or Path("data"), download=place.download)
+
+
+def find_data(datasets: Iterable[str], place: Place) -> None:
+    """Before hours of work: is everything there that these are tested with, and their encoders learn from?"""
+    if not place.protocol.toy:
+        for name in sorted({one for dataset in datasets for one in (dataset, TARGETS[dataset].source)}):
+            find_dataset(name, place.root or Path("data"), download=place.download)
 
 
 def fitted(target: Target, source: Dataset, place: Place) -> Target:
@@ -157,7 +166,7 @@ def fitted(target: Target, source: Dataset, place: Place) -> Target:
 
 
 def draw(
-    piece: Piece, cells: Sequence[Cell], place: Place, one: encoders.Wanted | None, device: str
+    piece: Piece, cells: Sequence[Cell], place: Place, one: Wanted | None, device: str
 ) -> list[tuple[str, Cell, Batch]]:
     """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
 
@@ -178,9 +187,7 @@ def draw(
     return [("validation", simulated, validation), *tests]
 
 
-def _view(
-    name: str, one: encoders.Wanted | None, classes: tuple[int, ...] | None, place: Place, device: str
-) -> Dataset:
+def _view(name: str, one: Wanted | None, classes: tuple[int, ...] | None, place: Place, device: str) -> Dataset:
     """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
     dataset = read_dataset(name, place)
     if one is None:
@@ -193,7 +200,7 @@ def _view(
 
 
 @lru_cache(maxsize=EMBEDDED)
-def _embeddings(name: str, one: encoders.Wanted, classes: tuple[int, ...], place: Place, device: str) -> Tensor:
+def _embeddings(name: str, one: Wanted, classes: tuple[int, ...], place: Place, device: str) -> Tensor:
     """Of these classes' items, (classes, items, M), on the CPU."""
     pool = read_dataset(name, place).pool.take(list(classes))
     return embedded(pool.to(device), encoders.read_encoder(one, place.work)).examples.cpu()
@@ -216,7 +223,7 @@ def together(batches: Sequence[Batch]) -> Batch:
 
 
 def _network(
-    one: encoders.Wanted | None, on_embeddings: bool, dataset: Dataset, place: Place, device: str
+    one: Wanted | None, on_embeddings: bool, dataset: Dataset, place: Place, device: str
 ) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
     """What brings stored items into the network's form, and the network, if one is needed."""
     if on_embeddings:

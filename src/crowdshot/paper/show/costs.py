@@ -10,7 +10,7 @@ from crowdshot.methods import METHODS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.run.encoders import SHORTER, wanted
+from crowdshot.paper.plan.wanted import SHORTER, wanted
 from crowdshot.paper.run.store import TIMES, Store
 from crowdshot.paper.show.comparison import column_name
 from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable

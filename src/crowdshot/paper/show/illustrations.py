@@ -26,9 +26,10 @@ from crowdshot.methods.embedding import embed
 from crowdshot.model import mixture
 from crowdshot.paper.plan.cells import QUERIES, TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS, candidate_name
+from crowdshot.paper.plan.wanted import Wanted
 from crowdshot.paper.run import work
 from crowdshot.paper.run.draws import split_classes
-from crowdshot.paper.run.encoders import Wanted, read_encoder
+from crowdshot.paper.run.encoders import read_encoder
 from crowdshot.paper.run.store import Piece
 from crowdshot.paper.show.selection import Reader
 

@@ -1,0 +1,151 @@
+"""What an experiment needs, and how long it takes: from what it took (results/…/times.csv), rounded, without torch.
+
+Good for telling minutes from days: sizes of episodes, stacks and other work on the machine move it by some times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from crowdshot.paper.plan.cells import TARGETS, VALIDATION
+from crowdshot.paper.plan.experiments import SYSTEMS, Experiment
+from crowdshot.paper.plan.protocol import PAPER
+from crowdshot.paper.plan.wanted import PHOTOGRAPHS, Wanted, wanted
+
+
+class Seconds(NamedTuple):
+    core: float  # of a CPU
+    gpu: float  # an NVIDIA H200
+
+    def times(self, factor: float) -> Seconds:
+        return Seconds(self.core * factor, self.gpu * factor)
+
+    def and_then(self, other: Seconds) -> Seconds:
+        return Seconds(self.core + other.core, self.gpu + other.gpu)
+
+
+NONE = Seconds(0, 0)
+# 1,000 iterations of one encoder among those trained with it, on characters; then what photographs take more.
+TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Seconds(400, 2)}
+# 1,000 episodes by one candidate, on characters; then what photographs take more.
+LOOKING = Seconds(0.4, 0.1)  # class averages and EM: most of it is embedding
+TESTING = {
+    **dict.fromkeys(("Labelings", "Labelings narrow", "Both", "Learned", "True matrices"), Seconds(2, 0.3)),
+    **dict.fromkeys(("LRMV", "LRDS"), Seconds(0.5, 0.5)),
+    **dict.fromkeys(("RFMV", "RFDS"), Seconds(13, 0.3)),
+    **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 2)),
+    **dict.fromkeys(("CL", "CNAL", "MCL", "MCNAL", "MCL w/ PA", "MCNAL w/ PA", "LF", "MLF"), Seconds(4500, 6)),
+}
+PHOTOGRAPHS_TAKE = 9  # times as long, as they have nine times as many pixels
+SOON = 3_600  # what takes a core longer is told apart
+UNITS = {"days": 86_400, "h": 3_600, "min": 60, "s": 1}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one method has to do in an experiment on one dataset: episodes, and the encoders of each candidate."""
+
+    method: str
+    dataset: str
+    episodes: int
+    encoders: tuple[frozenset[Wanted], ...]
+
+    def kept(self, work: Path) -> int:
+        """Candidates whose encoders, if they need any, are all there."""
+        return sum(all(one.file(work).exists() for one in needed) for needed in self.encoders)
+
+    @property
+    def meta_trains(self) -> bool:
+        return any(self.encoders)
+
+
+def shares(experiment: Experiment, dataset: str) -> list[Share]:
+    """All that the experiment does on a dataset, at the paper's size."""
+    target, cells = TARGETS[dataset], experiment.cells(dataset)
+    n = target.episodes * experiment.times
+    by_size = {cell.size: cell for cell in cells}
+    episodes = len(PAPER.splits) * (len(cells) * n + len(by_size) * max(n, VALIDATION))
+    found = []
+    for name in experiment.methods:
+        method = SYSTEMS[name]
+        encoders = [
+            {
+                wanted(method, candidate, target, cell, split, experiment.encoders, experiment.iterations)
+                for cell in by_size.values()
+                for split in PAPER.splits
+            }
+            for candidate in experiment.candidates(method.candidates)
+        ]
+        needed = tuple(frozenset(one for one in some if one is not None) for some in encoders)
+        found.append(Share(name, dataset, episodes, needed))
+    return found
+
+
+def training(encoders: Iterable[Wanted]) -> Seconds:
+    """Of their meta-training."""
+    found = NONE
+    for one in encoders:
+        kind = "wide" if one.wide else one.objective if one.objective in TRAINING else "narrow"
+        found = found.and_then(TRAINING[kind].times(one.iterations / 1_000 * _pixels(one.source)))
+    return found
+
+
+def testing(method: str, dataset: str, episodes: int) -> Seconds:
+    """Of so many episodes, each candidate's counted."""
+    return TESTING.get(method, LOOKING).times(episodes / 1_000 * _pixels(TARGETS[dataset].source))
+
+
+def of_shares(some: Sequence[Share], there: Path | None = None) -> Seconds:
+    """Of all; or, given a folder with encoders, of the candidates whose encoders are ``there``."""
+    total = NONE if there else training({one for share in some for needed in share.encoders for one in needed})
+    for share in some:
+        candidates = share.kept(there) if there else len(share.encoders)
+        total = total.and_then(testing(share.method, share.dataset, share.episodes * candidates))
+    return total
+
+
+def told(seconds: float) -> str:
+    """In the unit that fits: "about 3 h"."""
+    if seconds < 10:
+        return "some seconds"
+    unit, size = next((unit, size) for unit, size in UNITS.items() if seconds >= 2 * size or size == 1)
+    return f"about {seconds / size:.0f} {unit}"
+
+
+def describe(experiment: Experiment, work: Path) -> list[str]:
+    """What it shows, the data it needs, how long it takes, and what runs from the encoders in ``work``."""
+    lines = [f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})"]
+    if not experiment.methods:
+        return [*lines, f"  no runs of its own: made of what {' and '.join(experiment.beside)} left"]
+    sources = {TARGETS[name].source for name in experiment.datasets}
+    every = [share for dataset in experiment.datasets for share in shares(experiment, dataset)]
+    others = sorted(sources - set(experiment.datasets))
+    learned_from = f", and to learn from {', '.join(others)}" if others else ""
+    lines.append(f"  data: {', '.join(experiment.datasets)}{learned_from}")
+    encoders = {one for share in every for needed in share.encoders for one in needed}
+    time = of_shares(every)
+    trained = f"{len(encoders)} encoders to meta-train: " if encoders else ""
+    lines.append(f"  {trained}{told(time.gpu)} on a GPU, {told(time.core)} on a CPU core")
+    ready = [share for share in every if share.meta_trains and share.kept(work)]
+    for dataset in dict.fromkeys(share.dataset for share in ready):
+        some = [share for share in ready if share.dataset == dataset and of_shares([share], work).core < SOON]
+        rest = [share for share in ready if share.dataset == dataset and share not in some]
+        parts = [
+            f"{told(of_shares(part, work).core)} for {', '.join(_with_settings(share, work) for share in part)}"
+            for part in (some, rest)
+            if part
+        ]
+        lines.append(f"  {dataset} with --work {work}, on a CPU core: {'; '.join(parts)}")
+    return lines
+
+
+def _with_settings(share: Share, work: Path) -> str:
+    there, all_there_are = share.kept(work), len(share.encoders)
+    return share.method if there == all_there_are else f"{share.method} ({there} of {all_there_are} settings)"
+
+
+def _pixels(source: str) -> int:
+    return PHOTOGRAPHS_TAKE if source in PHOTOGRAPHS else 1

@@ -1,0 +1,82 @@
+"""Two stores side by side: differences, their standard errors and p worked out by hand."""
+
+import math
+
+import pandas as pd
+import pytest
+from scipy.stats import t as student
+from typer.testing import CliRunner
+
+from crowdshot.commands.cli.app import app
+from crowdshot.errors import CrowdshotError
+from crowdshot.paper.show import two_stores
+from paper_rows import both, keep
+
+
+def stores(folder, one, other):
+    for name, rows in (("a", one), ("b", other)):
+        keep(folder / name, "main", pd.concat(rows, ignore_index=True))
+    return folder / "a", folder / "b"
+
+
+def test_a_cell_is_compared_episode_by_episode(tmp_path):
+    a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.3, 0.6, 0.9])])
+    (row,) = two_stores.compare(a, b).itertuples()
+    # differences 0.1, 0.2, 0: mean 0.1, standard deviation 0.1
+    assert (row.one, row.other, row.difference) == pytest.approx((0.5, 0.6, 0.1))
+    assert row.stderr == pytest.approx(0.1 / math.sqrt(3))
+    assert row.p == pytest.approx(2 * student.sf(math.sqrt(3), df=2))
+    assert row.episodes == 3
+
+
+def test_only_what_both_have_is_compared_and_settings_are_chosen_on_validation(tmp_path):
+    one = [
+        both("PrDS", [0.5], "steps=1", validation=0.4),
+        both("PrDS", [0.1], "steps=2", validation=0.6),
+        both("PrDS", [0.9], "steps=10", validation=0.9),  # the other store does not have it
+        both("PrMV", [0.5]),
+    ]
+    other = [
+        both("PrDS", [0.7], "steps=1", validation=0.8),
+        both("PrDS", [0.2], "steps=2", validation=0.1),
+        both("PrSV", [0.5]),
+    ]
+    (row,) = two_stores.compare(*stores(tmp_path, one, other)).itertuples()
+    assert (row.method, row.one_candidate, row.other_candidate) == ("PrDS", "steps=2", "steps=1")
+    assert row.difference == pytest.approx(0.6)
+
+
+def test_episodes_that_one_store_lacks_do_not_count(tmp_path):
+    a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.2, 0.4])])
+    (row,) = two_stores.compare(a, b).itertuples()
+    assert (row.episodes, row.one, row.difference, row.p) == (2, pytest.approx(0.3), 0, 1)
+
+
+def test_an_average_has_every_cell_alike(tmp_path):
+    one = [both("PrMV", [0.2, 0.4]), both("PrMV", [0.5, 0.5, 0.5, 0.5], cell=(12, 5))]
+    other = [both("PrMV", [0.4, 0.8]), both("PrMV", [0.5, 0.5, 0.5, 0.7], cell=(12, 5))]
+    table = two_stores.compare(*stores(tmp_path, one, other))
+    average = table[table["n_support"].isna()].iloc[0]
+    assert average["difference"] == pytest.approx((0.3 + 0.05) / 2)
+    assert average["stderr"] == pytest.approx(math.hypot(0.1, 0.05) / 2)
+
+
+def test_the_command(tmp_path):
+    a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.3, 0.6, 0.9])])
+    done = CliRunner().invoke(app, ["paper", "compare", str(a), str(b), "--out", str(tmp_path / "d.csv")])
+    assert done.exit_code == 0, done.output
+    assert "| PrMV   | 4   | 3   |" in done.stdout
+    assert "+0.100 ± 0.058 | 0.23 |" in done.stdout
+    assert "1 cells that both have, 0 of them different at p < 0.05 (by chance alone: 0.1)" in done.stdout
+    assert pd.read_csv(tmp_path / "d.csv")["difference"].item() == pytest.approx(0.1)
+
+
+def test_nothing_in_common_is_one_sentence(tmp_path):
+    a, b = stores(tmp_path, [both("PrMV", [0.2])], [both("PrSV", [0.3])])
+    with pytest.raises(CrowdshotError, match=r"has no cell that .* has, expected some to compare\.$"):
+        two_stores.compare(a, b)
+    with pytest.raises(CrowdshotError, match="is no folder, expected one with rows"):
+        two_stores.compare(a, tmp_path / "nowhere")
+    done = CliRunner().invoke(app, ["paper", "compare", str(a), str(b)])
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
