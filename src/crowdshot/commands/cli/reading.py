@@ -31,8 +31,8 @@ class Reading:
             "--format",
             metavar="FORMAT",  # the names of formats.FORMATS, which would have to be loaded for --help
             help="What LABELS are, where their content does not tell: cvat, label-studio, argilla, prodigy, toloka,"
-            " mturk, judges (verdicts of language models), wide (a column for each annotator), long (a row for each"
-            " label).",
+            " mturk, judges (verdicts of language models), wide (a column for each annotator), turned (a row for each"
+            " annotator), long (a row for each label).",
         ),
     ] = None
     sheet: Annotated[

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.columns import GivenColumns
-from crowdshot.labels.formats import argilla, cvat, judges, label_studio, mturk, prodigy, table, toloka
+from crowdshot.labels.formats import argilla, cvat, judges, label_studio, mturk, prodigy, table, toloka, turned
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
 from crowdshot.labels.formats.naming import Naming, call
 from crowdshot.labels.formats.sheets import with_labels
@@ -42,6 +42,7 @@ FORMATS: dict[str, Format] = {
     "toloka": toloka.FORMAT,
     "mturk": mturk.FORMAT,
     "judges": judges.FORMAT,
+    "turned": turned.FORMAT,
     "wide": table.WIDE,
     "long": table.LONG,  # last: it takes any table, and says what is missing in it
 }

@@ -29,6 +29,7 @@ from crowdshot.labels.spelling import fold
 from crowdshot.wording import first, listing
 
 MOST_TOTALS = 20  # rows
+CROWDED = 5  # times as many annotators as items are rather items themselves
 NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
 
 
@@ -38,7 +39,7 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if len(table.frame) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
     place = [table.header.index(name) for name in names]
-    table, totals = _without_totals(table, place[0], [place[1]])
+    table, totals = without_totals(table, place[0], [place[1]])
     item, annotator = (table.text(column) for column in place[:2])
     label = _labels(table, place[2], file.several)
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
@@ -48,7 +49,7 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
             raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
     annotations = Annotations.from_frame(frame, names, source=table.name)
-    return LabelsRead(annotations, _some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())}))
+    return LabelsRead(annotations, some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())}))
 
 
 def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
@@ -59,7 +60,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
             f"{file.table.name} has no column for the item among {found}, expected one; columns={{'item': …}} names it."
         )
     others = [column for column in range(len(file.table.header)) if column != at]
-    table, totals = _without_totals(file.table, at, [])
+    table, totals = without_totals(file.table, at, [])
     header = table.header
     truth = [column for column in others if plain(header[column]) in TRUTH]
     if len(truth) > 1:
@@ -77,6 +78,9 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     items = one_each(table, at)
     if len(items) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
+    if len(people) > CROWDED * len(items) and not file.annotator_columns:
+        told = f"{table.name} is read as {len(items)} items and {len(people)} annotators; the format turned is for rows"
+        warnings.warn(f"{told} that are annotators.", UserWarning, stacklevel=2)
     said = [_labels(table, column, file.several) for column in people]
     counts = wide.count(np.concatenate(said))
     missing = {"", "nan"} if _is_label(counts, table.name) else {"", "nan", "-1"}
@@ -96,7 +100,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     }
     return LabelsRead(
         replace(annotations, columns=Columns(item=header[at] or "item")),
-        _some(left_out),
+        some(left_out),
         gold={item: label for item, label in known if label},
     )
 
@@ -124,7 +128,7 @@ def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
     others = [
         column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
     ]
-    return len(wide.annotators_among([table.header[c] for c in others], [_linking(table, c) for c in others])) > 1
+    return len(wide.annotators_among([table.header[c] for c in others], [linking(table, c) for c in others])) > 1
 
 
 def _names_both(file: LabelFile, ranks: int) -> bool:
@@ -153,7 +157,7 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
         )
     if named:
         return [column for column in others if table.header[column] in named]
-    found = [others[place] for place in wide.annotators_among(header, [_linking(table, column) for column in others])]
+    found = [others[place] for place in wide.annotators_among(header, [linking(table, column) for column in others])]
     if not found and len(others) > 1:
         raise CrowdshotError(
             f"{table.name} has no columns that are surely annotators' among {listing(header)}, expected some with"
@@ -164,7 +168,7 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
     return found or others
 
 
-def _linking(table: Table, column: int) -> wide.Counts:
+def linking(table: Table, column: int) -> wide.Counts:
     """What a column has that others may have too; -1 may mean a missing label in each."""
     return {value: n for value, n in wide.count(_labels(table, column, several=True)).items() if value != "-1"}
 
@@ -179,7 +183,7 @@ def _is_label(counts: wide.Counts, source: str) -> bool:
     return True
 
 
-def _without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
+def without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
     """The table without rows of totals at its end, in which these columns are empty, and what those are called."""
     tail = replace(table, frame=table.frame.tail(MOST_TOTALS), rows=table.rows[-MOST_TOTALS:])
     ids, cells = tail.text(item), [tail.text(column) for column in empty]
@@ -190,7 +194,7 @@ def _without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Tabl
     return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[len(ids) - n :].tolist()
 
 
-def _some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
+def some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
     return {reason: what for reason, what in left_out.items() if what}
 
 
