@@ -28,6 +28,7 @@ integration: $(READY) .venv-integration/.ready
 	$(BIN)/python integration/live.py --server .venv-integration/bin/python
 
 docs: $(DOCS_READY)
+	$(BIN)/python docs/quoted.py
 	$(BIN)/mkdocs build --strict
 
 clean:

@@ -38,7 +38,8 @@ NEVER_WRONG = 0.995  # nobody is
 KINDS = ("one coin", "by class", "flips")
 
 # Learned by gradient on episodes whose crowds mix experts, hammers, spammers, flippers and class-wise spammers, through
-# the loss of the queries, on embeddings of characters and of photographs, which agree to about 0.03 (docs/beyond.md).
+# the loss of the queries, on embeddings of characters and of photographs, which agree to about 0.03;
+# which these were is told in docs/beyond-details.md.
 P_SKILL = (0.12, 0.10, 0.07, 0.06, 0.06, 0.08, 0.10, 0.11, 0.10, 0.08, 0.06, 0.06)
 P_KIND = (0.45, 0.37, 0.18)
 ALPHA = 0.5

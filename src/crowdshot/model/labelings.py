@@ -35,7 +35,7 @@ from crowdshot.model.labeling_search import search
 from crowdshot.model.priors import Number, as_number
 
 B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
-SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond.md)
+SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond-details.md)
 AT_ONCE = 2**25  # numbers that queries may fill
 NEGLIGIBLE = 1e-9  # weights of labelings
 

@@ -20,7 +20,7 @@ WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-10
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 # A step of MAML costs ten of the others'. A sixth as many are enough for characters, but not for photographs, where its
-# rows could be better (docs/reproduction.md).
+# rows could be better (docs/reproduction-details.md).
 SHORTER = {"maml": 6}
 
 
