@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 @contextmanager
 def standing_in(answers):
-    """``answers``: {"METHOD /path": what is answered, or (status, headers)}; -> (address, requests as they came)"""
+    """-> (address, requests as they came). ``answers``: {"METHOD /path": JSON, bytes, or (status, headers)}"""
     seen = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -21,7 +21,9 @@ def standing_in(answers):
             found = answers.get(f"{self.command} {parts.path}", (404, {}))
             found = found(dict(parse_qsl(parts.query)), body) if callable(found) else found
             status, headers = found if isinstance(found, tuple) else (200, {})
-            data = b"" if isinstance(found, tuple) else json.dumps(found).encode()
+            data = (
+                found if isinstance(found, bytes) else b"" if isinstance(found, tuple) else json.dumps(found).encode()
+            )
             self.send_response(status)
             for name, value in {**headers, "content-length": str(len(data))}.items():
                 self.send_header(name, value)

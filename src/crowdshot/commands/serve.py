@@ -19,6 +19,7 @@ from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.progress import progress
 from crowdshot.service.app import LOOPBACK, Settings, make_app
+from crowdshot.service.fetching import check_hosts
 from crowdshot.service.fitting import Sources
 from crowdshot.service.journal import Journal
 from crowdshot.service.live import Live
@@ -30,7 +31,10 @@ from crowdshot.wording import shown
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the service listens, and whom it answers. ``label_studio``: whom it tells of new versions, by a token."""
+    """Where the service listens, and whom it answers.
+
+    ``label_studio``: whom it tells of new versions, by a token. ``allow_host``: from where pictures may be fetched.
+    """
 
     host: str = "127.0.0.1"
     port: int = 9090
@@ -39,6 +43,7 @@ class Listening:
     log_labels: bool = False
     label_studio: str | None = None
     token_file: Path | None = None
+    allow_host: Sequence[str] = ()
 
 
 def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
@@ -49,6 +54,7 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
         )
     auth = None if listening.auth is None else Auth.read(listening.auth)
     tool = None if listening.label_studio is None else Tool.of(listening.label_studio, listening.token_file)
+    picture_hosts = check_hosts(listening.allow_host)
     if tool is None and listening.token_file is not None:
         raise CrowdshotError("token_file is given, expected label_studio= with it.")
     if model is not None and not model.is_file():
@@ -65,8 +71,9 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
         hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
         tag = (labels.columns or {}).get("label")
         settings = Settings(
-            auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label, tool=tool
-        )
+            auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label,
+            tool=tool, picture_hosts=picture_hosts,
+        )  # fmt: skip
         app = make_app(live, settings)
         live.version = version
         asyncio.run(_listen(app, door))

@@ -17,6 +17,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTex
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.service import shapes, showing
+from crowdshot.service.fetching import said_of_pictures
 from crowdshot.service.journal import Said
 from crowdshot.service.label_studio import Backend, Reads
 from crowdshot.service.label_studio import routes as label_studio_routes
@@ -44,7 +45,8 @@ class Settings:
 
     ``model``: a classifier that predicts where there are no items to fit one with. ``ordered``: classes, if they are.
     ``label_tag``: which Choices tag of Label Studio is read; ``several``: whether an answer may name several labels.
-    ``tool``: Label Studio, if it is to be told of new versions.
+    ``tool``: Label Studio, if it is to be told of new versions. ``picture_hosts``: from where pictures of its tasks may
+    be fetched that are not among the items.
     """
 
     auth: Auth | None = None
@@ -56,10 +58,22 @@ class Settings:
     several: bool = False
     most_bytes: int = MOST_BYTES
     tool: Tool | None = None
+    picture_hosts: frozenset[str] = frozenset()
 
 
 def make_app(live: Live, settings: Settings) -> FastAPI:
-    backend = Backend(live, settings.label_tag, Reads(settings.several, settings.ordered), settings.read_only)
+    predictor, rate = Predictor(), Rate(PREDICTIONS.each_second, PREDICTIONS.at_once)
+
+    def newest_model() -> tuple[int, Path | None]:
+        number = 0 if live.version is None else live.version.number
+        known = (path for path in (model_file(live.data, number), settings.model) if path is not None)
+        return number, next((path for path in known if path.is_file()), None)
+
+    def see(addresses: list[str]) -> list[tuple[str, float] | None]:
+        return said_of_pictures(addresses, settings.picture_hosts, newest_model()[1], predictor)
+
+    reads = Reads(settings.several, settings.ordered)
+    backend = Backend(live, settings.label_tag, reads, settings.read_only, see if settings.picture_hosts else None)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
@@ -79,7 +93,6 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
         lifespan=running,
         responses=REFUSALS,
     )
-    predictor, rate = Predictor(), Rate(PREDICTIONS.each_second, PREDICTIONS.at_once)
     _tell_errors(app)
 
     def current() -> Version:
@@ -130,11 +143,12 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
         return shapes.Questions.model_validate({"version": version.number, "questions": questions})
 
     def model() -> tuple[int, Path]:
-        number = 0 if live.version is None else live.version.number
-        for path in (model_file(live.data, number), settings.model):
-            if path is not None and path.is_file():
-                return number, path
-        raise HTTPException(503, "there is no classifier yet, expected items and labels of two classes to learn from.")
+        number, path = newest_model()
+        if path is None:
+            raise HTTPException(
+                503, "there is no classifier yet, expected items and labels of two classes to learn of."
+            )
+        return number, path
 
     @app.post("/v1/predict", responses={429: {"model": shapes.Refusal}})
     async def predict(given: shapes.ToPredict) -> shapes.Predictions:

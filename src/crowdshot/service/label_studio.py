@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, BackgroundTasks
@@ -31,6 +31,7 @@ MOST_TASKS = 100_000  # of one request
 SOURCE = "label-studio"
 log = logging.getLogger("crowdshot.service")
 Record = dict[str, Any]
+See = Callable[[list[str]], list[tuple[str, float] | None]]
 
 
 class Reads(NamedTuple):
@@ -72,11 +73,12 @@ class Event(BaseModel):
 class Backend:
     """Of one project: the first that came, as the journal notes.
 
-    ``label``: which Choices tag is read, where there are several. ``reads``: what an answer may say.
+    ``label``: which Choices tag is read, where there are several. ``reads``: what an answer may say. ``see``: what is
+    said of items, by their addresses, that are not among those known; None where nothing is.
     """
 
-    def __init__(self, live: Live, label: str | None, reads: Reads, read_only: bool) -> None:
-        self.live, self.label, self.reads, self.read_only = live, label, reads, read_only
+    def __init__(self, live: Live, label: str | None, reads: Reads, read_only: bool, see: See | None = None) -> None:
+        self.live, self.label, self.reads, self.read_only, self.see = live, label, reads, read_only, see
 
     @property
     def model_version(self) -> str:
@@ -118,6 +120,18 @@ class Backend:
         if not self.read_only:
             await self.live.add(gone)
 
+    async def predictions(self, tasks: Sequence[Task], control: Control) -> list[Record]:
+        """As many as tasks, each empty where nothing is known of the item."""
+        version = self.live.version
+        found = [self.prediction(version, task, control) for task in tasks]
+        unknown = [place for place, each in enumerate(found) if not each["result"]]
+        if version is not None and self.see is not None and unknown:
+            seen = await asyncio.to_thread(self.see, [item_of(tasks[place], control) for place in unknown])
+            for place, said in zip(unknown, seen, strict=True):
+                if said is not None:
+                    found[place] |= prediction(control, said[0], said[1], version.several)
+        return found
+
     def prediction(self, version: Version | None, task: Task, control: Control) -> Record:
         row = None if version is None else version.find(item_of(task, control))
         found: Record = {"result": [], "score": 0.0, "model_version": self.model_version}
@@ -127,7 +141,7 @@ class Backend:
 
 
 def routes(backend: Backend) -> APIRouter:
-    router, live = APIRouter(), backend.live
+    router = APIRouter()
 
     @router.post("/setup")
     async def setup(given: Setup) -> dict[str, str]:
@@ -140,9 +154,8 @@ def routes(backend: Backend) -> APIRouter:
         """As many results as tasks, each empty where nothing is known of the item; answers in the tasks are taken."""
         control = backend.control(given.project, given.label_config)
         await backend.take(given.tasks, control, whole=True)
-        version = live.version
-        results = [backend.prediction(version, task, control) for task in given.tasks]
-        return {"results": results, "model_version": backend.model_version}
+        version = backend.model_version
+        return {"results": await backend.predictions(given.tasks, control), "model_version": version}
 
     @router.post("/webhook", status_code=202)
     async def webhook(event: Event, later: BackgroundTasks) -> dict[str, str]:

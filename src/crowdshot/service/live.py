@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from crowdshot.errors import CrowdshotError
 from crowdshot.service.journal import Journal, Said
 from crowdshot.service.questions import Waiting
 from crowdshot.service.version import Version
@@ -26,14 +25,11 @@ class Fits(Protocol):
 
 
 class Live:
-    """``failure``: why the newest labels have no version yet, "" if nothing is wrong."""
-
     def __init__(self, journal: Journal, worker: Fits, data: Path, log_labels: bool = False) -> None:
         self.journal, self.worker, self.data = journal, worker, data
         self.version: Version | None = None
         self.waiting = Waiting()
         self.counts: Counter[str] = Counter()
-        self.failure = ""
         self._log_labels = log_labels
         self._changed = asyncio.Event()
         self._swapped = asyncio.Condition()
@@ -68,13 +64,9 @@ class Live:
             version = await asyncio.to_thread(self.worker.fit)
         except Exception as error:
             self.counts["failed_fits"] += 1
-            self.failure = str(error)
-            if isinstance(error, CrowdshotError):
-                log.warning("the labels could not be learned from, so the last version stays")
-            else:
-                log.exception("the labels could not be learned from, so the last version stays")
+            told = str(error) if self._log_labels else type(error).__name__  # the sentence may quote names
+            log.warning("the labels could not be learned from, so the last version stays (%s)", told)
             return
-        self.failure = ""
         await self.swap(version)
 
     async def swap(self, version: Version | None) -> None:

@@ -33,11 +33,22 @@ class Predictor:
 
     def predict(self, path: Path, given: ToPredict) -> list[dict[str, Any]]:
         with self._lock:
-            if path != self._path or self._clf is None:
-                self._clf, self._path = CrowdClassifier.load(path), path
-            clf = self._clf
-            X = items_of(given, clf)
-            probabilities = clf.predict_proba(X)
+            clf = self._load(path)
+            return self._said(clf, items_of(given, clf))
+
+    def predict_pictures(self, path: Path, pictures: list[Image.Image]) -> list[dict[str, Any]]:
+        """Nothing where the classifier was made for something else."""
+        with self._lock:
+            clf = self._load(path)
+            return self._said(clf, pictures) if made_for(clf) == "images" and pictures else []
+
+    def _load(self, path: Path) -> CrowdClassifier:
+        if path != self._path or self._clf is None:
+            self._clf, self._path = CrowdClassifier.load(path), path
+        return self._clf
+
+    def _said(self, clf: CrowdClassifier, X: Any) -> list[dict[str, Any]]:
+        probabilities = clf.predict_proba(X)
         names = [str(name) for name in clf.classes_]
         return [
             {
@@ -49,13 +60,17 @@ class Predictor:
         ]
 
 
+def made_for(clf: CrowdClassifier) -> str:
+    return "features" if clf.encoder_.input is None else clf.encoder_.input.kind
+
+
 def items_of(given: ToPredict, clf: CrowdClassifier) -> Any:
     """One kind of items, the one that the classifier was fitted with, as it takes them."""
     kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
-    made_for = "features" if clf.encoder_.input is None else clf.encoder_.input.kind
-    if kinds != [made_for]:
+    kind = made_for(clf)
+    if kinds != [kind]:
         found = " and ".join(kinds) or "nothing to predict"
-        raise CrowdshotError(f"the request has {found}, expected {made_for}, for which the classifier was made.")
+        raise CrowdshotError(f"the request has {found}, expected {kind}, for which the classifier was made.")
     if given.texts is not None:
         return list(given.texts)
     if given.images is not None:

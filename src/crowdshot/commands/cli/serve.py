@@ -62,6 +62,13 @@ def serve(
             metavar="FILE", help="Its token, for --label-studio; else the environment's LABEL_STUDIO_API_KEY is it."
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="Fetch pictures that tasks name from there, to predict them; may be given several times.",
+        ),
+    ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no labels; show what there is.")] = False,
     log_labels: Annotated[
         bool, typer.Option("--log-labels", help="Write labels and names into the log, which else has neither.")
@@ -86,5 +93,5 @@ def serve(
     from crowdshot.commands.given import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file)
+    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or ())
     serve(reading.of(labels or []), items, data, model, listening)

@@ -16,7 +16,7 @@ PATIENCE = 120.0  # seconds
 T = TypeVar("T")
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class Stay(urllib.request.HTTPRedirectHandler):
     """A token is not carried elsewhere."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
@@ -31,7 +31,7 @@ class Remote:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise CrowdshotError(f"url is {clean(parts.hostname or address)}, expected one like http://127.0.0.1:8080.")
         self.address, self.headers = address.rstrip("/"), dict(headers)
-        self._opener = urllib.request.build_opener(_Stay)
+        self._opener = urllib.request.build_opener(Stay)
 
     def ask(self, *path: str | int, body: Any = None, method: str | None = None, **query: str | int) -> Any:
         """The answer to a GET or, with a body, a POST; ``path``: its parts, which are quoted."""
