@@ -8,6 +8,13 @@ class CrowdshotError(ValueError):
 
     The command line prints the sentence and exits with code 2; Python callers may catch it as a ``ValueError``. It
     stays one line that can be read, whatever it quotes.
+
+    >>> from crowdshot import CrowdClassifier, CrowdshotError
+    >>> try:
+    ...     CrowdClassifier().fit([[1.0], [2.0]], [["cat"]])
+    ... except CrowdshotError as error:
+    ...     print(error)
+    labels has 1 rows, expected 2 rows as in X.
     """
 
     def __init__(self, sentence: str) -> None:

@@ -55,6 +55,15 @@ def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
 
     That is what a model of items and annotators can be held to, with no truth and no consensus. What an annotator says
     of each class is as ``confusion_`` of the fitted classifier has it, of unknown ones as all others on average.
+
+    >>> import numpy as np
+    >>> from crowdshot import CrowdClassifier
+    >>> from crowdshot.metrics import held_back_labels_scorer
+    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [5.2]])
+    >>> labels = np.array([["a", "a"], ["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"], ["b", "b"]])
+    >>> clf = CrowdClassifier().fit(X, labels)
+    >>> round(held_back_labels_scorer(clf, X, labels), 1)
+    -0.3
     """
     clf, ann = _last(estimator), _annotations(X, labels)
     if not hasattr(clf, "confusion_"):
@@ -68,7 +77,17 @@ def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
 
 
 def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """How often the estimator is right, by the consensus of these labels, as far as that can be trusted."""
+    """How often the estimator is right, by the consensus of these labels, as far as that can be trusted.
+
+    >>> import numpy as np
+    >>> from crowdshot import CrowdClassifier
+    >>> from crowdshot.metrics import consensus_accuracy_scorer
+    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [5.2]])
+    >>> labels = np.array([["a", "a"], ["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"], ["b", "b"]])
+    >>> clf = CrowdClassifier().fit(X, labels)
+    >>> consensus_accuracy_scorer(clf, X, labels)
+    1.0
+    """
     ann = _annotations(X, labels)
     return consensus_accuracy(estimator.predict(X), ann)
 
@@ -79,6 +98,12 @@ def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
     The labels' belief q (`aggregate.learned`) is not certain: one who knows the truth would find it there with
     s = mean Σ_k q_k² alone, and one who errs with (1 - s) / (K - 1). The accuracy is where the prediction's own mean of
     q lies between the two; at least 0, at most 1.
+
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import consensus_accuracy
+    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> consensus_accuracy(["a", "b", "a", "b"], said)
+    1.0
     """
     rows = np.unique(labels.item)
     belief = aggregate.learned(labels).probabilities[rows]
@@ -88,7 +113,17 @@ def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
 
 
 def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """Minus the mean distance of confidence from accuracy over ten bins, [-1, 0]; the best is 0."""
+    """Minus the mean distance of confidence from accuracy over ten bins, [-1, 0]; the best is 0.
+
+    >>> import numpy as np
+    >>> from crowdshot import CrowdClassifier
+    >>> from crowdshot.metrics import calibration_scorer
+    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [5.2]])
+    >>> labels = np.array([["a", "a"], ["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"], ["b", "b"]])
+    >>> clf = CrowdClassifier().fit(X, labels)
+    >>> bool(calibration_scorer(clf, X, labels) > -0.3)
+    True
+    """
     curve = calibration_curve(_probabilities(estimator, X), estimator.classes_, _annotations(X, labels))
     return -float(np.average(np.abs(curve["confidence"] - curve["accuracy"]), weights=curve["items"]))
 
@@ -97,6 +132,15 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     """Confidence, accuracy and number of labelled items by bins of confidence; accuracy as in `consensus_accuracy`.
 
     ``probabilities`` (N, K) of ``classes`` (K,), a row for each item of the labels.
+
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import calibration_curve
+    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> curve = calibration_curve([[0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.1, 0.9]], ["a", "b"], said)
+    >>> curve[["confidence", "items"]]
+       confidence  items
+    0         0.6      1
+    1         0.9      3
     """
     rows = np.unique(labels.item)
     belief = aggregate.learned(labels).probabilities[rows]

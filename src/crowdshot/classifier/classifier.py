@@ -9,12 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crowdshot.classifier import saved
-from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.contract import Fitted, Learner
 from crowdshot.classifier.default_encoder import LEARNED, are_features
 from crowdshot.classifier.findings import Findings
 from crowdshot.classifier.known import Known, check_classes, known_of
@@ -27,6 +28,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.functions import function_encoder
 from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import GivenPriors
@@ -100,6 +102,20 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     settings_ : what it was run with.
     scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """
+
+    encoder_: Encoder
+    reader_: Encoder
+    learner_: str
+    fit_: Fitted
+    settings_: dict[str, Any]
+    shift_: Tensor
+    factor_: Tensor
+    embeddings_: Tensor | None
+    annotations_: Annotations
+    classes_: Ids
+    known_: Known
+    without_gold_: NDArray[np.float64]
+    n_features_in_: int
 
     def __init__(
         self,

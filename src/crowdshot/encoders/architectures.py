@@ -1,4 +1,9 @@
-"""The networks that encoders are built from, by name."""
+"""The networks that encoders are built from, by name.
+
+>>> from crowdshot import ARCHITECTURES
+>>> sorted(ARCHITECTURES)[:2]
+['conv4', 'identity']
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,8 @@ class Conv4(nn.Module):
     blocks of 3×3 convolution, batch normalisation, ReLU and 2×2 max-pooling.
     """
 
+    blocks: nn.Sequential
+
     def __init__(self, channels: int = 1, width: int = 64) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*(self._block(width if i else channels, width) for i in range(4)))
@@ -47,6 +54,8 @@ class Conv4(nn.Module):
 
 class MLP(nn.Module):
     """(n, n_features) -> (n, n_out): linear layers with a ReLU between each two; ``hidden=()`` is one linear map."""
+
+    layers: nn.Sequential
 
     def __init__(self, n_features: int, hidden: Sequence[int] = (128,), n_out: int = 64) -> None:
         super().__init__()

@@ -55,6 +55,11 @@ class Encoder:
     architecture, arguments: how ``ARCHITECTURES`` builds the module again; None for a wrapped one.
     input: None takes arrays and tensors as they are. card: free JSON: what it was trained on, with which command,
     priors, scores.
+
+    >>> import torch
+    >>> from crowdshot import Encoder
+    >>> Encoder.wrap(torch.nn.Linear(5, 3)).embed(torch.zeros(2, 5)).shape
+    torch.Size([2, 3])
     """
 
     module: nn.Module

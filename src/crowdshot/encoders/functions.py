@@ -43,6 +43,8 @@ class AsTheyCame:
 class FunctionNetwork(nn.Module):
     """What the function returns, as a tensor."""
 
+    name: str
+
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
         self.function = function

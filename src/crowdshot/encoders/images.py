@@ -49,6 +49,13 @@ class ImageInput:
     size: (height, width) in pixels. channels: 1 grey, 3 colour. ink: characters, read as bright ink on a dark
     ground; an image whose border is bright (its mean above 0.5) is inverted. mean, std: one number a channel,
     applied after scaling to [0, 1]; left out, they are 0 and 1.
+
+    >>> import numpy as np
+    >>> from crowdshot import Encoder, ImageInput
+    >>> import torch
+    >>> encoder = Encoder.wrap(torch.nn.Flatten(), ImageInput((4, 4), channels=1))
+    >>> encoder.embed(np.zeros((2, 9, 9), dtype=np.uint8)).shape  # of any size, as arrays, PIL images or files
+    torch.Size([2, 16])
     """
 
     kind: ClassVar[str] = "images"

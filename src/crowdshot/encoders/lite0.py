@@ -49,6 +49,9 @@ class Lite0(nn.Module):
     needed. A head to be taught further should find its input as its training did, hence not folded into its weights.
     """
 
+    body: Lite0Features
+    head: nn.Linear
+
     def __init__(self, n_out: int = 128, standardised: bool = False) -> None:
         super().__init__()
         self.body = Lite0Features(standardised)

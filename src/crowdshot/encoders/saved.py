@@ -42,7 +42,12 @@ def build_encoder(
     input: Input | None = None,
     card: Card | None = None,
 ) -> Encoder:
-    """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``."""
+    """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``.
+
+    >>> from crowdshot import ImageInput, build_encoder
+    >>> build_encoder("conv4", {"width": 16}, ImageInput((28, 28))).n_features_out
+    16
+    """
     if architecture not in ARCHITECTURES:
         raise CrowdshotError(f"architecture is {architecture!r}, expected one of {', '.join(ARCHITECTURES)}.")
     try:
@@ -131,7 +136,14 @@ def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> N
 
 
 def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
-    """Write the encoder to one file, all or nothing."""
+    """Write the encoder to one file, all or nothing.
+
+    >>> from crowdshot import build_encoder, load_encoder, save_encoder
+    >>> from crowdshot.encoders.features import FeatureInput
+    >>> save_encoder(build_encoder("mlp", {"n_features": 3, "n_out": 2}, FeatureInput(3)), "mine.safetensors")
+    >>> load_encoder("mine.safetensors").embed([[1.0, 2.0, 3.0]]).shape
+    torch.Size([1, 2])
+    """
     write_safetensors(path, *encoder_state(encoder))
 
 
@@ -140,6 +152,10 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
 
     Or "lite0-fast", or ``library:name``, a network of `LIBRARIES`. A shipped name comes before a file of that name:
     write ``./name`` for the file.
+
+    >>> from crowdshot import load_encoder
+    >>> load_encoder("glyphs").n_features_out
+    64
     """
     name = os.fspath(name_or_path)
     if isinstance(name_or_path, str) and is_outside(name):

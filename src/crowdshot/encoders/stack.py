@@ -35,6 +35,8 @@ class StackedConv4(nn.Module):
     A ``pure`` one normalises by batch statistics, keeps none, and can be differentiated twice.
     """
 
+    size: int
+
     pure = False
     weight0: Tensor
     gamma0: Tensor
@@ -136,6 +138,9 @@ def _twice_differentiable_block(x: Tensor, weight: Tensor, gamma: Tensor, beta: 
 class StackedMLP(nn.Module):
     """G `MLP` side by side: weights (G, in, out)."""
 
+    size: int
+    names: list[str]
+
     def __init__(self, modules: Sequence[MLP]) -> None:
         super().__init__()
         self.size = len(modules)
@@ -165,6 +170,8 @@ class StackedMLP(nn.Module):
 
 class Alone(nn.Module):
     """Any one module as a stack of one."""
+
+    module: nn.Module
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()

@@ -79,6 +79,8 @@ class TableInput:
 class TableNetwork(nn.Module):
     """A DataFrame -> (n, D): standardised numbers, with 0 and a mark where missing, and a place for each category."""
 
+    columns: list[Column]
+
     def __init__(self, columns: Sequence[Column] = ()) -> None:
         super().__init__()
         self.columns = list(columns)

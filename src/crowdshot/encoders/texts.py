@@ -89,6 +89,8 @@ def unreadable(text: Any) -> str | None:
 class TextNetwork(nn.Module):
     """Texts -> (n, D): directions of their pieces, after what the sentence network makes of them if ``sentences``."""
 
+    pieces: list[str]
+    sentences: bool
     rarity: Tensor  # (V,)
     directions: Tensor  # (V, k)
 

@@ -33,6 +33,12 @@ class ClassPool:
     ``examples`` is (C, M, *shape); of class c the first ``counts[c]`` are real, the rest is padding,
     never drawn. ``names`` has one name for each class. ``crowd_labels`` (C, M, A) int, if any: what each of A real
     annotators said about an example, as a place in ``names``, -1 = nothing.
+
+    >>> import torch
+    >>> from crowdshot import ClassPool
+    >>> pool = ClassPool.from_arrays(torch.eye(6), ["cat", "cat", "dog", "dog", "dog", "owl"])
+    >>> pool.names, pool.counts.tolist()
+    (('cat', 'dog', 'owl'), [2, 3, 1])
     """
 
     examples: Tensor

@@ -19,6 +19,8 @@ from crowdshot.errors import CrowdshotError
 class Uniforms:
     """A block (G, m) of numbers in [0, 1), handed out in order."""
 
+    taken: int
+
     def __init__(self, block: Tensor) -> None:
         self.block = block
         self.taken = 0

@@ -12,6 +12,12 @@ matrix; then each label is drawn from the row of the item's true class. The five
 
 Nothing here waits for the device or has a shape that depends on drawn values, so a whole training step may be
 captured as a CUDA graph. Everything is drawn on the generator's device and repeats with its seed.
+
+>>> import torch
+>>> from crowdshot import simulate
+>>> crowd = simulate.draw_annotators(5, n_classes=3, crowd={"expert": 0.6, "spammer": 0.4})
+>>> simulate.draw_labels(torch.tensor([0, 1, 2, 0]), crowd.confusion).shape  # (items, annotators)
+torch.Size([4, 5])
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,8 +39,10 @@ def embedding_cache(folder: str | os.PathLike[str] | None = None) -> Iterator[Pa
     None is the user's own cache, or what the environment's CROWDSHOT_CACHE names; if that is empty, nothing is kept.
 
     >>> import tempfile
+    >>> from crowdshot import embedding_cache, load_encoder
     >>> with tempfile.TemporaryDirectory() as folder, embedding_cache(folder):
-    ...     pass  # fit and predict here
+    ...     load_encoder("identity").embed([[1.0, 2.0]]).tolist()  # or fit and predict
+    [[1.0, 2.0]]
     """
     if folder is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -34,6 +34,10 @@ Row = tuple[int, list[str]]  # its number, as a person counts, and its cells
 class Workbook:
     """``name`` is what messages call the file. ``sheets``: those that people see (or all, where they see none)."""
 
+    data: bytes
+    name: str
+    parts: list[str]
+
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
         self.parts = _parts(data, name)

@@ -9,6 +9,13 @@ confusion.
 
 A. P. Dawid and A. M. Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm.
 Applied Statistics 28(1), 1979. With Dirichlet priors: Kumagai et al., ICML 2025, equations for λ, π and α.
+
+>>> from crowdshot import Annotations, aggregate
+>>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat", "cyd": "dog"}, "b": {"ann": "dog", "bob": "dog"}})
+>>> aggregate.learned(said).labels.tolist()
+['cat', 'dog']
+>>> aggregate.majority_vote(said).probabilities.round(2).tolist()
+[[0.67, 0.33], [0.0, 1.0]]
 """
 
 from collections.abc import Callable

@@ -52,14 +52,38 @@ def statistics(ann: Annotations, ordered: bool = False) -> list[Statistic]:
 
 
 def pairwise_agreement(ann: Annotations) -> Statistic:
+    """How often two labels of an item are the same.
+
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import pairwise_agreement
+    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> round(pairwise_agreement(said).value, 3)
+    0.75
+    """
     return _pairwise(_sums(ann))
 
 
 def krippendorff_alpha(ann: Annotations, ordered: bool = False) -> Statistic:
+    """Krippendorff's alpha: 1 if all agree, 0 if as by chance; ordered classes count by how far apart they are.
+
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import krippendorff_alpha
+    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> round(krippendorff_alpha(said).value, 3)
+    0.533
+    """
     return _alpha(_sums(ann, ordered), ordered)
 
 
 def fleiss_kappa(ann: Annotations) -> Statistic:
+    """Fleiss' kappa: 1 if all agree, 0 if as by chance.
+
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import fleiss_kappa
+    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> round(fleiss_kappa(said).value, 3)
+    0.467
+    """
     return _kappa(_sums(ann))
 
 

@@ -47,6 +47,16 @@ class Annotations:
     ``items`` (N,) and ``annotators`` (R,): ids as they came in, in order of first appearance or as listed.
     ``classes`` (K,): sorted, or in the order given. Whole numbers that a missing value beside them had turned
     into floats are integers again.
+
+    >>> from crowdshot import Annotations
+    >>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "dog"}, "b": {"ann": "dog"}})
+    >>> said.n_items, said.annotators.tolist(), said.classes.tolist()
+    (2, ['ann', 'bob'], ['cat', 'dog'])
+    >>> said.to_frame()
+      item annotator label
+    0    a       ann   cat
+    1    a       bob   dog
+    2    b       ann   dog
     """
 
     item: Positions

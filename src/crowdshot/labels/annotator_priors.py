@@ -26,6 +26,7 @@ COUNTS = ("right", "wrong")
 class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
     """{annotator: (right, wrong)}, or "expert" in the place of the two numbers.
 
+    >>> from crowdshot import AnnotatorPriors
     >>> AnnotatorPriors({"ann": (12, 3), "bob": "expert"})
     AnnotatorPriors({'ann': (12.0, 3.0), 'bob': (19.0, 1.0)})
 

@@ -20,6 +20,14 @@ Several questions are chosen one after the other, each for its gain, divided by 
 What will be answered to these is not known, so all that may be answered is kept: an item's ``cases`` (A, K) are
 p(answers so far, class), a row for each way the answers can turn out, and gains are summed over them. That is exact for
 answers that are independent given the class, until there are more than `MOST_CASES` ways.
+
+>>> import numpy as np
+>>> from crowdshot import asking
+>>> belief = np.array([[0.5, 0.5], [0.9, 0.1]])  # of two items
+>>> confusion = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])  # of one who knows, and one who guesses
+>>> nobody = np.array([], dtype=int)
+>>> [(q.item, q.annotator) for q in asking.choose(belief, confusion, closed=(nobody, nobody), budget=1)]
+[(0, 0)]
 """
 
 from __future__ import annotations

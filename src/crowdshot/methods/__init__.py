@@ -4,6 +4,14 @@
     probabilities = METHODS["LRDS"].predict(CrowdEpisodes(support, labels, query, n_classes), C=0.1)
 
 One family a file; its docstring is the method's page: where it comes from, its idea, what the paper left open.
+
+>>> import torch
+>>> from crowdshot import METHODS
+>>> from crowdshot.methods import CrowdEpisodes
+>>> support = torch.tensor([[[0.0], [0.2], [5.0], [5.1]]])  # one episode of four items
+>>> labels = torch.tensor([[[0, 0, 1], [0, -1, 0], [1, 1, 1], [1, 1, 0]]])  # of three annotators, -1 = no label
+>>> METHODS["LRDS"].predict(CrowdEpisodes(support, labels, torch.tensor([[[0.1], [5.2]]]), 2), C=0.1).argmax(-1)
+tensor([[0, 1]])
 """
 
 from __future__ import annotations

@@ -18,6 +18,13 @@ sets its factor to zero. What annotators said is weighed by `annotator_skills`. 
 (7), S_k / (tau + n_k), and the classifier its (8), for each labeling.
 
 The choice of labelings has no gradient; all else, their weights included, can be differentiated.
+
+>>> import torch
+>>> from crowdshot import labelings
+>>> embeddings = torch.tensor([[0.0], [0.2], [5.0], [5.1]])
+>>> labels = torch.tensor([[0, 0], [0, -1], [1, 1], [1, 0]])  # -1 = no label
+>>> labelings.fit(embeddings, labels, n_classes=2).log_proba(torch.tensor([[0.1], [4.9]])).argmax(-1)
+tensor([0, 1])
 """
 
 from __future__ import annotations

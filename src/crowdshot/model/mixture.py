@@ -24,6 +24,14 @@ Likewise ``classes_in_use`` says how many of the first classes an episode has; t
 
 ``scale`` weighs the embedding's evidence against the annotators': Gaussian terms and the prior on the means are
 raised to that power. The M-step does not change, and EM still climbs the (powered) posterior. The paper's is 1.
+
+>>> import torch
+>>> from crowdshot import mixture
+>>> embeddings = torch.tensor([[0.0], [0.2], [5.0], [5.1]])
+>>> labels = torch.tensor([[0, 0], [0, -1], [1, 1], [1, 0]])
+>>> fit = mixture.fit(embeddings, labels, n_classes=2, steps=2)
+>>> fit.log_proba(torch.tensor([[0.1], [4.9]])).argmax(-1)
+tensor([0, 1])
 """
 
 from __future__ import annotations

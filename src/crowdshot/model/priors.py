@@ -15,6 +15,12 @@ Three such priors live here:
   labels have reached.
 
 `LearnedPriors` makes their numbers trainable together with the encoder; `from_card` gives them back.
+
+>>> import torch
+>>> from crowdshot import priors
+>>> priors.OneCoin(right=3, wrong=1, weight=5)(torch.zeros(1, 2, 2), 2)  # pseudo-counts before any label
+tensor([[[3.7500, 1.2500],
+         [1.2500, 3.7500]]])
 """
 
 from __future__ import annotations
@@ -82,6 +88,12 @@ class OneCoin:
 
     q_r = (hits_r + right) / (labels_r + right + wrong), and the pseudo-counts are ``weight`` times the one-coin
     matrix of q_r: q_r on the diagonal, (1 - q_r) / (K - 1) elsewhere.
+
+    >>> from crowdshot import CrowdClassifier, OneCoin
+    >>> X, labels = [[0.0], [0.1], [5.0], [5.1]], [["a", "a"], ["a", "b"], ["b", "b"], ["b", None]]
+    >>> clf = CrowdClassifier("identity", method="ours", c=OneCoin(right=9, wrong=1)).fit(X, labels)
+    >>> clf.predict([[0.2]]).tolist()
+    ['a']
     """
 
     right: Number = 3.0
@@ -120,6 +132,12 @@ class LearnedPriors(nn.Module):
     one-coin, so that training would let it grow without end, and annotators who err on some classes only would
     then be misjudged. ``shape`` gives every element of a batch, or every model of a stack, numbers of its own.
     """
+
+    kind: str
+    b: Number
+    max_weight: float
+    log_tau: nn.Parameter
+    log_confusion: nn.ParameterDict
 
     def __init__(
         self, kind: str = "one-coin", b: Number = 100.0, max_weight: float = 20.0, shape: tuple[int, ...] = ()

@@ -11,7 +11,14 @@ from crowdshot.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train: a fresh encoder, the pool's classes that it learns from and is validated on, settings."""
+    """One model to train: a fresh encoder, the pool's classes that it learns from and is validated on, settings.
+
+    >>> from crowdshot import ImageInput, Job, Recipe, build_encoder
+    >>> encoder = build_encoder("conv4", {"width": 8}, ImageInput((16, 16)))
+    >>> job = Job(encoder, source=range(6), validation=range(6, 10), recipe=Recipe(iterations=100))
+    >>> job.recipe.iterations
+    100
+    """
 
     encoder: Encoder
     source: Sequence[int]

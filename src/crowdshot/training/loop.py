@@ -44,6 +44,16 @@ def train(
     the result is the same to the bit as that of an undisturbed run. The file stays: remove it once the encoders are in
     safety. ``report`` is called after every validation, ``tick`` after every step with (done, in all). When ``stop``
     says so, the step is finished, a checkpoint written and None returned.
+
+    >>> import torch
+    >>> from crowdshot import ClassPool, Job, Recipe, build_encoder, train
+    >>> from crowdshot.encoders.features import FeatureInput
+    >>> pool = ClassPool.from_arrays(torch.randn(80, 6), [f"class {i % 8}" for i in range(80)])
+    >>> encoder = build_encoder("mlp", {"n_features": 6, "n_out": 4}, FeatureInput(6))
+    >>> recipe = Recipe(ways=(3, 3), shots=(1, 2), queries=3, iterations=4, validate_every=2, validation_episodes=2)
+    >>> (trained,) = train([Job(encoder, range(5), range(5, 8), recipe)], pool)
+    >>> trained.card["recipe"]["iterations"]
+    4
     """
     kind = MAMLTrainer if jobs[0].recipe.objective == "maml" else Trainer
     trainer = kind(jobs, pool, precision, world or Processes())

@@ -32,6 +32,10 @@ class Recipe(EpisodeShape):
     A range of shots and annotators for four-way episodes lets one encoder serve the paper's nine cells.
     ``pseudo_annotation=False`` gives every annotator the true labels (the paper's "w/o PA"). ``prior`` is "paper" or a
     kind of learned prior (`crowdshot.model.priors.CONFUSION_PRIORS`).
+
+    >>> from crowdshot import Recipe
+    >>> Recipe(ways=(2, 8), objective="prototypical", pseudo_annotation=False).shots
+    (1, 5)
     """
 
     episodes: int = 1  # in each iteration

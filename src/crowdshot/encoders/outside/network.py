@@ -19,6 +19,10 @@ from crowdshot.errors import CrowdshotError
 class OutsideNetwork(nn.Module):
     """Items as its library takes them -> (n, D). Its state is empty: names and a checksum are its arguments."""
 
+    library: str
+    name: str
+    revision: str | None
+    weights: str | None
     here: Tensor
 
     def __init__(self, library: str, name: str, revision: str | None = None, weights: str | None = None) -> None:

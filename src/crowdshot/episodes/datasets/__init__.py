@@ -5,6 +5,10 @@ torch.Size([964, 20, 28, 28])
 
 ``data`` has a folder for each dataset, with the archives as they come or already unpacked; docs/datasets.md tells where
 to get them. Decoded images are kept beside the archives, where that is allowed, and read again the next time.
+
+>>> from crowdshot import DATASETS
+>>> "labelme" in DATASETS
+True
 """
 
 from __future__ import annotations
@@ -41,7 +45,13 @@ def find_dataset(name: str, root: str | os.PathLike[str], *, download: bool = Fa
 
 
 def load_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> Dataset:
-    """Read a dataset from its folder below ``root``; ``download`` as for `find_dataset`."""
+    """Read a dataset from its folder below ``root``; ``download`` as for `find_dataset`.
+
+    >>> from crowdshot import load_dataset
+    >>> load_dataset("omniglot", "data")  # the file images_background.zip lies in data/omniglot
+    Traceback (most recent call last):
+    crowdshot.errors.CrowdshotError: omniglot: data/omniglot does not exist, expected images_background.zip or ...
+    """
     paths = find_dataset(name, root, download=download)
     loader = DATASETS[name]
     folder = Path(root) / loader.folder

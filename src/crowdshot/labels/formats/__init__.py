@@ -2,6 +2,13 @@
 
 To add a format: write a module with a ``FORMAT`` (see `formats.labels`) and list it here. The first format
 that recognises a file reads it, so those that look for more come first. Writers are in `formats.write`.
+
+>>> from crowdshot import WRITERS, Annotations, aggregate
+>>> from crowdshot.labels.formats import LabelsRead
+>>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog"}})
+>>> WRITERS["coco"]("consensus.json", aggregate.learned(said).to_frame(said), LabelsRead(said))
+>>> sorted(WRITERS)[:3]
+['argilla', 'cleanlab', 'coco']
 """
 
 from __future__ import annotations
@@ -77,6 +84,13 @@ def read_labels(
     - ``multi_label``: an answer may name several labels, "cat;dog" (`labels.choices`).
     - ``ordered``: the classes from the lowest to the highest, and no others.
     - ``categories``: labels are names of classes, though they look like measurements or like several labels at once.
+
+    >>> from pathlib import Path
+    >>> from crowdshot import read_labels
+    >>> _ = Path("labels.csv").write_text("image,worker,label\\n1.png,ann,cat\\n1.png,bob,Cat\\n2.png,ann,cat\\n")
+    >>> read = read_labels("labels.csv", merge_case=True)
+    >>> read.annotations.classes.tolist(), read.annotations.n_labels
+    (['cat'], 3)
     """
     naming = Naming(rename, merge_case, names, multi_label, ordered, categories)
     naming.check()

@@ -34,6 +34,10 @@ class LabelFile:
     whether an answer may name several labels, which are then joined (`labels.choices`).
     """
 
+    name: str
+    stem: str
+    data: bytes
+
     def __init__(
         self,
         path: str | os.PathLike[str],
