@@ -25,7 +25,7 @@ def place(file):
 
 
 def on_files(files, config):
-    pages = [Path(file.abs_src_path) for file in files.documentation_pages()]
+    pages = [Path(file.abs_src_path) for file in files.documentation_pages() if file.abs_src_path]
     for page in pages:  # grows: what a page outside docs/ links to comes along too
         for file in filter(None, (file_behind(link, page) for link in LINK.findall(page.read_text()))):
             if files.get_file_from_path(place(file)) is None:
@@ -35,6 +35,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
+    if not page.file.abs_src_path:  # made of the program (reference.py)
+        return markdown
     source, folder = Path(page.file.abs_src_path), os.path.dirname(page.file.src_uri)
 
     def moved(link):
