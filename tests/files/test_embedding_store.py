@@ -95,6 +95,22 @@ def test_a_damaged_file_is_passed_over(tmp_path):
         assert vectors("a", KEYS[:2], Made()) == [0, 1]  # nothing is unpickled
 
 
+def test_a_damaged_vector_is_made_anew(tmp_path):
+    """Every byte of keys, vectors and checksums, of which none may pass for another."""
+    with embedding_cache(tmp_path):
+        vectors("a", KEYS[:2], Made())
+        (file,) = (tmp_path / "a").iterdir()
+        whole = file.read_bytes()
+        for place in range(len(whole) - 2 * (16 + 12 + 4), len(whole)):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            for other in set((tmp_path / "a").iterdir()) - {file}:
+                other.unlink()
+            made = Made()
+            out = vectors("a", KEYS[:2], made)
+            assert len(made.asked) == 1
+            assert out in ([0, 1], [0, 0])  # what is made anew is called by its place among the new
+
+
 def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path):
     (tmp_path / "file").write_text("")
     with embedding_cache(tmp_path / "file"):

@@ -12,8 +12,9 @@ from PIL import Image
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.source_items import find_items
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import pictures, tables, unpacked
+from crowdshot.files import pictures, unpacked
 from crowdshot.files.features import read_feature_file
+from crowdshot.files.streams import table_pieces
 from crowdshot.files.tables import read_table
 from crowdshot.labels.formats import read_labels
 
@@ -26,15 +27,26 @@ def test_what_is_allowed():
         unpacked.check_unpacked("a", 2**20, unpacked.MOST + 1)
 
 
-def test_one_cell_that_a_parquet_file_repeats(tmp_path, monkeypatch):
-    """Its header tells of one cell, and not that 2,000 rows have it."""
-    monkeypatch.setattr(unpacked, "MOST", 2**23)
-    monkeypatch.setattr(tables, "AT_ONCE", 100)
-    cells = ["x" * 10_000] * 2000
-    pq.write_table(pa.table({"item": cells, "annotator": cells, "label": cells}), tmp_path / "bomb.parquet")
-    assert pq.read_metadata(tmp_path / "bomb.parquet").row_group(0).total_byte_size < 2**16
-    with pytest.raises(CrowdshotError, match=r"bomb\.parquet unpacks to 9 MB or more, expected 8 MB at most"):
-        read_labels(tmp_path / "bomb.parquet")
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("read", [read_labels, lambda path: list(table_pieces(path))])
+def test_one_cell_that_a_parquet_file_repeats(tmp_path, kind, read):
+    """Its header tells of one cell, and not that 200,000 rows have it: 200 GB, of which no part may be written out."""
+    words = pa.array(["x" * 1_000_000], kind)
+    cells = pa.DictionaryArray.from_arrays(pa.array([0] * 200_000, pa.int32()), words)
+    about = {"pandas": "{}"}  # and nothing of Arrow's own, which would tell
+    table = pa.table({"item": cells, "annotator": cells, "label": cells}, metadata=about)
+    pq.write_table(table, tmp_path / "bomb.parquet", store_schema=False)
+    assert pq.read_metadata(tmp_path / "bomb.parquet").row_group(0).total_byte_size < 2**23
+    with pytest.raises(CrowdshotError, match=r"bomb\.parquet unpacks to [\d,]+ MB or more, expected 512 MB at most"):
+        read(tmp_path / "bomb.parquet")
+
+
+def test_texts_of_every_kind_come_back(tmp_path):
+    cells = ["a", None, "b" * 100] * 5000
+    table = pa.table({f"{kind}": pa.array(cells, kind) for kind in (pa.string(), pa.large_string())})
+    table = table.append_column("bytes", pa.array([cell and cell.encode() for cell in cells], pa.binary()))
+    pq.write_table(table, tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "a.parquet").frame, table.to_pandas())
 
 
 def test_parquet_in_parts_is_the_same_table(tmp_path):

@@ -398,8 +398,24 @@ def test_another_parquet_file_is_refused(tmp_path):
         store.rows()
 
 
+@pytest.mark.parametrize("values", [{"method": [{"a": 1}] * 3}, {"split": 0.5}, {"accuracy": "high"}])
+def test_columns_of_another_kind_are_refused(tmp_path, values):
+    store = filled(tmp_path, 1)
+    file = store.folder / "rows.parquet"
+    store.rows().assign(**values).to_parquet(file)
+    with pytest.raises(CrowdshotError, match=re.escape(f"{file} has a column {next(iter(values))!r} of ")):
+        store.rows()
+
+
 @pytest.mark.parametrize(
-    ("name", "text"), [("times.csv", '"a\n1,2,3\n'), ("pending/a.json", "[{"), ("runs.jsonl", "{")]
+    ("name", "text"),
+    [
+        ("times.csv", '"a\n1,2,3\n'),
+        ("pending/a.json", "[{"),
+        ("pending/a.json", "[[7]]"),
+        ("pending/a.json", '[{"what": []}]'),
+        ("runs.jsonl", "{"),
+    ],
 )
 def test_damaged_notes_are_one_sentence(tmp_path, name, text):
     store = filled(tmp_path, 1)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tempfile
-import zipfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
-from crowdshot import CrowdClassifier, build_encoder, load_encoder, read_labels, save_encoder
+from crowdshot import CrowdClassifier, build_encoder, embedding_cache, load_encoder, read_labels, save_encoder
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.source_items import find_items
-from crowdshot.files.features import read_feature_file
+from crowdshot.files import streams
+from crowdshot.files.embedding_store import remembered
+from crowdshot.files.features import features_of, read_feature_file
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.columns import Columns
@@ -27,97 +24,33 @@ from crowdshot.labels.formats.write import WRITERS, to_label_studio
 from crowdshot.labels.spelling import new_names
 from crowdshot.labels.texts import read_text_items
 from crowdshot.model.network_file import SHIPPED, load_network
+from crowdshot.paper.run.store import Store
 from crowdshot.report.compare import read_round
-from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+from crowdshot.service.journal import Journal
+from crowdshot.training import checkpoints
+from torture.sound_files import (
+    VECTORS,
+    arrays,
+    as_file,
+    checkpoint,
+    classifiers,
+    embeddings,
+    experiment,
+    journal,
+    long_table,
+    picture,
+    saved,
+    tables,
+    tools,
+    trainer,
+    zipped,
+)
 
 
 class Reader(NamedTuple):
     name: str
     files: dict[str, bytes]
     read: Callable[[Path], Any]
-
-
-# ---- sound files --------------------------------------------------------------------------------------------------
-
-
-def _long() -> pd.DataFrame:
-    said = ["cat cat dog", "cat dog dog", "dog dog dog", "owl cat owl", "cat cat cat"]
-    rows = [(f"{i:03}.png", f"ann{a}", label) for i, row in enumerate(said) for a, label in enumerate(row.split())]
-    return pd.DataFrame(rows, columns=["item", "annotator", "label"])
-
-
-def _as(table: pd.DataFrame, ending: str) -> bytes:
-    if ending == "csv":
-        return table.to_csv(index=False).encode()
-    if ending == "jsonl":
-        return table.to_json(orient="records", lines=True).encode()
-    if ending == "json":
-        return table.to_json(orient="records").encode()
-    held = io.BytesIO()
-    table.to_parquet(held) if ending == "parquet" else table.to_excel(held, index=False)
-    return held.getvalue()
-
-
-def _tables(table: pd.DataFrame, stem: str, *endings: str) -> dict[str, bytes]:
-    return {f"{stem}.{ending}": _as(table, ending) for ending in endings}
-
-
-def _zip(parts: dict[str, bytes | str]) -> bytes:
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in parts.items():
-            archive.writestr(name, content)
-    return held.getvalue()
-
-
-def _npz(packed: bool = True, **arrays: Any) -> bytes:
-    held = io.BytesIO()
-    (np.savez_compressed if packed else np.savez)(held, **arrays)
-    return held.getvalue()
-
-
-def _picture(ending: str = "png", mode: str = "RGB", seed: int = 0) -> bytes:
-    held = io.BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
-    Image.fromarray(pixels).convert(mode).save(held, ending)
-    return held.getvalue()
-
-
-def _saved(save: Callable[[Path], None]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        save(Path(folder) / "saved.safetensors")
-        return (Path(folder) / "saved.safetensors").read_bytes()
-
-
-@cache
-def _classifiers() -> dict[str, bytes]:
-    x = np.random.default_rng(0).normal(size=(5, 3)) + np.array([0, 0, 3, 0, 0])[:, None]
-    texts = ["a cat sat", "the cat ran", "dogs bark loud", "one cat more", "some cats"]
-    table = pd.DataFrame({"size": [1.0, 2, 9, 1, 1.5], "colour": ["red", "red", "blue", "red", "blue"]})
-    labels = [["cat", "cat", None], ["cat", "dog", "cat"], ["dog", "dog", "dog"], ["cat", None, "dog"], ["dog"] * 3]
-    wanted: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "learned": ("identity", x, {}),
-        "ours": ("identity", x, {"method": "ours", "covariance": "full"}),
-        "labelings": ("identity", x, {"method": "labelings"}),
-        "both": ("identity", x, {"method": "both"}),
-        "lrds": ("identity", x, {"method": "lrds"}),
-        "texts": ("texts", texts, {}),
-        "table": ("table", table, {}),
-        "mlp": (build_encoder("mlp", {"n_features": 3, "hidden": [4], "n_out": 3}, FeatureInput(3)), x, {}),
-    }
-    return {
-        f"{name}.safetensors": _saved(
-            CrowdClassifier(encoder, **options).fit(items, labels, gold={0: "cat"}, priors={1: (5, 1)}).save
-        )
-        for name, (encoder, items, options) in wanted.items()
-    } | {
-        f"{name}.safetensors": (FIXTURES / f"{name}.safetensors").read_bytes() for name in ("ours-0.1.0", "lrds-0.1.0")
-    }
-
-
-# ---- readers ------------------------------------------------------------------------------------------------------
 
 
 def _read_labels(path: Path) -> None:
@@ -163,12 +96,56 @@ def _read_picture(path: Path) -> None:
     list(ImageInput((8, 8), 3).batches([path], 1))
 
 
+def _read_pieces(path: Path) -> None:
+    """As `predict` does, at whose end a piece is all that is in memory."""
+    if streams.can_be_cut(path):
+        for piece in streams.table_pieces(path):
+            features_of(piece.table, mixed=True, repeated=True)
+
+
+def _open_journal(path: Path) -> None:
+    for beside in path.parent.glob(f"{path.name}-*"):  # what an attempt before left of its own
+        beside.unlink()
+    kept = Journal(path.parent)
+    try:
+        for said in kept.state().labels:
+            assert all(isinstance(word, str) for word in said)
+        _ = kept.last(), kept.history(), kept.lately(60), kept.by_start("s"), kept.fact("address")
+    finally:
+        kept.close()
+
+
+def _find_embeddings(path: Path) -> None:
+    """Damage is no error here, but what comes of it must be what was put in."""
+    home = path.parent / "maker"
+    home.mkdir(exist_ok=True)
+    (home / path.name).write_bytes(path.read_bytes())
+    with embedding_cache(path.parent):
+        keys = list(VECTORS)
+        for places, rows in remembered("maker", keys, lambda new: iter([np.stack([VECTORS[keys[i]] for i in new])])):
+            for place, row in zip(places, rows, strict=True):
+                assert (row == VECTORS[keys[place]]).all()
+    for file in home.iterdir():
+        file.unlink()
+
+
+def _read_experiment(path: Path) -> None:
+    """The files lie where `Store` looks for them."""
+    store = Store(path.parent, "main", "omniglot")
+    store.pending.mkdir(parents=True, exist_ok=True)
+    for file in path.parent.iterdir():
+        if file.is_file():
+            pending = file.suffix == ".json" or file.name.startswith("split")
+            (store.pending if pending else store.folder).joinpath(file.name).write_bytes(file.read_bytes())
+    _ = store.rows(), store.times(), store.runs(), store.done()
+
+
 def _read_round(path: Path) -> None:
     read_round(path.parent)
 
 
 def readers() -> list[Reader]:
-    long = _long()
+    long = long_table()
     wide = long.pivot(index="item", columns="annotator", values="label").reset_index()
     gold = pd.DataFrame({"item": ["000.png", "001.png", "002.png"], "truth": ["cat", "dog", "dog"]})
     numbers = pd.DataFrame({"item": ["a", "b", "c"], "f1": [0.5, 1, 2], "f2": [1, 2, 3.25]})
@@ -190,68 +167,60 @@ def readers() -> list[Reader]:
     )
     ids, images = np.array(["a", "b", "c", "d"]), np.random.default_rng(1).integers(0, 255, (4, 9, 9), dtype=np.uint8)
     features = {"ids": ids, "features": np.eye(4, 3, dtype=np.float32)}
-    cvat = job(image("1.png", "cat") + image("2.png", "dog") + image("3.png"), "ann")
-    studio = {
-        f"studio-{path.name}": path.read_bytes() for path in sorted((FIXTURES / "label_studio").glob("export*.*"))
-    }
-    prodigy = [answer("1.png", "a", accept=["x"]), answer("2.png", "b", "reject", accept=[])]
-    mturk = batch(("H1", "A1", "W1", "Approved", "", "1.png", "cat", "", ""))
     every = ("csv", "jsonl", "parquet", "xlsx")
-    tools = {
-        **studio,
-        "argilla.json": json.dumps(ARGILLA).encode(),
-        "argilla.parquet": _as(pd.DataFrame(ARGILLA), "parquet"),
-        "prodigy.jsonl": lines(prodigy).encode(),
-        "judges.jsonl": lines(JUDGES).encode(),
-        "toloka.tsv": TOLOKA.encode(),
-        "mturk.csv": mturk.encode(),
-        "cvat.xml": cvat.encode(),
-        "cvat.zip": _zip({"annotations.xml": cvat}),
-    }
-    packed = {f"{cls}/{i}.png": _picture(seed=i) for cls in ("cat", "dog") for i in range(2)}
+    packed = {f"{cls}/{i}.png": picture(seed=i) for cls in ("cat", "dog") for i in range(2)}
     return [
-        Reader("labels, long", _tables(long, "long", *every, "json"), _read_labels),
-        Reader("labels, wide", _tables(wide, "wide", *every), _read_labels),
-        Reader("labels of tools", tools, _read_labels),
-        Reader("gold", _tables(gold, "gold", *every), _read_gold),
+        Reader("labels, long", tables(long, "long", *every, "json"), _read_labels),
+        Reader("labels, wide", tables(wide, "wide", *every), _read_labels),
+        Reader("labels of tools", tools(), _read_labels),
+        Reader("gold", tables(gold, "gold", *every), _read_gold),
         Reader(
             "features",
             {
-                **_tables(numbers, "numbers", *every),
-                **_tables(mixed, "mixed", *every),
-                "packed.npz": _npz(**features),
-                "plain.npz": _npz(False, **features),
+                **tables(numbers, "numbers", *every),
+                **tables(mixed, "mixed", *every),
+                "packed.npz": arrays(**features),
+                "plain.npz": arrays(False, **features),
             },
             _read_features,
         ),
-        Reader("texts", _tables(texts, "texts", *every, "json"), read_text_items),
-        Reader("new names", _tables(names, "names", *every), lambda p: new_names(p, "rename", ("old", "new"), ["cat"])),
-        Reader("history", _tables(history, "history", *every), AnnotatorPriors.read),
-        Reader("rounds", {"consensus.csv": _as(consensus, "csv"), "annotators.csv": _as(people, "csv")}, _read_round),
+        Reader("texts", tables(texts, "texts", *every, "json"), read_text_items),
+        Reader("new names", tables(names, "names", *every), lambda p: new_names(p, "rename", ("old", "new"), ["cat"])),
+        Reader("history", tables(history, "history", *every), AnnotatorPriors.read),
+        Reader(
+            "rounds",
+            {"consensus.csv": as_file(consensus, "csv"), "annotators.csv": as_file(people, "csv")},
+            _read_round,
+        ),
         Reader(
             "training data",
             {
-                "images.zip": _zip(packed),
-                "images.npz": _npz(images=images, labels=ids),
-                "features.npz": _npz(**features),
+                "images.zip": zipped(packed),
+                "images.npz": arrays(images=images, labels=ids),
+                "features.npz": arrays(**features),
             },
             _read_source,
         ),
         Reader(
             "pictures",
-            {f"a.{kind}": _picture(kind) for kind in ("png", "jpeg", "gif", "webp", "bmp", "tiff")}
-            | {"palette.png": _picture("png", "P"), "grey.png": _picture("png", "LA")},
+            {f"a.{kind}": picture(kind) for kind in ("png", "jpeg", "gif", "webp", "bmp", "tiff")}
+            | {"palette.png": picture("png", "P"), "grey.png": picture("png", "LA")},
             _read_picture,
         ),
-        Reader("classifiers", _classifiers(), _load_classifier),
+        Reader("classifiers", classifiers(), _load_classifier),
         Reader(
             "encoders",
             {
-                "mlp.safetensors": _saved(
+                "mlp.safetensors": saved(
                     lambda path: save_encoder(build_encoder("mlp", {"n_features": 3}, FeatureInput(3)), path)
                 )
             },
             load_encoder,
         ),
+        Reader("checkpoints", checkpoint(), lambda path: checkpoints.load(path, trainer())),
+        Reader("pieces", {**tables(numbers, "numbers", *every), **tables(mixed, "mixed", *every)}, _read_pieces),
+        Reader("journal", journal(), _open_journal),
+        Reader("kept embeddings", embeddings(), _find_embeddings),
+        Reader("experiments", experiment(), _read_experiment),
         Reader("inference", {"inference.safetensors": SHIPPED.read_bytes()}, load_network),
     ]

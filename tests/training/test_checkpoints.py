@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.checkpoints import check_same_run
 from crowdshot.training.loop import train
 from pools import conv, feature_pool, image_pool, make_job, mlp
 
@@ -104,6 +105,11 @@ def test_a_checkpoint_of_another_run(tmp_path):
     with pytest.raises(CrowdshotError, match="precision was 'float32' and now is 'bfloat16'"):
         train(jobs(), image_pool(), checkpoint=file, precision="bfloat16")
     assert file.read_bytes() == before
+
+
+def test_a_card_whose_recipes_are_none():
+    with pytest.raises(CrowdshotError, match=r"run is the checkpoint of another run \(shots was None and now is 7\)"):
+        check_same_run(Path("run"), {"recipes": [[]]}, {"recipes": [{"shots": 7}]})
 
 
 @pytest.mark.parametrize("left", [0, 5, 400, -1])

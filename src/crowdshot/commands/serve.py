@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files.formulas import stay_excel_safe
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.progress import progress
 from crowdshot.service.app import LOOPBACK, Settings, make_app
@@ -125,6 +126,7 @@ def _files(path: Path) -> list[Path]:
 
 def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> Sources:
     """What the fitting process begins with: the labels of the files, and the items as the encoder sees them."""
+    stay_excel_safe(labels.excel_safe)
     try:
         parts: Sequence[LabelsRead] = labels.parts() if labels.paths else []
     except NoLabelError:  # nobody has begun

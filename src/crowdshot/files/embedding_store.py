@@ -1,8 +1,8 @@
 """Vectors kept on disk by what they were made of and by whom, so that only what is new is computed.
 
 A store is a folder. Below it each maker (an encoder, by a key of all that it is) has a folder of its own, with files
-of rows: a key of an item's content, and its vector. Files are written whole and never changed, so that a run that is
-killed leaves what it has, and several runs may share a store. One that cannot be read is passed over.
+of rows: a key of an item's content, its vector, and a checksum of both. Files are written whole and never changed, so
+that a run that is killed leaves what it has, and several runs may share a store. What is damaged is passed over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -26,6 +27,7 @@ from crowdshot.files.whole import replacing
 VARIABLE = "CROWDSHOT_CACHE"
 KEY_SIZE = 16  # bytes
 AT_ONCE = 2**20  # bytes of a file that are read at a time
+FIELDS = ("key", "vector", "check")
 EVERY = 5.0  # seconds between two files that are written
 
 Floats = NDArray[np.float32]
@@ -106,20 +108,28 @@ def remembered(
 def _read(home: Path, wanted: set[bytes | None]) -> dict[bytes | None, Floats]:
     found: dict[bytes | None, Floats] = {}
     for file in sorted(home.glob("*.npy")):
-        with suppress(OSError, ValueError, EOFError):  # damaged: as if it were not there
+        with suppress(Exception):  # damaged, in whatever way: as if it were not there
             rows = np.load(file, mmap_mode="r", allow_pickle=False)
-            if rows.dtype.names == ("key", "vector"):
+            if rows.dtype.names == FIELDS:
                 places = [place for place, key in enumerate(rows["key"].tolist()) if key in wanted]
-                found |= {rows["key"][place].tobytes(): np.array(rows["vector"][place]) for place in places}
+                kept = {rows["key"][place].tobytes(): rows[place] for place in places}
+                found |= {key: np.array(row["vector"]) for key, row in kept.items() if row["check"] == _check(key, row)}
     return found
+
+
+def _check(key: bytes, row: Any) -> int:
+    """So that a damaged row is made anew, and no other vector believed."""
+    return zlib.crc32(row["vector"].tobytes(), zlib.crc32(key))
 
 
 def _write(home: Path | None, rows: dict[bytes, Floats]) -> None:
     if home is None or not rows:
         return
-    table = np.empty(len(rows), dtype=[("key", f"V{KEY_SIZE}"), ("vector", "<f4", next(iter(rows.values())).shape)])
+    kinds = (f"V{KEY_SIZE}", ("<f4", next(iter(rows.values())).shape), "<u4")
+    table = np.empty(len(rows), dtype=list(zip(FIELDS, kinds, strict=True)))
     table["key"] = [np.void(key) for key in rows]
     table["vector"] = list(rows.values())
+    table["check"] = [_check(key, row) for key, row in zip(rows, table, strict=True)]
     with suppress(OSError, CrowdshotError):  # a cache that cannot be written is none
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{secrets.token_hex(8)}.npy") as temporary, temporary.open("wb") as file:

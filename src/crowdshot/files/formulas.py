@@ -28,6 +28,11 @@ def excel_safe() -> Iterator[None]:
         _safe.reset(token)
 
 
+def stay_excel_safe(on: bool) -> None:
+    """As `excel_safe`, for the rest of a process that another one started."""
+    _safe.set(on)
+
+
 def guarded(table: pd.DataFrame) -> pd.DataFrame:
     """As it is written: text cells, and names of columns."""
     return _each_text(table, lambda cell: f"'{cell}" if FORMULA.match(cell) else cell)

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot.files import parquet
 from crowdshot.files.json_text import as_record, parse_json, parse_json_lines
 from crowdshot.files.separated import SAMPLE
-from crowdshot.files.tables import PARQUET, UTF16, Table, decode
+from crowdshot.files.tables import UTF16, Table, decode
 
 
 class Record(NamedTuple):
@@ -52,7 +53,7 @@ def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]
 def rows_of(table: Table, data: bytes) -> list[Record]:
     """The rows of a table: values as Parquet has them, of other files text."""
     places = [f"{table.name}, row {row}" for row in table.rows]
-    if data.startswith(PARQUET):
+    if data.startswith(parquet.MAGIC):
         columns = [[_plain(value) for value in table.frame.iloc[:, i]] for i in range(len(table.header))]
     else:
         columns = [table.text(i).tolist() for i in range(len(table.header))]

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.tables import PARQUET, UTF16, Table, parse_table, read_table
+from crowdshot.files import parquet
+from crowdshot.files.parquet import ParquetTable
+from crowdshot.files.tables import UTF16, Table, parse_table, read_table
 from crowdshot.files.workbooks import ZIP
 
 ROWS = 20_000  # of Parquet, in a piece
@@ -50,7 +50,7 @@ def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
     """The pieces of a file that `can_be_cut`, and that `read_table` would read whole."""
     source = Path(path)
     with source.open("rb") as file:
-        if file.peek(SAMPLE).startswith(PARQUET):
+        if file.peek(SAMPLE).startswith(parquet.MAGIC):
             yield from _of_parquet(source)
         elif source.stat().st_size <= SIZE:
             table = read_table(path)
@@ -60,19 +60,11 @@ def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
 
 
 def _of_parquet(source: Path) -> Iterator[Piece]:
-    try:
-        with pa.parquet.ParquetFile(source, pre_buffer=False) as file:  # else it keeps what it has read
-            total, done = file.metadata.num_rows, 0
-            for batch in file.iter_batches(ROWS):
-                frame = batch.to_pandas()
-                if frame.index.name is not None or frame.index.dtype.kind not in "iu":
-                    frame = frame.reset_index()  # ids that a DataFrame had as its index
-                rows = np.arange(done + 1, done + 1 + len(frame))
-                done += len(frame)
-                yield Piece(Table(str(source), frame, rows), done, total)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise CrowdshotError(f"{source} is damaged ({reason}), expected a Parquet file.") from None
+    opened, done = ParquetTable(source, str(source)), 0
+    for frame in opened.frames(ROWS):
+        rows = np.arange(done + 1, done + 1 + len(frame))
+        done += len(frame)
+        yield Piece(Table(str(source), frame, rows), done, opened.n_rows)
 
 
 def _of_text(file: BufferedReader, name: str, total: int) -> Iterator[Piece]:

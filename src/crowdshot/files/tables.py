@@ -20,23 +20,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import cells
+from crowdshot.files import cells, parquet
 from crowdshot.files.cells import Ids
 from crowdshot.files.formulas import unguarded
 from crowdshot.files.json_text import parse_json_lines
+from crowdshot.files.parquet import ParquetTable
 from crowdshot.files.separated import SAMPLE, parse_separated
-from crowdshot.files.unpacked import check_unpacked
 from crowdshot.files.workbooks import ZIP, Workbook, refuse_old
 from crowdshot.wording import first, listing
 
-PARQUET = b"PAR1"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 AROUND = " \t\ufeff"  # what may stand around a cell; files that were joined have a mark before each part
-AT_ONCE = 4096  # rows of a Parquet file
 MOST_ABOVE = 20  # rows in which the header is looked for
 
 
@@ -155,8 +152,9 @@ def only(tables: dict[str, Table | CrowdshotError], name: str) -> Table:
 
 def parse_table(data: bytes, name: str) -> Table:
     """The bytes of a file of any kind that this module knows; messages call it ``name``."""
-    if data.startswith(PARQUET):
-        return _parse_parquet(data, name)
+    if data.startswith(parquet.MAGIC):
+        (frame,) = ParquetTable(data, name).frames()
+        return Table(name, frame, np.arange(1, 1 + len(frame)))
     if data.startswith(ZIP):
         return only(parse_workbook(data, name), name)
     refuse_old(data, name)
@@ -255,31 +253,6 @@ def _parse_json_lines(text: str, name: str) -> Table:
     rows, records = zip(*parse_json_lines(text, name), strict=True)  # it begins with one
     # as objects, because pandas would make 7.0 of a 7 above a missing value
     return Table(name, pd.DataFrame(list(records), dtype=object), np.array(rows))
-
-
-def _parse_parquet(data: bytes, name: str) -> Table:
-    try:
-        table = _unpacked(pa.parquet.ParquetFile(pa.BufferReader(data)), len(data), name)
-        table.validate(full=True)  # text that is none would be found only where it is used
-        frame = table.to_pandas()
-    except CrowdshotError:
-        raise
-    except Exception as error:  # what pandas noted in the file may be anything, and raises as much
-        raise CrowdshotError(f"{name} is damaged ({error or type(error).__name__}), expected a Parquet file.") from None
-    if frame.index.name is not None or frame.index.dtype.kind not in "iu":
-        frame = frame.reset_index()  # ids that a DataFrame had as its index
-    return Table(name, frame, np.arange(1, 1 + len(frame)))
-
-
-def _unpacked(file: pa.parquet.ParquetFile, packed: int, name: str) -> pa.Table:
-    """Bit by bit, as a cell that is repeated takes hardly any place in the file, and its header tells of one."""
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for batch in file.iter_batches(AT_ONCE):
-        batches.append(batch)
-        size += batch.nbytes
-        check_unpacked(name, packed, size)
-    return pa.Table.from_batches(batches, file.schema_arrow)
 
 
 def ids_of(table: Table, column: int) -> Ids:

@@ -29,6 +29,14 @@ CREATE TABLE IF NOT EXISTS versions (
 );
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+SOUND = (  # queries for what is wrong with a file that can be opened; "ok" is nothing
+    "PRAGMA quick_check(1)",
+    "SELECT 'row ' || row || ' of labels' FROM labels WHERE typeof(at) != 'real' OR typeof(item) != 'text'"
+    " OR typeof(annotator) != 'text' OR typeof(label) NOT IN ('text', 'null') OR typeof(source) != 'text' LIMIT 1",
+    "SELECT 'row ' || number || ' of versions' FROM versions WHERE typeof(at) != 'real' OR typeof(labels) != 'integer'"
+    " OR typeof(items) != 'integer' OR typeof(settled) != 'integer' LIMIT 1",
+    "SELECT 'row ' || name || ' of facts' FROM facts WHERE typeof(value) != 'text' LIMIT 1",
+)
 
 
 class Said(NamedTuple):
@@ -67,13 +75,24 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+        except (sqlite3.Error, OSError) as error:
+            raise self._refusal(error) from None
+        try:
+            self._db.text_factory = lambda data: data.decode(errors="replace")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(
                 "PRAGMA synchronous=FULL"
             )  # what is acknowledged outlives the machine, not the process alone
             self._db.executescript(TABLES)
-        except (sqlite3.Error, OSError) as error:
-            raise CrowdshotError(f"{shown(self.path)} could not be opened as a journal ({error}).") from None
+            found = next((row[0] for query in SOUND for row in self._db.execute(query) if row[0] != "ok"), None)
+        except (sqlite3.Error, UnicodeError) as error:  # of SQLite's own sentences, which quote what is damaged
+            found = error
+        if found is not None:
+            self.close()  # or the next who opens it would wait
+            raise self._refusal(found)
+
+    def _refusal(self, reason: object) -> CrowdshotError:
+        return CrowdshotError(f"{shown(self.path)} could not be opened as a journal ({reason}).")
 
     def append(self, said: Iterable[Said]) -> int:
         """-> the last row; when this returns, the rows are on disk."""

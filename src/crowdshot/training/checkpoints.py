@@ -109,7 +109,8 @@ def check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
         if theirs == value:
             continue
         if name == "recipes" and isinstance(theirs, list) and len(theirs) == len(value):
-            pairs = ((k, t.get(k), v) for t, r in zip(theirs, value, strict=True) for k, v in r.items())
+            recipes = [recipe if isinstance(recipe, dict) else {} for recipe in theirs]
+            pairs = ((k, t.get(k), v) for t, r in zip(recipes, value, strict=True) for k, v in r.items())
             name, theirs, value = next(((k, t, v) for k, t, v in pairs if t != v), (name, theirs, value))
         what = f"{name} was {theirs!r} and now is {value!r}" if len(repr(value)) < 100 else f"{name} differs"
         raise CrowdshotError(

@@ -12,6 +12,7 @@ import pytest
 from crowdshot.encoders.source_items import find_items
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.features import read_feature_file
+from crowdshot.files.streams import table_pieces
 from crowdshot.labels import known_truth
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import read_labels
@@ -33,6 +34,15 @@ def parquet(about=None, **columns):
 
 FEATURES = npz(ids=np.array(["a", "b"]), features=np.random.default_rng(0).random((2, 60)))
 LABELS = {"item": ["a", "b"], "annotator": ["x", "x"], "label": ["c", "d"]}
+RANGE = {"kind": "range", "start": 0, "stop": 2, "step": 1}
+NOTES = {
+    "columns": [
+        {"name": name, "field_name": name, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+        for name in LABELS
+    ],
+    "column_indexes": [],
+    "pandas_version": "3.0",
+}
 
 
 def packed(way):
@@ -82,12 +92,15 @@ def test_a_text_of_characters_that_there_are_not(tmp_path):
         {"index_columns": 7, "columns": []},
         {"index_columns": [{"kind": []}], "columns": []},
         [],
+        {**NOTES, "index_columns": [{**RANGE, "name": "\ud800"}]},
+        {**NOTES, "index_columns": [{**RANGE, "name": "item"}] * 2},
     ],
 )
-def test_parquet_with_odd_notes_of_pandas(tmp_path, about):
+@pytest.mark.parametrize("read", [read_labels, lambda path: list(table_pieces(path))])
+def test_parquet_with_odd_notes_of_pandas(tmp_path, about, read):
     (tmp_path / "l.parquet").write_bytes(parquet(about, **LABELS))
     with pytest.raises(CrowdshotError, match=r"l\.parquet is damaged"):
-        read_labels(tmp_path / "l.parquet")
+        read(tmp_path / "l.parquet")
 
 
 def test_parquet_with_text_that_is_none(tmp_path):

@@ -49,6 +49,7 @@ class Piece(NamedTuple):
 
 
 TIMES = [*Piece._fields, "what", "seconds", "episodes", "candidates", "device", "encoder", "best"]
+TOLD_BY = [*Piece._fields, "what", "encoder", "seconds"]  # two rows of times are the same if these are
 
 
 class Store:
@@ -111,7 +112,7 @@ class Store:
         if not found:
             return pd.DataFrame(columns=TIMES)
         times = pd.concat([part.reindex(columns=TIMES) for part in found], ignore_index=True)
-        return times.drop_duplicates([*Piece._fields, "what", "encoder", "seconds"], ignore_index=True)
+        return times.drop_duplicates(TOLD_BY, ignore_index=True)
 
     def note_run(self, about: Mapping[str, Any]) -> None:
         """One line in runs.jsonl."""
@@ -179,9 +180,9 @@ def _existing(read: Callable[[Path], T], files: Iterable[Path]) -> list[T]:
             found.append(read(file))
         except FileNotFoundError:
             continue
-        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, CrowdshotError):
-                raise
+        except CrowdshotError:
+            raise
+        except Exception as error:  # what pandas noted in the file may be anything, and raises as much
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise CrowdshotError(
                 f"{file} is damaged or not what its name says ({reason}), expected rows that crowdshot wrote."
@@ -196,17 +197,36 @@ def _read(file: Path) -> pd.DataFrame:
     missing = [column for column in COLUMNS if column not in frame]
     if missing:
         raise CrowdshotError(f"{file} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}.")
+    for column in COLUMNS:
+        kind = table.schema.field(column).type
+        if not _suits(column, kind):
+            raise CrowdshotError(f"{file} has a column {column!r} of {kind}, expected rows that crowdshot wrote.")
     for column in frame.select_dtypes("category"):
         frame[column] = frame[column].astype(object)
     return frame[COLUMNS]
 
 
+def _suits(column: str, kind: pa.DataType) -> bool:
+    if column in WHOLE:
+        return bool(pa.types.is_integer(kind))
+    if column not in KEYS:
+        return bool(pa.types.is_floating(kind))
+    words = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(words) or pa.types.is_large_string(words))
+
+
 def _read_making(file: Path) -> dict[str, Any]:
-    return dict(json.loads(pq.read_schema(pa.BufferReader(file.read_bytes())).metadata[b"made"]))
+    return _made(json.loads(pq.read_schema(pa.BufferReader(file.read_bytes())).metadata[b"made"]))
 
 
 def _read_json(file: Path) -> list[dict[str, Any]]:
-    return list(json.loads(file.read_text()))
+    return [_made(row) for row in json.loads(file.read_text())]
+
+
+def _made(row: Any) -> dict[str, Any]:
+    found = dict(row)
+    hash(tuple(map(found.get, TOLD_BY)))  # a TypeError, of what cannot be told apart
+    return found
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:

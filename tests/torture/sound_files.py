@@ -1,0 +1,173 @@
+"""Sound files of every kind, made on the spot, for damage to begin with."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from crowdshot import CrowdClassifier, build_encoder, embedding_cache
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.files.embedding_store import KEY_SIZE, remembered
+from crowdshot.paper.run.store import COLUMNS, Piece, Store
+from crowdshot.service.journal import NAME, Journal, Said
+from crowdshot.training import checkpoints
+from crowdshot.training.processes import Processes
+from crowdshot.training.trainer import Trainer
+from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
+from pools import feature_pool, make_job, mlp
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def long_table() -> pd.DataFrame:
+    said = ["cat cat dog", "cat dog dog", "dog dog dog", "owl cat owl", "cat cat cat"]
+    rows = [(f"{i:03}.png", f"ann{a}", label) for i, row in enumerate(said) for a, label in enumerate(row.split())]
+    return pd.DataFrame(rows, columns=["item", "annotator", "label"])
+
+
+def as_file(table: pd.DataFrame, ending: str) -> bytes:
+    if ending == "csv":
+        return table.to_csv(index=False).encode()
+    if ending == "jsonl":
+        return table.to_json(orient="records", lines=True).encode()
+    if ending == "json":
+        return table.to_json(orient="records").encode()
+    held = io.BytesIO()
+    table.to_parquet(held) if ending == "parquet" else table.to_excel(held, index=False)
+    return held.getvalue()
+
+
+def tables(table: pd.DataFrame, stem: str, *endings: str) -> dict[str, bytes]:
+    return {f"{stem}.{ending}": as_file(table, ending) for ending in endings}
+
+
+def zipped(parts: dict[str, bytes | str]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return held.getvalue()
+
+
+def arrays(packed: bool = True, **arrays: Any) -> bytes:
+    held = io.BytesIO()
+    (np.savez_compressed if packed else np.savez)(held, **arrays)
+    return held.getvalue()
+
+
+def picture(ending: str = "png", mode: str = "RGB", seed: int = 0) -> bytes:
+    held = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(held, ending)
+    return held.getvalue()
+
+
+def saved(save: Callable[[Path], None]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        save(Path(folder) / "saved.safetensors")
+        return (Path(folder) / "saved.safetensors").read_bytes()
+
+
+@cache
+def classifiers() -> dict[str, bytes]:
+    x = np.random.default_rng(0).normal(size=(5, 3)) + np.array([0, 0, 3, 0, 0])[:, None]
+    texts = ["a cat sat", "the cat ran", "dogs bark loud", "one cat more", "some cats"]
+    table = pd.DataFrame({"size": [1.0, 2, 9, 1, 1.5], "colour": ["red", "red", "blue", "red", "blue"]})
+    labels = [["cat", "cat", None], ["cat", "dog", "cat"], ["dog", "dog", "dog"], ["cat", None, "dog"], ["dog"] * 3]
+    wanted: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "learned": ("identity", x, {}),
+        "ours": ("identity", x, {"method": "ours", "covariance": "full"}),
+        "labelings": ("identity", x, {"method": "labelings"}),
+        "both": ("identity", x, {"method": "both"}),
+        "lrds": ("identity", x, {"method": "lrds"}),
+        "texts": ("texts", texts, {}),
+        "table": ("table", table, {}),
+        "mlp": (build_encoder("mlp", {"n_features": 3, "hidden": [4], "n_out": 3}, FeatureInput(3)), x, {}),
+    }
+    return {
+        f"{name}.safetensors": saved(
+            CrowdClassifier(encoder, **options).fit(items, labels, gold={0: "cat"}, priors={1: (5, 1)}).save
+        )
+        for name, (encoder, items, options) in wanted.items()
+    } | {
+        f"{name}.safetensors": (FIXTURES / f"{name}.safetensors").read_bytes() for name in ("ours-0.1.0", "lrds-0.1.0")
+    }
+
+
+def tools() -> dict[str, bytes]:
+    """Exports of label tools."""
+    cvat = job(image("1.png", "cat") + image("2.png", "dog") + image("3.png"), "ann")
+    studio = {
+        f"studio-{path.name}": path.read_bytes() for path in sorted((FIXTURES / "label_studio").glob("export*.*"))
+    }
+    prodigy = [answer("1.png", "a", accept=["x"]), answer("2.png", "b", "reject", accept=[])]
+    return {
+        **studio,
+        "argilla.json": json.dumps(ARGILLA).encode(),
+        "argilla.parquet": as_file(pd.DataFrame(ARGILLA), "parquet"),
+        "prodigy.jsonl": lines(prodigy).encode(),
+        "judges.jsonl": lines(JUDGES).encode(),
+        "toloka.tsv": TOLOKA.encode(),
+        "mturk.csv": batch(("H1", "A1", "W1", "Approved", "", "1.png", "cat", "", "")).encode(),
+        "cvat.xml": cvat.encode(),
+        "cvat.zip": zipped({"annotations.xml": cvat}),
+    }
+
+
+def journal() -> dict[str, bytes]:
+    """A service's, with answers that were changed and taken back."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Journal(Path(folder))
+        kept.append([Said(f"{i}.png", f"ann{i % 3}", "cat" if i % 2 else "dog", f"s{i}") for i in range(30)])
+        kept.append([Said("1.png", "ann1", None, "s1"), Said("2.png", "ann2", "owl")])
+        kept.note_version(29, 30, 7)
+        kept.note("address", "http://127.0.0.1")
+        kept.close()
+        return {NAME: (Path(folder) / NAME).read_bytes()}
+
+
+VECTORS = {bytes([i]) * KEY_SIZE: np.full(3, i, np.float32) for i in range(8)}
+
+
+def embeddings() -> dict[str, bytes]:
+    """A file of `files.embedding_store`, with these vectors."""
+    with tempfile.TemporaryDirectory() as folder, embedding_cache(folder):
+        list(remembered("maker", list(VECTORS), lambda places: iter([np.stack(list(VECTORS.values()))])))
+        (file,) = (Path(folder) / "maker").iterdir()
+        return {"kept.npy": file.read_bytes()}
+
+
+def experiment() -> dict[str, bytes]:
+    """The files of a store of rows, finished and pending."""
+    rows = pd.DataFrame({"mixture": "H1", "candidate": "steps=1", "role": "test", "episode": [0, 1], "accuracy": 0.5})
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), "main", "omniglot")
+        for split in (0, 1):
+            piece = Piece("main", "omniglot", split, 4, 3, "PrMV")
+            store.add(piece, rows.assign(ece=0.1).reindex(columns=[c for c in COLUMNS if c not in Piece._fields]), {})
+            store.note_training(f"encoder{split}", [{"seconds": 1.5, "encoder": "a"}])
+            if split == 0:
+                store.compact()
+        store.note_run({"command": "paper run"})
+        return {path.name: path.read_bytes() for path in sorted(store.folder.rglob("*")) if path.is_file()}
+
+
+def trainer() -> Trainer:
+    return Trainer([make_job(mlp())], feature_pool(), "float32", Processes())
+
+
+def checkpoint() -> dict[str, bytes]:
+    run = trainer()
+    for _ in range(2):
+        run.step()
+    return {"run.safetensors": saved(lambda path: checkpoints.save(path, run))}
