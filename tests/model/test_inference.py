@@ -15,9 +15,9 @@ from crowdshot.episodes import world_draws, worlds
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cards import write_arrays
 from crowdshot.model import inference_network
-from crowdshot.model.inference import infer, infer_parts
+from crowdshot.model.inference import infer
 from crowdshot.model.network_file import SHIPPED, load_network, network_card, save_network, shipped_network
-from crowdshot.model.problem import belief_of, parts_of, problem_of
+from crowdshot.model.problem import belief_of, problem_of
 from crowdshot.training.inference import problem_of as problem_of_crowds
 from crowdshot.training.inference import total
 
@@ -143,20 +143,6 @@ def test_gradients():
         return tuple(infer(problem, dict(zip(network, values, strict=True)), torch, total))
 
     assert torch.autograd.gradcheck(scores, tuple(network.values()), eps=1e-6, atol=1e-5, fast_mode=True)
-
-
-@SOME
-@given(SEEDS, st.integers(1, 12), st.booleans())
-def test_any_parts_give_the_same(seed, most_labels, more):
-    triples, (N, R, K) = crowd(seed, 14)
-    given = witnesses(seed, (N, R, K)) if more else {}
-    whole = believed(triples, (N, R, K), **given)
-    parts = parts_of(*triples, N, R, K, most_labels=most_labels, **given)
-    assert sum(part.n_items for part in parts) == N
-    assert len(parts) > 1 or most_labels > 1 or len(np.unique(triples[0])) == 1
-    scores = infer_parts(parts, NETWORK)[-1]
-    together = [belief_of(part, score).reshape(-1, K) for part, score in zip(parts, scores, strict=True)]
-    np.testing.assert_allclose(np.concatenate(together), whole, atol=1e-12)
 
 
 # ---- neither names nor order ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from crowdshot.episodes.worlds import Crowds, World
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.model import inference, inference_network, problem
+from crowdshot.model import inference, inference_network, parts
 from crowdshot.training import judging
 from crowdshot.training import projects as finished
 from crowdshot.training.inference import (
@@ -210,7 +210,7 @@ def test_scores_by_hand(monkeypatch):
 
 def test_scores_where_classes_are_many(monkeypatch):
     """A truth that nobody named for the item is worth the least that counts."""
-    monkeypatch.setattr(problem, "MOST_CELLS", 1)
+    monkeypatch.setattr(parts, "MOST_CELLS", 1)
     ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["c", "a"]])
     found = scores(inference_network.constant(2), ann, np.array([0, 0, 2]))
     assert found.accuracy == pytest.approx((1 + 0 + 1) / 3, abs=1 / 3)

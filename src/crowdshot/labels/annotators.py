@@ -15,16 +15,22 @@ real crowds, in full and with 1, 2, 3 and 5 labels an item, it holds the true ac
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import interval
 from crowdshot.labels.positions import as_index
+from crowdshot.model.beliefs import belief_at
+from crowdshot.model.keyed import Keyed
+from crowdshot.model.parts import Belief, Sizes
+
+Floats = NDArray[np.float64]
 
 EXPECTED = 0.7  # how often people are right, before anything is known of them
 CROWD = 4.0  # labels that the crowd's accuracy counts for in what is thought of each annotator
@@ -32,72 +38,108 @@ SHARED = 0.06  # of the variance of a belief: what all labels of an annotator ha
 ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
 
 
-def judge(ann: Annotations, belief: NDArray[np.float64], history: NDArray[np.float64] | None = None) -> pd.DataFrame:
+class Tally(NamedTuple):
+    """Sums over the labels of annotators, which may be added up."""
+
+    labels: Floats  # (R,)
+    right: Floats  # (R,) as expected
+    doubt: Floats  # (R,) its variance
+    said: Any  # (R·K said, K true); where classes are many a `Keyed` sum by (annotator · K + said) · K + true
+
+
+def tally(item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], belief: Belief, sizes: Sizes) -> Tally:
+    """Of these labels; belief (N, K) in the classes of their items."""
+    R = sizes.annotators
+    right = belief_at(belief, item, label)
+
+    def total(values: NDArray[Any] | None) -> Floats:
+        return np.bincount(annotator, values, R).astype(np.float64)
+
+    said = said_of(item, annotator, label, belief, sizes)
+    return Tally(total(None), total(right), total(right * (1 - right)), said)
+
+
+def judge(ann: Annotations, belief: Belief, history: Floats | None = None) -> pd.DataFrame:
     """annotator, n_labels, accuracy, low, high, most_confused, right, wrong; belief (N, K) in the items' classes.
 
     ``right``, ``wrong``: of how many labels that is expected, those of earlier projects included, which ``history``
     (R, 2) tells; accuracy is by all of them.
     """
-    right = belief[ann.item, ann.label]
-    before = np.zeros((ann.n_annotators, 2)) if history is None else history
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    counts = tally(ann.item, ann.annotator, ann.label, belief, sizes)
+    return judged(counts, ann.annotators, ann.classes, ann.columns.annotator, history)
 
-    def total(values: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(np.bincount(ann.annotator, values, ann.n_annotators), dtype=np.float64)
 
-    n_labels = total(np.ones_like(right))
-    crowd = (right.sum() + CROWD * EXPECTED) / (len(right) + CROWD)
-    hits, all_labels = total(right) + before[:, 0], n_labels + before.sum(1)
+def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: Floats | None = None) -> pd.DataFrame:
+    """The table that `judge` gives, of a tally."""
+    before = np.zeros((len(annotators), 2)) if history is None else history
+    n = counts.labels.sum()
+    crowd = (counts.right.sum() + CROWD * EXPECTED) / (n + CROWD)
+    hits, all_labels = counts.right + before[:, 0], counts.labels + before.sum(1)
     weight = all_labels + CROWD
     mean = ((hits + CROWD * crowd) / weight).clip(1e-3, 1 - 1e-3)
     spread = mean * (1 - mean)
-    doubt = total(right * (1 - right))
-    typical = (doubt + CROWD * (right * (1 - right)).mean()) / weight
-    variance = np.minimum(spread / (weight + 1) + doubt / weight**2 + SHARED * typical, 0.9 * spread)
+    typical = (counts.doubt + CROWD * counts.doubt.sum() / n) / weight
+    variance = np.minimum(spread / (weight + 1) + counts.doubt / weight**2 + SHARED * typical, 0.9 * spread)
     strength = spread / variance - 1
     low, high = interval(mean * strength, (1 - mean) * strength)
     return pd.DataFrame(
         {
-            ann.columns.annotator: as_index(ann.annotators),
-            "n_labels": n_labels.astype(np.int64),
+            column: as_index(annotators),
+            "n_labels": counts.labels.astype(np.int64),
             "accuracy": np.where(all_labels > 0, mean, np.nan),  # of one who said nothing nothing is known
             "low": np.where(all_labels > 0, low, 0.0),
             "high": np.where(all_labels > 0, high, 1.0),
-            "most_confused": _most_confused(ann, belief),
+            "most_confused": _most_confused(counts.said, len(annotators), classes),
             "right": hits,
             "wrong": all_labels - hits,
         }
     )
 
 
-def expected_confusion(
-    ann: Annotations, belief: NDArray[np.float64], history: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def expected_confusion(ann: Annotations, belief: Floats, history: Floats | None = None) -> Floats:
     """(R, K true, K observed): what annotators said of each class, shrunk to how often they are right at all."""
     K = ann.n_classes
     right = judge(ann, belief, history)["accuracy"].fillna(EXPECTED).to_numpy()[:, None, None]
     even = np.where(np.eye(K, dtype=bool), right, (1 - right) / max(K - 1, 1))
-    out: NDArray[np.float64] = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
+    out: Floats = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
     out /= out.sum(2, keepdims=True)
     return out
 
 
-def said(ann: Annotations, belief: NDArray[np.float64]) -> NDArray[np.float64]:
+def said(ann: Annotations, belief: Floats) -> Floats:
     """(R, K said, K true) labels, as many as are expected"""
-    R, K = ann.n_annotators, ann.n_classes
-    cells = (ann.annotator * K + ann.label, ann.item)
-    counts = csr_array((np.ones(ann.n_labels), cells), (R * K, ann.n_items)) @ belief
-    out: NDArray[np.float64] = counts.reshape(R, K, K)
-    return out
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    out: Floats = said_of(ann.item, ann.annotator, ann.label, belief, sizes)
+    return out.reshape(ann.n_annotators, ann.n_classes, ann.n_classes)
 
 
-def _most_confused(ann: Annotations, belief: NDArray[np.float64]) -> list[str]:
+def said_of(item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], belief: Belief, sizes: Sizes) -> Any:
+    """As `Tally.said` has it."""
+    _, R, K = sizes
+    cell = annotator.astype(np.int64) * K + label
+    if isinstance(belief, np.ndarray):
+        return csr_array((np.ones(len(cell)), (cell, item)), (R * K, len(belief))) @ belief
+    found, place = np.unique(cell, return_inverse=True)
+    counts = (csr_array((np.ones(len(cell)), (place, item)), (len(found), belief.shape[0])) @ belief).tocoo()
+    return Keyed.total(counts.data, found[counts.row] * K + counts.col)
+
+
+def _most_confused(said: Any, R: int, classes: Ids) -> list[str]:
     """For each annotator the likeliest mistake, "true → said (how often, as expected)"; "" if there is hardly any."""
-    R, K = ann.n_annotators, ann.n_classes
-    wrong = said(ann, belief) * (1 - np.eye(K))
-    worst = wrong.reshape(R, -1).argmax(1)
-    times = wrong.reshape(R, -1).max(1)
+    K = len(classes)
+    if isinstance(said, Keyed):
+        cells, counts = said.items()
+        wrong = cells // K % K != cells % K
+        cells, counts = cells[wrong], counts[wrong]
+        order = np.lexsort((-cells, counts))  # the largest last, and of several the first
+        worst, times = np.zeros(R, dtype=np.int64), np.zeros(R)
+        worst[cells[order] // (K * K)], times[cells[order] // (K * K)] = cells[order] % (K * K), counts[order]
+    else:
+        mistakes = (said.reshape(R, K, K) * (1 - np.eye(K))).reshape(R, -1)
+        worst, times = mistakes.argmax(1), mistakes.max(1)
     return [
-        f"{ann.classes[cell % K]} → {ann.classes[cell // K]} ({_times(n)})" if n >= 0.5 else ""
+        f"{classes[cell % K]} → {classes[cell // K]} ({_times(n)})" if n >= 0.5 else ""
         for cell, n in zip(worst, times, strict=True)
     ]
 

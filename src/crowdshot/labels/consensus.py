@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.known_truth import Gold, as_mapping
-from crowdshot.labels.positions import as_index, positions
+from crowdshot.labels.positions import Positions, as_index, positions
+from crowdshot.model.beliefs import joined, likeliest
+from crowdshot.model.parts import Belief, Part, Sizes, Way, asked, parts_of, run
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
@@ -22,12 +24,14 @@ class Consensus:
     """What the crowd says about each item, in the order of ``Annotations.items`` and ``.classes``.
 
     ``labels`` (N,): the most probable class, the first in the order of the classes where several are.
-    ``probabilities`` (N, K). ``class_probs`` (K,). ``confusion`` (R, K true, K observed), None after a vote.
+    ``probabilities`` (N, K). ``class_probs`` (K,). ``confusion`` (R, K true, K observed), None after a vote. Where
+    classes are many, ``probabilities`` are a SciPy sparse array, in which an item has the classes that somebody named
+    for it, and ``confusion`` is None.
     ``log_posterior``: after each EM step, up to a constant; the log-likelihood itself where there is no prior.
     """
 
     labels: NDArray[Any]
-    probabilities: Floats
+    probabilities: Belief
     class_probs: Floats
     confusion: Floats | None = None
     log_posterior: Floats | None = None
@@ -37,21 +41,48 @@ class Consensus:
 
         ``agreement``: which part of the item's labels is the consensus label, NaN where there is no label.
         """
-        votes = ann.vote_counts()
-        chosen = self.probabilities.argmax(axis=1)
-        every = np.arange(ann.n_items)
-        n_labels = votes.sum(axis=1)
-        agreement = np.full(ann.n_items, np.nan)
-        np.divide(votes[every, chosen], n_labels, out=agreement, where=n_labels > 0)
+        chosen, confidence = likeliest(self.probabilities)
+        n_labels, agreement = agreed(ann.item, ann.label, chosen)
         return pd.DataFrame(
             {
                 ann.columns.item: as_index(ann.items),
                 ann.columns.label: self.labels,
-                "confidence": self.probabilities[every, chosen],
-                "n_labels": n_labels.astype(np.int64),
+                "confidence": confidence,
+                "n_labels": n_labels,
                 "agreement": agreement,
             }
         )
+
+
+def agreed(item: Positions, label: NDArray[Any], chosen: Positions) -> tuple[Positions, Floats]:
+    """(N,), (N,): how many labels items have, and which part of them is the one chosen, NaN of none."""
+    n_labels = np.bincount(item, minlength=len(chosen))
+    agreement = np.full(len(chosen), np.nan)
+    same = np.bincount(item, label == chosen[item], len(chosen))
+    np.divide(same, n_labels, out=agreement, where=n_labels > 0)
+    return n_labels, agreement
+
+
+class InParts(NamedTuple):
+    """A crowd in memory (`crowdshot.model.parts`)."""
+
+    sizes: Sizes
+    parts: list[Part]
+    known: Positions  # (N,) the class of items whose truth is known, else -1
+
+    def believe(self, way: Way) -> tuple[Any, Belief]:
+        """What is known of the crowd in the end, and (N, K)."""
+        state = run(way, asked(self.parts))
+        return state, joined([way.believe(part, state) for part in self.parts])
+
+
+def in_parts(ann: Annotations, gold: Gold = None) -> InParts:
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    known = np.full(ann.n_items, -1)
+    item, label = gold_positions(ann, gold)
+    known[item] = label
+    held = known if len(item) else None
+    return InParts(sizes, parts_of(ann.item, ann.annotator, ann.label, sizes, held), known)
 
 
 def gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

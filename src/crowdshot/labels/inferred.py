@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
-from crowdshot.labels.consensus import Consensus, check_numbers, gold_positions
+from crowdshot.labels.consensus import Consensus, check_numbers, in_parts
 from crowdshot.labels.known_truth import Gold
-from crowdshot.model import guesses, inference, inference_network
+from crowdshot.model import guesses, inference_network
+from crowdshot.model.beliefs import likeliest
 from crowdshot.model.network_file import load_network, shipped_network
-from crowdshot.model.problem import belief_of, parts_of
+from crowdshot.model.rounds import Rounds
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
@@ -70,23 +71,21 @@ def _inferred(
     history: History | None = None,
     pred_probs: ArrayLike | None = None,
 ) -> Consensus:
-    N, R, K = ann.n_items, ann.n_annotators, ann.n_classes
-    known = np.full(N, -1)
-    item, label = gold_positions(ann, gold)
-    known[item] = label
+    crowd = in_parts(ann, gold)
+    N, K = ann.n_items, ann.n_classes
+    known = crowd.known
     said = None if pred_probs is None else check_probabilities(ann, pred_probs)
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
-    parts = parts_of(
-        ann.item, ann.annotator, ann.label, N, R, K, known=known, right=right, wrong=wrong, ordered=ordered
-    )
-    belief, first_item = np.zeros((N, K)), 0
-    for part, score in zip(parts, inference.infer_parts(parts, network)[-1], strict=True):
-        belief[first_item + part.pair_item, part.pair_class] = belief_of(part, score)
-        first_item += part.n_items
+    way = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()))
+    belief = crowd.believe(way)[1]
     told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
-    class_probs = belief[told].sum(axis=0) / told.sum()
+    class_probs = told @ belief / told.sum()
+    if not isinstance(belief, np.ndarray):
+        if said is not None:
+            raise CrowdshotError(f"pred_probs is given with {K} classes, expected fewer where items are so many.")
+        return Consensus(ann.classes[likeliest(belief)[0]], belief, class_probs)
     belief[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
     if said is not None:
         evidence = np.log(belief.clip(LEAST)) - np.log(class_probs.clip(LEAST))

@@ -24,6 +24,8 @@ from crowdshot.labels.columns import TRUTH, Columns, plain
 from crowdshot.labels.matching import match_files
 from crowdshot.labels.positions import Positions, as_index, ordered, positions, unique_ids
 from crowdshot.labels.spelling import Spelling
+from crowdshot.model.beliefs import likeliest
+from crowdshot.model.parts import Belief
 from crowdshot.wording import first, listing, show
 
 Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
@@ -162,15 +164,16 @@ class Agreement(NamedTuple):
         return self.right is not None and self.right.of >= FEWEST and self.right.high < self.confidence
 
 
-def compare(ann: Annotations, known: Positions, believed: NDArray[np.float64]) -> pd.DataFrame:
+def compare(ann: Annotations, known: Positions, believed: Belief) -> pd.DataFrame:
     """A row for each item whose class is ``known`` (N,), and what was ``believed`` (n, K) of these without knowing."""
     row = np.flatnonzero(known >= 0)
+    best, confidence = likeliest(believed)
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(row),
             "truth": as_index(ann.classes).take(known[row]),
-            "believed": as_index(ann.classes).take(believed.argmax(1)),
-            "confidence": believed.max(1),
+            "believed": as_index(ann.classes).take(best),
+            "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[row],
         }
     )

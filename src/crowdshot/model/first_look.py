@@ -33,7 +33,7 @@ class Crowd(NamedTuple):
     evenness: Array  # (G,) of the classes
 
 
-class Part(NamedTuple):
+class Looked(NamedTuple):
     """Of the items and labels of a part, what does not change from round to round."""
 
     n_i: Array  # (N,) labels
@@ -56,7 +56,7 @@ def see(xp: Any, total: Total, p: Problem) -> Seen:
         total(paired, p.annotator, R),
         total(share * paired, p.annotator, R),
         total(share**2 * paired, p.annotator, R),
-        total(p.weight, p.annotator * K + p.label, R * K),
+        total(p.weight, p.annotator * K + p.label, p.n_rows),
         total(p.weight, p.crowd_of_item[p.item] * K + p.label, G * K),
         total(ones(p) * (n_i > 0), p.crowd_of_item, G),
     )
@@ -86,7 +86,7 @@ def describe(xp: Any, total: Total, p: Problem, seen: Seen) -> Crowd:
     )
 
 
-def look(xp: Any, total: Total, p: Problem, crowd: Crowd) -> Part:
+def look(xp: Any, total: Total, p: Problem, crowd: Crowd) -> Looked:
     K, who, of_label = p.n_classes, p.annotator, p.crowd_of_item[p.item]
     seen, frequency = crowd.seen, crowd.frequency
     n_i, votes = total(p.weight, p.item, p.n_items), total(p.weight, p.label_pair, len(p.pair_item))
@@ -96,7 +96,7 @@ def look(xp: Any, total: Total, p: Problem, crowd: Crowd) -> Part:
     agreement, often = crowd.agreement[of_label], frequency[of_label * K + p.label]
     beyond = (share - agreement) * paired
     oftener = (seen.share - crowd.agreement[p.crowd_of_annotator] * seen.paired)[who] - beyond
-    return Part(
+    return Looked(
         n_i,
         vote,
         log_vote,
@@ -110,7 +110,7 @@ def look(xp: Any, total: Total, p: Problem, crowd: Crowd) -> Part:
 
 
 def ones(p: Problem) -> Array:
-    return p.weight[:1] * 0 + 1
+    return p.weight.sum() * 0 + 1
 
 
 def _shares(p: Problem, n_i: Array, votes: Array) -> tuple[Array, Array]:

@@ -16,26 +16,22 @@ that classes have an order. Signs and flat arrays are those of `crowdshot.model.
 torch.
 
 All that crosses items is a sum (`first_look.Seen` before the rounds, `Counts` in each), so a problem may come in parts,
-each with its own items: the sums of the parts are added, and every part is believed by them.
+each with its own items: the sums of the parts are added, and every part is believed by them (`rounds`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from operator import add
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from crowdshot.model.first_look import Crowd, Part, describe, look, ones, see
+from crowdshot.model.first_look import Crowd, Looked, describe, look, ones, see
 from crowdshot.model.inference_network import START, Network, layers, logit, n_rounds, sigmoid
 from crowdshot.model.problem import Array, Problem, Total, settle, softmax, total
 
 VOTE = 1 / 3  # the say of the share of votes in the end
-
-Map = Callable[[Callable[..., Any], Iterable[Any]], Iterable[Any]]
 
 
 class Counts(NamedTuple):
@@ -72,36 +68,16 @@ class Turn(NamedTuple):
 
 def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total) -> list[Array]:
     """log p(class | labels) of each pair, (P,), but for a constant an item: after each round, and pooled at last."""
-    return [scores[0] for scores in infer_parts([problem], network, xp, total)]
-
-
-def infer_parts(
-    parts: Sequence[Problem], network: Network, xp: Any = np, total: Total = total, over: Map = map
-) -> list[list[Array]]:
-    """As `infer`, but of each part. ``over`` maps a function over parts, as `map` does or several threads."""
-
-    def each(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        return list(over(lambda given: function(xp, total, *given), list(zip(parts, *columns, strict=True))))
-
-    def all_the_same(value: Any) -> list[Any]:
-        return [value] * len(parts)
-
-    crowd = describe(xp, total, parts[0], reduce(_added, each(see)))
-    known = each(look, all_the_same(crowd))
-    beliefs = each(believe, [part.log_vote for part in known])
-    out: list[list[Array]] = []
+    p = problem
+    crowd = describe(xp, total, p, see(xp, total, p))
+    looked = look(xp, total, p, crowd)
+    scores: list[Array] = []
     for step in range(n_rounds(network)):
-        turn = turn_of(xp, total, parts[0], network, step, crowd, reduce(_added, each(count, known, beliefs)))
-        turns = all_the_same(turn)
-        weighed = each(weigh, known, beliefs, turns)
-        surprised = reduce(_added, each(surprise, weighed))
-        out.append(each(temper, known, weighed, turns, all_the_same(surprised)))
-        beliefs = each(believe, out[-1])
-    return [*out, each(pool, known, out[-1])]
-
-
-def _added(a: Any, b: Any) -> Any:
-    return type(a)(*map(add, a, b))
+        belief = believe(xp, total, p, scores[-1] if scores else looked.log_vote)
+        turn = turn_of(xp, total, p, network, step, crowd, count(xp, total, p, looked, belief))
+        weighed = weigh(xp, total, p, looked, belief, turn)
+        scores.append(temper(xp, total, p, looked, weighed, turn, surprise(xp, total, p, weighed)))
+    return [*scores, pool(xp, total, p, looked, scores[-1])]
 
 
 def believe(xp: Any, total: Total, p: Problem, score: Array) -> Array:
@@ -112,10 +88,10 @@ def believe(xp: Any, total: Total, p: Problem, score: Array) -> Array:
 # ---- a round --------------------------------------------------------------------------------------------------------
 
 
-def count(xp: Any, total: Total, p: Problem, part: Part, belief: Array) -> Counts:
+def count(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array) -> Counts:
     size = p.n_crowds * p.n_classes
     own, hit = belief[p.message_pair], belief[p.label_pair]  # (M,), (L,)
-    labelled = ones(p) * (part.n_i > 0)
+    labelled = ones(p) * (looked.n_i > 0)
     return Counts(
         total(own, p.cell, p.n_cells),
         total(own, p.row, p.n_rows),
@@ -159,63 +135,74 @@ def turn_of(xp: Any, total: Total, p: Problem, network: Network, step: int, crow
     return Turn(network, step, crowd, counts, accuracy, inputs, constants)
 
 
-def weigh(xp: Any, total: Total, p: Problem, part: Part, belief: Array, turn: Turn) -> Weighed:
+def weigh(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array, turn: Turn) -> Weighed:
     counts, accuracy, n_r, c = turn.counts, turn.accuracy, turn.crowd.seen.labels, turn.constants
-    who, of_label, of_class, N = p.annotator, p.crowd_of_item[p.item], p.crowd_of_class, p.n_items
-    of_message, size_of_message = of_label[p.message_label], p.size_of_pair[p.message_pair]
+    who, of_class, N = p.annotator, p.crowd_of_class, p.n_items
+    size_of_message = p.size_of_pair[p.message_pair]
+
+    def of_label(values: Array) -> Array:
+        return own(values, lambda: p.crowd_of_item[p.item])
+
+    def of_message(values: Array) -> Array:
+        return own(values, lambda: p.crowd_of_item[p.pair_item][p.message_pair])
+
     right_before = 0 if p.right is None else p.right[who]
     n_before = 0 if p.right is None or p.wrong is None else p.right[who] + p.wrong[who]
 
     # ---- each label, given everything but itself
-    hit, own = belief[p.label_pair], belief[p.message_pair]  # (L,), (M,)
-    skill = counts.hits[who] - hit + right_before + (c["skill"] * accuracy)[of_label]
-    skill = skill / (n_r[who] - 1 + n_before + c["skill"][of_label])
+    hit, itself = belief[p.label_pair], belief[p.message_pair]  # (L,), (M,)
+    skill = counts.hits[who] - hit + right_before + of_label(c["skill"] * accuracy)
+    skill = skill / (n_r[who] - 1 + n_before + of_label(c["skill"]))
     seen = xp.stack(
         [
             logit(xp, skill),
             _many(xp, n_r[who] + n_before),
-            _many(xp, part.n_i[p.item]),
-            part.peer * 4,
-            part.liking.clip(-3, 3),
-            part.beyond,
+            _many(xp, looked.n_i[p.item]),
+            looked.peer * 4,
+            looked.liking.clip(-3, 3),
+            looked.beyond,
             hit,
-            logit(xp, skill) - logit(xp, accuracy)[of_label],
+            logit(xp, skill) - of_label(logit(xp, accuracy)),
         ],
         -1,
     )
-    says = layers(xp, turn.network, f"label.{turn.step}", xp.concatenate([seen, turn.inputs[of_label]], -1))
+    says = layers(xp, turn.network, f"label.{turn.step}", seen, turn.inputs, of_label)
     weight, ability = 2 * sigmoid(xp, says[:, 0]), logit(xp, skill) + says[:, 1]
 
     # ---- p(label | class): the annotator's own matrix, shrunk to ability, class difficulty and shared mistakes
     easy = (counts.named + 4 * accuracy[of_class]) / (counts.met + 4)
     lift = (logit(xp, easy, 0.02) - logit(xp, accuracy, 0.02)[of_class]) * 2 * c["lift"][of_class]
     is_right = sigmoid(xp, ability[p.message_label] + lift[size_of_message])
-    even = c["shared"][of_message]
+    even = of_message(c["shared"])
     misnamed = (counts.met - counts.named).clip(0, None)[size_of_message] + even
     which = (counts.shared[p.shared] + even * nearness(xp, p, c["near"], of_message)) / misnamed
     mine = ones(p) * (p.pair_class[p.message_pair] == p.label[p.message_label])  # (M,)
     base = mine * is_right + (1 - mine) * (1 - is_right) * which
-    strength = c["matrix"][of_message]
-    likely = (counts.cells[p.cell] - own).clip(0, None) + strength * base
-    likely = likely / ((counts.rows[p.row] - own).clip(0, None) + strength)
-    message = xp.log(likely + c["floor"][of_message]) * weight[p.message_label]
+    strength = of_message(c["matrix"])
+    likely = (counts.cells[p.cell] - itself).clip(0, None) + strength * base
+    likely = likely / ((counts.rows[p.row] - itself).clip(0, None) + strength)
+    message = xp.log(likely + of_message(c["floor"])) * weight[p.message_label]
 
     # ---- each item
-    of_item = p.crowd_of_item
-    tempered = part.n_i.clip(1, None) ** (c["power"][of_item] - 1)
+    tempered = looked.n_i.clip(1, None) ** (own(c["power"], lambda: p.crowd_of_item) - 1)
     all_sizes = total(counts.sizes, of_class, p.n_crowds) + c["sizes"]
     size = (counts.sizes + (c["sizes"] / p.n_classes)[of_class]) / all_sizes[of_class]
     score = total(message, p.message_pair, len(belief)) * tempered[p.pair_item]
     score = score + (2 * c["prior"][of_class] * xp.log(size))[p.size_of_pair]
-    score = score - (total(score, p.pair_item, N) / part.per_item)[p.pair_item]
-    return Weighed(score, softmax(xp, total, p, score), total(skill, p.item, N) / part.n_i.clip(1, None))
+    score = score - (total(score, p.pair_item, N) / looked.per_item)[p.pair_item]
+    return Weighed(score, softmax(xp, total, p, score), total(skill, p.item, N) / looked.n_i.clip(1, None))
 
 
 def _many(xp: Any, x: Array) -> Array:
     return xp.log(x.clip(1, 200)) / 3
 
 
-def nearness(xp: Any, p: Problem, slope: Array, crowd: Array) -> Array:
+def own(values: Array, crowd: Callable[[], Array]) -> Array:
+    """Of each its crowd's, (G, ...) -> (n, ...); of one crowd (1, ...), which is the same for all and takes no time."""
+    return values if len(values) == 1 else values[crowd()]
+
+
+def nearness(xp: Any, p: Problem, slope: Array, of_message: Callable[[Array], Array]) -> Array:
     """Which other class is named by mistake, before any was seen: all alike, or (M,) by exp(-slope |label - class|)."""
     K = p.n_classes
     if p.ordered is None:
@@ -226,7 +213,7 @@ def nearness(xp: Any, p: Problem, slope: Array, crowd: Array) -> Array:
     )
     of = p.pair_class[p.message_pair]
     far = abs(p.label[p.message_label] - of)
-    return xp.exp(-slope[crowd] * far) / neighbours[crowd * K + of]
+    return xp.exp(-of_message(slope) * far) / neighbours[p.size_of_pair[p.message_pair]]
 
 
 class Surprise(NamedTuple):
@@ -238,7 +225,7 @@ class Surprise(NamedTuple):
 
 def surprise(xp: Any, total: Total, p: Problem, weighed: Weighed) -> Surprise:
     if p.known is None:
-        none = total(ones(p)[:0], p.crowd_of_item[:0], p.n_crowds)
+        none = total(p.weight[:0], p.crowd_of_item[:0], p.n_crowds)
         return Surprise(none, none)
     known = xp.where(xp.isnan(p.known), weighed.now * 0, p.known)
     more = weighed.now * known - weighed.now**2 * (~xp.isnan(p.known) * 1)
@@ -246,31 +233,35 @@ def surprise(xp: Any, total: Total, p: Problem, weighed: Weighed) -> Surprise:
     return Surprise(total(more, of_pair, p.n_crowds), total(known, of_pair, p.n_crowds))
 
 
-def temper(xp: Any, total: Total, p: Problem, part: Part, weighed: Weighed, turn: Turn, surprised: Surprise) -> Array:
+def temper(
+    xp: Any, total: Total, p: Problem, looked: Looked, weighed: Weighed, turn: Turn, surprised: Surprise
+) -> Array:
     """(P,): how sure to be of each item, and how far to hear the vote."""
-    n_i, together, expected, now, N = part.n_i, part.together, weighed.expected, weighed.now, p.n_items
+    n_i, together, expected, now, N = looked.n_i, looked.together, weighed.expected, weighed.now, p.n_items
     seen = xp.stack(
         [
             _many(xp, n_i),
-            part.spread,
+            looked.spread,
             together,
             expected,
             together - expected,
             logit(xp, total(now**2, p.pair_item, N), 1e-4) / 4,
             xp.sqrt(n_i.clip(1, 100)) * (together - expected) / 3,
-            total(now * part.vote, p.pair_item, N),
+            total(now * looked.vote, p.pair_item, N),
             -total(now * xp.log(now + 1e-9), p.pair_item, N),
             1 / n_i.clip(1, None),
             (surprised.more / (surprised.items + 5))[p.crowd_of_item] * 4,
         ],
         -1,
     )
-    sure = layers(xp, turn.network, f"item.{turn.step}", xp.concatenate([seen, turn.inputs[p.crowd_of_item]], -1))
+    sure = layers(
+        xp, turn.network, f"item.{turn.step}", seen, turn.inputs, lambda values: own(values, lambda: p.crowd_of_item)
+    )
     heat, voice = xp.exp(sure[:, 0].clip(-3, 1.5)), sigmoid(xp, sure[:, 1] - 3)
-    return weighed.score * heat[p.pair_item] + part.log_vote * voice[p.pair_item]
+    return weighed.score * heat[p.pair_item] + looked.log_vote * voice[p.pair_item]
 
 
-def pool(xp: Any, total: Total, p: Problem, part: Part, score: Array) -> Array:
+def pool(xp: Any, total: Total, p: Problem, looked: Looked, score: Array) -> Array:
     """(P,): with the vote, centred."""
-    pooled = (1 - VOTE) * score + VOTE * part.log_vote
-    return pooled - (total(pooled, p.pair_item, p.n_items) / part.per_item)[p.pair_item]
+    pooled = (1 - VOTE) * score + VOTE * looked.log_vote
+    return pooled - (total(pooled, p.pair_item, p.n_items) / looked.per_item)[p.pair_item]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,8 +76,21 @@ def n_rounds(network: Network) -> int:
     return sum(name.startswith("crowd.") and name.endswith("in.bias") for name in network)
 
 
-def layers(xp: Any, network: Network, name: str, x: Array) -> Array:
-    hidden = xp.tanh(x @ network[f"{name}.in.weight"] + network[f"{name}.in.bias"])
+def layers(
+    xp: Any,
+    network: Network,
+    name: str,
+    x: Array,
+    crowd: Array | None = None,
+    own: Callable[[Array], Array] = lambda of_crowds: of_crowds,
+) -> Array:
+    """(n, inputs) -> (n, outputs). The last inputs may be what is seen of its ``crowd`` (G, inputs): each has its own.
+
+    What the first layer makes of those is computed once for a crowd.
+    """
+    weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
+    n = x.shape[-1]
+    hidden = xp.tanh(x @ weight[:n] + (bias if crowd is None else own(crowd @ weight[n:] + bias)))
     return hidden @ network[f"{name}.out.weight"] + network[f"{name}.out.bias"]
 
 

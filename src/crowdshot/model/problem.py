@@ -3,6 +3,7 @@
 Signs: i item, r annotator, y label, k class. A *pair* is an item and a class that it may have, a *message* what one
 label says of one pair. Where classes are few every item has all of them, else those that somebody named for it. All
 that crosses items is a sum over labels or pairs, so a million labels are a few passes over flat arrays.
+Where classes are many, tables have no place for what never occurs: cells go by their number (`crowdshot.model.keyed`).
 
 ``xp`` is NumPy or torch, and ``total(values, index, n)`` its sum by index: the body is one, to infer and to learn.
 """
@@ -11,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdshot.model.keyed import Keyed
+from crowdshot.model.parts import Sizes
+
 Array = Any  # of NumPy or of torch
 Positions = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Total = Callable[[Array, Array, int], Array]
-
-MOST_CELLS = 30_000_000  # of items or annotators' labels by classes, beyond which an item has only the classes named
-PART = 30_000  # labels that are taken at a time, so that what is computed of them stays in the processor's cache
+Total = Callable[[Array, Array, Any], Array]
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,12 @@ class Problem:
     message_label: Array  # (M,) message m is what label message_label[m]
     message_pair: Array  # (M,) says of pair message_pair[m]
     label_pair: Array  # (L,) the pair that a label names
-    cell: Array  # (M,) which annotator, label and class a message is about, numbered without gaps where sparse
+    cell: Array  # (M,) which annotator, label and class a message is about
     row: Array  # (M,) which annotator and class
     shared: Array  # (M,) which crowd, label and class
-    n_cells: int
-    n_rows: int
-    n_shared: int
-    row_annotator: Array  # (n_rows,)
+    n_cells: int | None  # None where they are too many for a table
+    n_rows: int | None
+    n_shared: int | None
     n_items: int
     n_annotators: int
     n_classes: int
@@ -83,7 +82,7 @@ def problem_of(
     ``right``, ``wrong`` (R,): how often annotators were that before. ``ordered``: classes are numbered in order.
     """
     L, K = len(item), n_classes
-    sparse = is_sparse(n_items, n_annotators, K) if named_only is None else named_only
+    sparse = Sizes(n_items, n_annotators, K).sparse if named_only is None else named_only
     gold = np.full(n_items, -1) if known is None else known
     if sparse:
         told = np.flatnonzero(gold >= 0)
@@ -101,14 +100,7 @@ def problem_of(
     of, said = pair_class[message_pair], label[message_label]
     who = annotator[message_label]
     keys = (who * K + said) * K + of, who * K + of, said * K + of
-    sizes = n_annotators * K * K, n_annotators * K, K * K
-    if sparse:  # number without gaps what occurs
-        found = [np.unique(key, return_inverse=True) for key in keys]
-        keys = (found[0][1], found[1][1], found[2][1])
-        sizes = (len(found[0][0]), len(found[1][0]), len(found[2][0]))
-        row_annotator = found[1][0] // K
-    else:
-        row_annotator = np.repeat(np.arange(n_annotators), K)
+    R = n_annotators
     fixed = None
     if known is not None and (gold >= 0).any():
         fixed = np.where(gold[pair_item] < 0, np.nan, gold[pair_item] == pair_class)
@@ -123,8 +115,9 @@ def problem_of(
         message_pair,
         label_pair,
         *keys,
-        *sizes,
-        row_annotator,
+        None if sparse else R * K * K,
+        None if sparse else R * K,
+        None if sparse else K * K,
         n_items,
         n_annotators,
         K,
@@ -139,46 +132,10 @@ def problem_of(
     )
 
 
-def parts_of(
-    item: Positions,
-    annotator: Positions,
-    label: Positions,
-    n_items: int,
-    n_annotators: int,
-    n_classes: int,
-    *,
-    known: Positions | None = None,
-    most_labels: int = PART,
-    **given: Any,
-) -> list[Problem]:
-    """The same in parts of about so many labels, each with its own items, in their order; see `problem_of`.
-
-    Where an item has only the classes that somebody named, there is one part: what it numbers crosses items.
-    """
-    if is_sparse(n_items, n_annotators, n_classes) or len(item) <= most_labels:
-        return [problem_of(item, annotator, label, n_items, n_annotators, n_classes, known=known, **given)]
-    order = np.argsort(item, kind="stable")
-    item, annotator, label = item[order], annotator[order], label[order]
-    ends = np.append(np.flatnonzero(np.diff(item)) + 1, len(item))  # of each labelled item's labels
-    cuts = ends[np.searchsorted(ends, np.arange(most_labels, len(item), most_labels))]
-    firsts = [0, *(item[cut] for cut in np.unique(cuts) if cut < len(item)), n_items]
-    parts = []
-    for start, stop in pairwise(firsts):
-        low, high = np.searchsorted(item, [start, stop])
-        own = slice(low, high)
-        known_here = None if known is None else known[start:stop]
-        triples = item[own] - start, annotator[own], label[own]
-        parts.append(problem_of(*triples, stop - start, n_annotators, n_classes, known=known_here, **given))
-    return parts
-
-
-def is_sparse(n_items: int, n_annotators: int, n_classes: int) -> bool:
-    """Whether classes are so many that an item has only those that somebody named for it."""
-    return max(n_items, n_annotators * n_classes) * n_classes > MOST_CELLS
-
-
-def total(values: Floats, index: Positions, n: int) -> Floats:
-    """(M,) -> (n,): the sum of the values that have each index."""
+def total(values: Floats, index: Positions, n: int | None) -> Any:
+    """(M,) -> (n,): the sum of the values that have each index, which may be any number where n is None."""
+    if n is None:
+        return Keyed.total(values, index)
     return np.asarray(np.bincount(index, values, n), dtype=np.float64)
 
 

@@ -18,6 +18,7 @@ from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.positions import as_index
+from crowdshot.model.parts import MANY
 
 OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
     "item": {"confidence", "n_labels", "agreement", "expected_rank"},
@@ -72,7 +73,9 @@ def with_others(people: pd.DataFrame, history: AnnotatorPriors) -> pd.DataFrame:
 
 
 def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) -> pd.DataFrame:
-    """The table and a column ``p_<class>`` for each class; probabilities (N, K)."""
+    """The table and a column ``p_<class>`` for each class, unless these are many; probabilities (N, K)."""
+    if len(classes) > MANY:
+        return table
     columns = [f"p_{name}" for name in classes]
     return pd.concat([table, pd.DataFrame(probabilities, columns=columns, index=table.index)], axis=1)
 

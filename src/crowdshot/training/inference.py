@@ -212,7 +212,6 @@ def problem_of(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Problem:
         n_cells=R * K * K,
         n_rows=R * K,
         n_shared=G * K * K,
-        row_annotator=upto(R).repeat_interleave(K),
         n_items=N,
         n_annotators=R,
         n_classes=K,

@@ -1,0 +1,123 @@
+"""Beliefs of a part's items, (N, K): dense, or sparse where an item has only the classes that somebody named for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import sparse
+
+from crowdshot.model.parts import Ask, Belief, Floats, Part, Positions, Sizes
+from crowdshot.model.problem import Problem, problem_of, total
+
+BLOCK = 4096  # items normalised at a time, so that the working set stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The share of an item's labels that each class has: nothing to learn, no step to do."""
+
+    sizes: Sizes
+
+    def begin(self, ask: Ask) -> tuple[()]:
+        return ()
+
+    def is_done(self, state: tuple[()]) -> bool:
+        return True
+
+    def advance(self, ask: Ask, state: tuple[()]) -> tuple[()]:
+        return state
+
+    def believe(self, part: Part, state: tuple[()]) -> Belief:
+        N, K = part.n_items, self.sizes.classes
+        if not self.sizes.sparse:
+            return votes(part, K)
+        labels = part.item, part.annotator.astype(np.int64), part.label.astype(np.int64)
+        p = problem_of(*labels, N, self.sizes.annotators, K, known=part.known, named_only=True)
+        return as_matrix(p, votes_named(p))
+
+
+def votes(part: Part, K: int) -> Floats:
+    """(N, K): each class's part of the item's labels, so that ties share evenly; 1/K where there is no label."""
+    rows = np.append(0, np.cumsum(part.per_item))
+    said = sparse.csr_array((ones(len(part.label)), part.label, rows), shape=(part.n_items, K))
+    shares: Floats = said.toarray()
+    shares /= np.maximum(part.per_item, 1)[:, None]
+    shares[np.asarray(part.per_item) == 0] = 1.0 / K
+    hold(part, shares, 0.0, 1.0)
+    return shares
+
+
+def votes_named(p: Problem) -> Floats:
+    """(P,) the same."""
+    shares: Floats = total(p.weight, p.label_pair, len(p.pair_item))
+    shares /= total(p.weight, p.item, p.n_items).clip(1)[p.pair_item]
+    return shares if p.known is None else np.where(np.isnan(p.known), shares, p.known)
+
+
+def hold(part: Part, values: Floats, elsewhere: float, there: float | None = None) -> None:
+    """In rows (N, K) of items whose class is known, all classes but this have the value ``elsewhere``."""
+    if part.known is None:
+        return
+    row = np.flatnonzero(np.asarray(part.known) >= 0)
+    own = values[row, part.known[row]] if there is None else there
+    values[row] = elsewhere
+    values[row, part.known[row]] = own
+
+
+def normalise(scores: Floats, log_class_probs: Floats) -> float:
+    """(N, K) log p(labels | class) -> p(class | labels), in place; returns the log-likelihood.
+
+    Works on (K, block) transposes, because NumPy is slow along a short last axis.
+    """
+    log_likelihood = 0.0
+    for start in range(0, len(scores), BLOCK):
+        rows = scores[start : start + BLOCK]
+        block = np.add(rows.T, log_class_probs[:, None], order="C")
+        top = block.max(axis=0)
+        np.exp(np.subtract(block, top, out=block), out=block)
+        total = block.sum(axis=0)
+        rows[:] = np.divide(block, total, out=block).T
+        log_likelihood += float(top.sum() + np.log(total).sum())
+    return log_likelihood
+
+
+def as_matrix(p: Problem, belief: Floats) -> sparse.csr_array:
+    """(P,) -> (N, K), sparse."""
+    rows = np.append(0, np.cumsum(np.bincount(p.pair_item, minlength=p.n_items)))
+    return sparse.csr_array((belief, p.pair_class, rows), shape=(p.n_items, p.n_classes))
+
+
+@lru_cache(maxsize=2)
+def ones(n: int) -> Floats:
+    return np.ones(n)
+
+
+def belief_at(belief: Belief, item: Positions, label: Positions) -> Floats:
+    """(L,): of the class that each label names."""
+    if isinstance(belief, np.ndarray):
+        found: Floats = belief[item, label]
+        return found
+    K = belief.shape[1]
+    pairs = np.repeat(np.arange(belief.shape[0], dtype=np.int64), np.diff(belief.indptr)) * K + belief.indices
+    wanted = item.astype(np.int64) * K + label
+    place = np.searchsorted(pairs, wanted).clip(max=max(len(pairs) - 1, 0))
+    return np.where(pairs[place] == wanted, belief.data[place], 0.0)
+
+
+def likeliest(belief: Belief) -> tuple[Positions, Floats]:
+    """(N,), (N,): the likeliest class, the first of several, and its probability."""
+    if isinstance(belief, np.ndarray):
+        best = belief.argmax(axis=1)
+        return best, belief[np.arange(len(belief)), best]
+    best = np.asarray(belief.argmax(axis=1), dtype=np.int64).ravel()
+    return best, belief_at(belief, np.arange(len(best)), best)
+
+
+def joined(beliefs: Sequence[Belief]) -> Belief:
+    """Of all parts, one below the other."""
+    if all(isinstance(belief, np.ndarray) for belief in beliefs):
+        return beliefs[0] if len(beliefs) == 1 else np.concatenate(beliefs)
+    return sparse.vstack(beliefs, format="csr")

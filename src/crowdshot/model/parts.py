@@ -1,0 +1,144 @@
+"""A crowd in parts, each with its own items and all labels of theirs; and what a way to believe them promises.
+
+All that crosses items is a sum over them. So a part and what is known of the crowd go in, sums come out, and whether
+the parts lie in memory, in files or on other machines is nobody's business but that of whoever adds up (`Ask`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import iadd
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+Belief: TypeAlias = "Floats | sparse.csr_array"  # (N, K); sparse where an item has only the classes named for it
+T = TypeVar("T")
+Ask = Callable[..., Any]
+"""ask(function, *given): function(part, *given) of every part, added up."""
+
+MANY = 100  # classes, beyond which a table of items by classes is too wide to be read, and maybe to be held
+MOST_CELLS = 30_000_000  # of a table, beyond which what nobody named is left out of it
+LABELS = 500_000  # of a part in memory, so that what is computed of it stays in the processor's cache
+
+
+class Sizes(NamedTuple):
+    """Of the whole crowd."""
+
+    items: int
+    annotators: int
+    classes: int
+
+    @property
+    def sparse(self) -> bool:
+        """Whether classes are so many that an item has only those that somebody named for it."""
+        N, R, K = self
+        return R * K * K > MOST_CELLS or (K > MANY and N * K > MOST_CELLS)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    per_item: NDArray[Any]  # (N,) labels of each item
+    annotator: NDArray[Any]  # (L,) those of an item one after the other
+    label: NDArray[Any]  # (L,)
+    known: NDArray[Any] | None = None  # (N,) the class of items whose truth is known, else -1
+    kept: MutableMapping[str, Any] = field(default_factory=dict)  # what a way to believe keeps from step to step
+
+    made: dict[str, Any] = field(default_factory=dict)  # what is made of these arrays, as long as they are in memory
+
+    @property
+    def n_items(self) -> int:
+        return len(self.per_item)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What was made before under this name, or is made now."""
+        if name not in self.made:
+            self.made[name] = make()
+        found: T = self.made[name]
+        return found
+
+    @cached_property
+    def item(self) -> Positions:
+        """(L,)"""
+        return np.repeat(np.arange(self.n_items), self.per_item)
+
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """(N,) the items of which anything is known."""
+        told = np.asarray(self.per_item) > 0
+        return told if self.known is None else told | (np.asarray(self.known) >= 0)
+
+    def pieces(self, most_labels: int) -> Iterator[tuple[slice, Part]]:
+        """So many labels at a time, or an item's, and where their items stand."""
+        ends = np.cumsum(self.per_item, dtype=np.int64)
+        first = low = 0
+        while first < self.n_items:
+            last = max(first + 1, int(np.searchsorted(ends, low + most_labels, side="right")))
+            high = int(ends[last - 1])
+            items = slice(first, last)
+            known = None if self.known is None else np.asarray(self.known[items], dtype=np.int64)
+            yield items, Part(self.per_item[items], self.annotator[low:high], self.label[low:high], known)
+            first, low = last, high
+
+
+class Way(Protocol):
+    """From a crowd to beliefs. What is known of the crowd is a tuple of arrays, made anew in every step."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    def begin(self, ask: Ask) -> Any: ...
+
+    def is_done(self, state: Any) -> bool: ...
+
+    def advance(self, ask: Ask, state: Any) -> Any: ...
+
+    def believe(self, part: Part, state: Any) -> Belief:
+        """(N, K) of a part's items, when all steps are done."""
+
+
+def run(way: Way, ask: Ask, state: Any = None, after: Callable[[Any], None] = lambda state: None) -> Any:
+    """All steps, from the beginning or from a ``state``; ``after`` each, it is told the state."""
+    if state is None:
+        state = way.begin(ask)
+        after(state)
+    while not way.is_done(state):
+        state = way.advance(ask, state)
+        after(state)
+    return state
+
+
+def added(results: Iterable[T]) -> T:
+    """Tuples of sums, added up in place."""
+    return reduce(_add, results)
+
+
+def _add(total: Any, more: Any) -> Any:
+    return type(total)(*map(_add, total, more)) if isinstance(total, tuple) else iadd(total, more)  # type: ignore[no-untyped-call]
+
+
+def asked(parts: list[Part]) -> Ask:
+    """Of parts in memory, by this process."""
+    return lambda function, *given: added(function(part, *given) for part in parts)
+
+
+def parts_of(
+    item: Positions, annotator: Positions, label: Positions, sizes: Sizes, known: Positions | None = None
+) -> list[Part]:
+    """Labels in any order -> parts in the order of the items; in each, labels stay in the order in which they came."""
+    N, R, K = sizes
+    small = np.int32 if max(N, R * K, len(item)) < 2**31 else np.int64
+    cells = (item.astype(small), (annotator * K + label).astype(small))
+    matrix = sparse.coo_array((np.ones(len(item), np.int8), cells), shape=(N, R * K))
+    matrix.has_canonical_format = True  # no pair stands twice, so there is nothing to sort or to sum
+    rows = matrix.tocsr()  # by counting, which is faster than sorting
+    who, said = np.divmod(rows.indices, small(K))
+    whole = Part(np.diff(rows.indptr), who, said, known)
+    most = max(LABELS, 0 if sizes.sparse else 2 * R * K)
+    return [part for _, part in whole.pieces(most)]

@@ -1,0 +1,83 @@
+"""Where classes are many, tables have no place for what nobody said."""
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from crowdshot import Annotations, CrowdshotError, aggregate
+from crowdshot.labels.annotators import judge
+from crowdshot.model import parts
+from crowdshot.report.tables import with_probabilities
+
+METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
+
+
+def crowd(N, R, K, per_item, seed=0):
+    random = np.random.default_rng(seed)
+    item = np.repeat(np.arange(N), per_item)
+    truth = random.integers(K, size=N)
+    label = np.where(random.random(len(item)) < 0.8, truth[item], random.integers(K, size=len(item)))
+    annotator = (random.integers(R, size=N)[:, None] + np.arange(per_item)).ravel() % R
+    names = {"items": np.arange(N), "annotators": np.arange(R), "classes": np.arange(K)}
+    return Annotations(item=item, annotator=annotator, label=label, **names), truth
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_three_thousand_classes_of_fifty_annotators_take_little_memory(method) -> None:
+    ann, truth = crowd(2_000, 50, 3_000, 5)
+    tracemalloc.start()
+    found = aggregate.AGGREGATORS[method](ann, 3, None)
+    table, people = found.to_frame(ann), judge(ann, found.probabilities)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sparse.issparse(found.probabilities)
+    assert found.probabilities.shape == (2_000, 3_000)
+    assert found.confusion is None
+    assert peak < 50e6  # a table of annotators by classes by classes is 3.6 GB
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+    if method != "dawid-skene":  # which makes too much of what little it sees of each class
+        assert (table["label"] == truth).mean() > 0.95
+        assert people["accuracy"].between(0.6, 0.95).all()
+
+
+def test_what_is_said_of_annotators_is_the_same_from_a_sparse_belief() -> None:
+    ann, _ = crowd(40, 6, 4, 3)
+    belief = aggregate.soft_vote(ann)
+    pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(belief)), judge(ann, belief))
+
+
+def test_the_vote_is_the_same_however_its_classes_are_held(monkeypatch) -> None:
+    ann, _ = crowd(60, 9, 4, 4)
+    dense = aggregate.majority_vote(ann, ties="missing")
+    monkeypatch.setattr(parts, "MOST_CELLS", 0)
+    named = aggregate.majority_vote(ann, ties="missing")
+    assert None in named.labels
+    assert named.labels.tolist() == dense.labels.tolist()
+    np.testing.assert_allclose(named.probabilities.toarray(), dense.probabilities)
+    np.testing.assert_allclose(named.class_probs, dense.class_probs)
+
+
+def test_gold_that_nobody_named_is_held(monkeypatch) -> None:
+    monkeypatch.setattr(parts, "MOST_CELLS", 0)
+    ann, _ = crowd(20, 5, 6, 3)
+    gold = {3: (int(ann.label[ann.item == 3][0]) + 1) % 6}
+    for method in ("learned", "one-coin", "dawid-skene"):
+        found = aggregate.AGGREGATORS[method](ann, 3, gold)
+        assert found.labels[3] == gold[3]
+        assert found.probabilities[3, gold[3]] == 1.0
+
+
+def test_a_classifiers_word_needs_a_table_of_all_classes(monkeypatch) -> None:
+    monkeypatch.setattr(parts, "MOST_CELLS", 0)
+    ann, _ = crowd(20, 5, 6, 3)
+    with pytest.raises(CrowdshotError, match=r"^pred_probs is given with 6 classes, expected fewer"):
+        aggregate.learned(ann, pred_probs=np.full((20, 6), 1 / 6))
+
+
+def test_beyond_a_hundred_classes_tables_have_no_column_for_each() -> None:
+    table = pd.DataFrame({"item": ["a"]})
+    assert len(with_probabilities(table, range(100), np.ones((1, 100))).columns) == 101
+    assert with_probabilities(table, range(101), np.ones((1, 101))).columns.tolist() == ["item"]

@@ -1,0 +1,186 @@
+"""A crowd in parts: however it is cut, and wherever its parts lie, what is believed is the same."""
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crowdshot.model import em, parts, rounds
+from crowdshot.model.beliefs import Votes, belief_at, joined, likeliest
+from crowdshot.model.em import Coins, Em, Matrices, MatrixCounts
+from crowdshot.model.keyed import Keyed
+from crowdshot.model.parts import Part, Sizes, added, asked, parts_of, run
+from crowdshot.model.rounds import Rounds
+
+from .test_inference import NETWORK, believed, crowd, witnesses
+
+SEEDS = st.integers(0, 2**32 - 1)
+SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WAYS = ("votes", "coins", "matrices", "matrices with a prior", "rounds")
+
+
+@pytest.fixture(params=[False, True], ids=["all classes", "classes named"])
+def many(request, monkeypatch):
+    """Whether items have only the classes that somebody named for them."""
+    if request.param:
+        monkeypatch.setattr(parts, "MOST_CELLS", 0)
+    return request.param
+
+
+def way_of(name, sizes, n_labels, given):
+    if name == "votes":
+        return Votes(sizes)
+    if name == "rounds":
+        more = {key: value for key, value in given.items() if key != "known"}
+        return Rounds(sizes, NETWORK, gold="known" in given, **more)
+    model = {"coins": Coins(), "matrices": Matrices(), "matrices with a prior": Matrices(0.5)}[name]
+    return Em(sizes, n_labels, model, steps=4, b=1.0, tolerance=0)
+
+
+def whole_of(triples, sizes, known=None):
+    monolith = parts_of(*triples, sizes, known)
+    assert len(monolith) == 1
+    return monolith[0]
+
+
+def cut(whole, at):
+    """The same in parts, which begin at these items."""
+    edges = [0, *sorted(set(at)), whole.n_items]
+    ends = np.append(0, np.cumsum(whole.per_item))
+    out = []
+    for start, stop in pairwise(edges):
+        rows = slice(ends[start], ends[stop])
+        known = None if whole.known is None else whole.known[start:stop]
+        out.append(Part(whole.per_item[start:stop], whole.annotator[rows], whole.label[rows], known))
+    return out
+
+
+def believe(way, some):
+    state = run(way, asked(some))
+    belief = joined([way.believe(part, state) for part in some])
+    return belief if isinstance(belief, np.ndarray) else belief.toarray()
+
+
+@SOME
+@given(
+    seed=SEEDS,
+    at=st.lists(st.integers(0, 13)),
+    piece=st.integers(1, 12),
+    name=st.sampled_from(WAYS),
+    more=st.booleans(),
+)
+def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
+    triples, (N, R, K) = crowd(seed, 14)
+    sizes = Sizes(N, R, K)
+    assert sizes.sparse == many
+    given = witnesses(seed, (N, R, K)) if more else {}
+    whole = whole_of(triples, sizes, given.get("known"))
+    way = way_of(name, sizes, len(triples[0]), given)
+    expected = believe(way, [whole])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "PIECE", piece)
+        patch.setattr(em, "PIECE", piece)
+        found = believe(way, cut(whole, [place for place in at if place < N]))
+    np.testing.assert_allclose(found, expected, atol=1e-10, rtol=0)
+
+
+@SOME
+@given(seed=SEEDS, more=st.booleans())
+def test_rounds_in_parts_are_the_inference_of_the_whole(many, seed, more):
+    triples, (N, R, K) = crowd(seed, 14)
+    given = witnesses(seed, (N, R, K)) if more else {}
+    sizes = Sizes(N, R, K)
+    whole = whole_of(triples, sizes, given.get("known"))
+    found = believe(way_of("rounds", sizes, 0, given), cut(whole, range(0, N, 3)))
+    np.testing.assert_allclose(found, believed(triples, (N, R, K), named_only=many, **given), atol=1e-10, rtol=0)
+
+
+@SOME
+@given(seed=SEEDS, name=st.sampled_from(WAYS))
+def test_where_every_class_is_named_for_every_item_it_does_not_matter_how_classes_are_held(seed, name):
+    randomness = np.random.default_rng(seed)
+    N, K, R = 6, 3, 8
+    item = np.repeat(np.arange(N), R)
+    label = np.concatenate([randomness.permutation([*range(K), *randomness.integers(K, size=R - K)]) for _ in range(N)])
+    sizes = Sizes(N, R, K)
+    triples = item, np.tile(np.arange(R), N), label
+    way = way_of(name, sizes, len(item), {})
+    dense = believe(way, parts_of(*triples, sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "MOST_CELLS", 0)
+        named = believe(way_of(name, sizes, len(item), {}), parts_of(*triples, sizes))
+    np.testing.assert_allclose(named, dense, atol=1e-9, rtol=0)
+
+
+def test_who_begins_a_step_anew_gets_the_same(many):
+    """A worker that dies when it has kept its beliefs, but has not told its counts, is asked again."""
+    triples, (N, R, K) = crowd(7, 14)
+    sizes = Sizes(N, R, K)
+    expected = believe(way_of("rounds", sizes, 0, {}), [whole_of(triples, sizes)])
+    part = whole_of(triples, sizes)
+    once = asked([part])
+
+    def twice(function, *given):
+        once(function, *given)
+        return once(function, *given)
+
+    way = way_of("rounds", sizes, 0, {})
+    state = run(way, twice)
+    found = way.believe(part, state)
+    np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.toarray(), expected)
+
+
+def test_a_run_that_was_interrupted_goes_on(many):
+    triples, (N, R, K) = crowd(3, 14)
+    sizes = Sizes(N, R, K)
+    part = whole_of(triples, sizes)
+    way = way_of("matrices", sizes, len(triples[0]), {})
+    states = []
+    whole = run(way, asked([part]), after=lambda state: states.append(pickle.dumps(state)))
+    again = run(way, asked([part]), pickle.loads(states[2]))
+    np.testing.assert_array_equal(again.log_posterior, whole.log_posterior)
+
+
+def test_parts_in_memory_hold_so_many_labels(monkeypatch):
+    monkeypatch.setattr(parts, "LABELS", 8)
+    item = np.array([4, 0, 1, 1, 0, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4])
+    annotator = np.arange(len(item)) % 2
+    found = parts_of(item, annotator, annotator, Sizes(6, 2, 2))
+    assert [part.per_item.tolist() for part in found] == [[2, 2, 3, 0], [8, 0]]
+    assert found[1].annotator.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]  # in the order in which they came
+
+
+def test_keyed_sums_by_hand():
+    some = Keyed.total(np.array([1.0, 2.0, 4.0]), np.array([7, 2**60, 7]))
+    some += Keyed.total(np.array([8.0, 16.0]), np.array([2**60, 1]))
+    assert some[np.array([1, 7, 8, 2**60])].tolist() == [16.0, 5.0, 0.0, 10.0]
+    assert [values.tolist() for values in pickle.loads(pickle.dumps(some)).items()] == [
+        [1, 7, 2**60],
+        [16.0, 5.0, 10.0],
+    ]
+    nothing = Keyed.total(np.empty(0), np.empty(0, np.int64))
+    assert nothing[np.array([3])].tolist() == [0.0]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), max_size=8), min_size=1, max_size=8))
+def test_keyed_sums_are_sums(batches):
+    def keyed(batch):
+        return Keyed.total(np.array([v for _, v in batch], float), np.array([k for k, _ in batch], np.int64))
+
+    total = added(MatrixCounts(keyed(batch), keyed(batch)) for batch in batches).cells
+    expected = [sum(v for batch in batches for k, v in batch if k == key) for key in range(10)]
+    assert total[np.arange(10)].tolist() == expected
+
+
+def test_a_sparse_belief_is_read_as_a_dense_one():
+    from scipy import sparse
+
+    dense = np.array([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.5]])
+    for belief in (dense, sparse.csr_array(dense)):
+        best, top = likeliest(belief)
+        assert best.tolist() == [1, 0, 0]
+        assert top.tolist() == [0.8, 0.0, 0.5]
+        assert belief_at(belief, np.array([0, 1, 2, 2]), np.array([0, 2, 1, 2])).tolist() == [0.2, 0.0, 0.0, 0.5]
