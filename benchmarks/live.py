@@ -1,60 +1,65 @@
 """A label party over HTTP: how fast the service takes labels and asks questions, and what its order of asking is worth.
 
-    python benchmarks/live.py [--items 10000] [--people 20] [--seconds 30] [--rate 200] [--party 120]
+    python benchmarks/live.py speed [--items 10000] [--people 20] [--seconds 30] [--rate 200]
+    python benchmarks/live.py party [--data ../shared/data] [--items 300] [--people 20] [--repeats 3]
 
-First ``people`` clients post labels at ``rate`` a second in all and ask `/v1/next`, one question a label, to a service
-with ``items`` items and three labels of each; printed are the 50th and 99th percentile of both and how long fits took.
-The clients run in processes of their own, on the same machine. Then a party: answers of a simulated crowd are held back
-and given one by one, in the service's order, in random order and to items with the least agreement; printed is how
-often the consensus is right after so many labels an item. No threshold is a test: these are numbers to look at.
+**speed**: ``people`` clients at once, each with a connection of their own, ask `/v1/next` and post one label for each
+question, ``rate`` a second in all, to a service with ``items`` items and three labels of each. Printed are percentiles
+of both, the rate that was reached, how long fits took, and how busy the machine was before and after: all of it runs on
+the same one, and what else runs there shows in the numbers.
+
+**party**: the people with the most answers in LabelMe and in CIFAR-10S label ``items`` images at once, over HTTP, from
+one label an image to three. Their real answers are held back and given when asked for; where a person never saw an
+image, the answer is drawn as that person answered others of its class (one answer of each class added), so that it is a
+real crowd's, but not wholly real. The order is the service's (`/v1/next`), random, or the item with the least agreement
+(the leading label's share; of equal ones the one with the fewest labels, of these any). All orders begin with the same
+labels and are judged by the service's own consensus, once it knows all labels.
 """
 
 import argparse
 import http.client
 import json
-import multiprocessing
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import crowds
 import numpy as np
 import pandas as pd
 
-CLASSES = 4
+CLASSES = 4  # of the simulated crowd
+CROWDS = ("labelme", "cifar10s")
+ORDERS = ("service", "random", "least agreement")
+SHARES = (1.0, 1.5, 2.0, 2.5, 3.0)  # labels an item
 
 
-def crowd(items, people, seed=0):
-    """(items,) truths and (people, items) answers: each is right with a probability of their own, from 0.5 to 0.95."""
-    random = np.random.default_rng(seed)
-    truth = random.integers(CLASSES, size=items)
-    skill = random.uniform(0.5, 0.95, people)
-    wrong = (truth + random.integers(1, CLASSES, size=(people, items))) % CLASSES
-    return truth, np.where(random.random((people, items)) < skill[:, None], truth, wrong)
-
-
-def table(pairs, said):
-    return pd.DataFrame(
-        [(f"i{i}", f"p{p}", f"c{said[p, i]}") for p, i in pairs], columns=["item", "annotator", "label"]
-    )
+# ---- the service and who asks it ------------------------------------------------------------------------------------
 
 
 @contextmanager
-def service(labels, folder):
-    path = folder / "labels.csv"
-    labels.to_csv(path, index=False)
-    command = [sys.executable, "-m", "crowdshot", "serve", "--labels", path, "--data", folder / "data", "--port", "0"]
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
-    try:
-        found = next(found for line in process.stderr if (found := re.search(r"listening at (http://\S+)", line)))
-        yield urlsplit(found[1]).netloc
-    finally:
-        process.terminate()
-        process.communicate()
+def service(pairs, said):
+    """``pairs``: (person, item) that are labelled from the start; ``said`` (people, items). -> where it listens"""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [(f"i{i}", f"p{p}", f"c{said[p, i]}") for p, i in pairs]
+        pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "labels.csv", index=False)
+        given = ["--labels", folder / "labels.csv", "--data", folder / "data", "--port", "0"]
+        command = [sys.executable, "-m", "crowdshot", "serve", *map(str, given)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            found = next(found for line in process.stderr if (found := re.search(r"listening at (http://\S+)", line)))
+            yield urlsplit(found[1]).netloc
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 class Client:
@@ -65,120 +70,181 @@ class Client:
         """-> (answer, seconds)"""
         started = time.perf_counter()
         data = None if body is None else json.dumps(body)
-        headers = {"content-type": "application/json"}
-        self.connection.request("GET" if body is None else "POST", path, data, headers)
+        self.connection.request("GET" if body is None else "POST", path, data, {"content-type": "application/json"})
         answer = self.connection.getresponse()
         text = answer.read()
         assert answer.status < 300, (answer.status, text[:200])
         return text, time.perf_counter() - started
 
-    def add(self, item, annotator, label):
-        return self.send("/v1/labels", {"labels": [{"item": item, "annotator": annotator, "label": label}]})[1]
+    def add(self, item, person, label):
+        row = {"item": f"i{item}", "annotator": f"p{person}", "label": f"c{label}"}
+        return self.send("/v1/labels", {"labels": [row]})[1]
 
-    def next(self, annotator):
-        text, seconds = self.send(f"/v1/next?annotator={quote(annotator)}")
+    def next(self, person):
+        """-> (item, seconds); None where nothing is worth asking"""
+        text, seconds = self.send(f"/v1/next?annotator={quote(f'p{person}')}")
         questions = json.loads(text)["questions"]
-        return questions[0]["item"] if questions else None, seconds
+        return (int(questions[0]["item"][1:]) if questions else None), seconds
+
+    def metric(self, name):
+        return float(re.search(rf"^crowdshot_{name} (\S+)$", self.send("/metrics")[0].decode(), re.M)[1])
 
 
-def label_for_a_while(netloc, people, said, every, seconds, out):
-    """Some of the people take turns, one label each ``every`` seconds."""
-    client, appends, nexts, late = Client(netloc), [], [], 0
-    started = time.monotonic()
-    for turn in range(int(seconds / every)):
-        wait = started + turn * every - time.monotonic()
-        late += wait < -every
-        time.sleep(max(0, wait))
-        person = people[turn % len(people)]
-        item, took = client.next(f"p{person}")
+# ---- speed ----------------------------------------------------------------------------------------------------------
+
+
+def simulated(items, people, seed=0):
+    """(items,) truths and (people, items) answers: each is right with a probability of their own, from 0.5 to 0.95."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(CLASSES, size=items)
+    skill = random.uniform(0.5, 0.95, people)
+    wrong = (truth + random.integers(1, CLASSES, size=(people, items))) % CLASSES
+    return truth, np.where(random.random((people, items)) < skill[:, None], truth, wrong)
+
+
+def label_for_a_while(netloc, person, said, every, seconds):
+    """-> (seconds of appends, of questions), at moments that were fixed before: who is late does not wait"""
+    client, appends, nexts = Client(netloc), [], []
+    started = time.perf_counter() + every * np.random.default_rng(person).random()
+    for turn in range(round(seconds / every)):
+        time.sleep(max(0.0, started + turn * every - time.perf_counter()))
+        item, took = client.next(person)
         nexts.append(took)
-        item = item or f"i{turn}"
-        appends.append(client.add(item, f"p{person}", f"c{said[person, int(item[1:])]}"))
-    out.put((appends, nexts, late))
+        item = turn if item is None else item
+        appends.append(client.add(item, person, said[person, item]))
+    return appends, nexts
 
 
 def speed(options):
-    _, said = crowd(options.items, options.people)
+    _, said = simulated(options.items, options.people)
     random = np.random.default_rng(1)
     pairs = [(p, i) for i in range(options.items) for p in random.choice(options.people, 3, replace=False)]
-    context, n_clients = multiprocessing.get_context("spawn"), 2
-    with tempfile.TemporaryDirectory() as folder, service(table(pairs, said), Path(folder)) as netloc:
-        out = context.Queue()
-        groups = np.array_split(np.arange(options.people), n_clients)
-        every = n_clients / options.rate
-        clients = [
-            context.Process(target=label_for_a_while, args=(netloc, group.tolist(), said, every, options.seconds, out))
-            for group in groups
-        ]
-        for each in clients:
-            each.start()
-        found = [out.get() for _ in clients]
-        for each in clients:
-            each.join()
-        metrics = Client(netloc).send("/metrics")[0].decode()
-    fits, last = (re.search(rf"^crowdshot_{name} (\S+)$", metrics, re.M)[1] for name in ("fits_total", "fit_seconds"))
+    every = options.people / options.rate
+    print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.1f}")
+    with service(pairs, said) as netloc, ThreadPoolExecutor(options.people) as pool:
+        started = time.perf_counter()
+        work = [pool.submit(label_for_a_while, netloc, p, said, every, options.seconds) for p in range(options.people)]
+        found = [each.result() for each in work]
+        took = time.perf_counter() - started
+        client = Client(netloc)
+        fits, last = client.metric("fits_total"), client.metric("fit_seconds")
+    print(f"load after: {os.getloadavg()[0]:.1f}; {sum(len(each[0]) for each in found) / took:.0f} labels a second")
     for name, place in (("append", 0), ("next", 1)):
         times = 1000 * np.concatenate([each[place] for each in found])
-        middle, high = np.quantile(times, [0.5, 0.99])
-        print(f"{name}: {len(times):,} requests, median {middle:.1f} ms, 99th percentile {high:.1f} ms")
-    print(f"turns that began late: {sum(each[2] for each in found):,}; fits: {fits}, the last took {last} s")
+        middle, high, most = np.quantile(times, [0.5, 0.99, 1])
+        print(
+            f"{name}: {len(times):,} requests, median {middle:.1f} ms, 99th percentile {high:.1f}, longest {most:.0f}"
+        )
+    print(f"fits: {fits:g}, the last took {last:.2f} s")
 
 
-def party(options):
-    """Accuracy after 1, 2, 3 more labels an item, by the order in which items are asked about."""
-    n = options.party
-    truth, said = crowd(n, options.people, seed=2)
-    random = np.random.default_rng(3)
-    start = [(int(random.integers(options.people)), i) for i in range(n)]
-    print("order," + ",".join(f"{share:g} labels an item" for share in (1, 1.5, 2, 3)))
-    for order in ("service", "random", "least agreement"):
-        shares = {1.0: 0.0, 1.5: 0.0, 2.0: 0.0, 3.0: 0.0}
-        with tempfile.TemporaryDirectory() as folder, service(table(start, said), Path(folder)) as netloc:
-            client, random, given = Client(netloc), np.random.default_rng(4), set(start)
-            for step in range(int(2 * n) + 1):
-                share = (n + step) / n
-                if share in shares:
-                    shares[share] = accuracy(client, truth, len(given))
-                person = int(random.integers(options.people))
-                item = choose(order, client, person, given, n, said, random)
-                if item is None:
-                    continue
-                given.add((person, item))
-                client.add(f"i{item}", f"p{person}", f"c{said[person, item]}")
-        print(order + "," + ",".join(f"{found:.3f}" for found in shares.values()), flush=True)
+# ---- the party ------------------------------------------------------------------------------------------------------
 
 
-def choose(order, client, person, given, n, said, random):
-    free = [i for i in range(n) if (person, i) not in given]
-    if not free:
-        return None
-    if order == "service":
-        item = client.next(f"p{person}")[0]
-        return int(item[1:]) if item else int(random.choice(free))
-    if order == "random":
-        return int(random.choice(free))
-    votes = np.zeros((n, CLASSES))
-    for p, i in given:
-        votes[i, said[p, i]] += 1
-    agreement = votes.max(1) / votes.sum(1) + 1e-3 * votes.sum(1)  # of equal ones, the one with fewer labels
-    return min(free, key=lambda i: agreement[i])
+def real(data, name, items, people, seed):
+    """(items,) truths and (people, items) answers of those who gave the most, as the module's text tells."""
+    crowd = crowds.load(data, name)
+    ann, truth, random = crowd.annotations, crowd.true_classes(), np.random.default_rng(seed)
+    busiest = np.argsort(-np.bincount(ann.annotator, minlength=ann.n_annotators), kind="stable")[:people]
+    rows = random.choice(np.flatnonzero(truth >= 0), items, replace=False)
+    said = np.full((ann.n_annotators, ann.n_items), -1)
+    said[ann.annotator, ann.item] = ann.label
+    out = np.empty((people, items), dtype=int)
+    for p, who in enumerate(busiest):
+        counts = np.ones((ann.n_classes, ann.n_classes))
+        seen = np.flatnonzero((said[who] >= 0) & (truth >= 0))
+        np.add.at(counts, (truth[seen], said[who, seen]), 1)
+        drawn = [random.choice(ann.n_classes, p=counts[truth[i]] / counts[truth[i]].sum()) for i in rows]
+        out[p] = np.where(said[who, rows] >= 0, said[who, rows], drawn)
+    given = (said[np.ix_(busiest, rows)] >= 0).mean()
+    return truth[rows], out, float(given)
 
 
-def accuracy(client, truth, labels):
-    """Once the version knows all labels."""
-    while f"crowdshot_labels {labels}\n" not in client.send("/metrics")[0].decode():
-        time.sleep(0.05)
-    rows = json.loads(client.send("/v1/consensus")[0])["consensus"]
-    return float(np.mean([row["label"] == f"c{truth[int(row['item'][1:])]}" for row in rows]))
+class Party:
+    """What was labelled, by whom; several threads ask what is next."""
+
+    def __init__(self, order, said, start, seed):
+        self.order, self.said, self.given = order, said, set(start)
+        self.votes = np.zeros((said.shape[1], said.max() + 1))
+        for p, i in start:
+            self.votes[i, said[p, i]] += 1
+        self.lock, self.random = threading.Lock(), np.random.default_rng(seed)
+
+    def label(self, client, person):
+        """One more label, if there is an item left for this person."""
+        item = client.next(person)[0] if self.order == "service" else None
+        with self.lock:
+            if item is None or (person, item) in self.given:
+                item = self.choose(person)
+            if item is None:
+                return
+            self.given.add((person, item))
+            self.votes[item, self.said[person, item]] += 1
+        client.add(item, person, self.said[person, item])
+
+    def choose(self, person):
+        free = [i for i in range(self.said.shape[1]) if (person, i) not in self.given]
+        if not free:
+            return None
+        if self.order != "least agreement":
+            return int(self.random.choice(free))
+        n = self.votes[free].sum(1)
+        keys = np.lexsort((self.random.random(len(free)), n, self.votes[free].max(1) / np.maximum(n, 1)))
+        return free[keys[0]]
+
+
+def run(order, truth, said, start, seed):
+    """Accuracy at each of SHARES."""
+    people, items = said.shape
+    party, found = Party(order, said, start, seed), []
+    with service(start, said) as netloc, ThreadPoolExecutor(people) as pool:
+        clients, judge = [Client(netloc) for _ in range(people)], Client(netloc)
+        for share in SHARES:
+            while (missing := round(share * items) - len(party.given)) > 0:
+                work = [pool.submit(party.label, clients[p], p) for p in range(min(missing, people))]
+                for each in work:
+                    each.result()
+            while judge.metric("labels") < len(party.given):
+                time.sleep(0.05)
+            rows = json.loads(judge.send("/v1/consensus")[0])["consensus"]
+            found.append(np.mean([row["label"] == f"c{truth[int(row['item'][1:])]}" for row in rows]))
+    return found
+
+
+def hold_party(options):
+    for name in CROWDS:
+        tables = {order: [] for order in ORDERS}
+        for seed in range(options.repeats):
+            truth, said, given = real(options.data, name, options.items, options.people, seed)
+            random = np.random.default_rng(seed)
+            start = [(int(random.integers(options.people)), i) for i in range(options.items)]
+            for order in ORDERS:
+                tables[order].append(run(order, truth, said, start, seed))
+        print(f"{name}: {options.items} images, {options.people} people, {given:.0%} of their answers real")
+        print("| order | " + " | ".join(f"{share:g} labels an item" for share in SHARES) + " |")
+        print("|---" * (len(SHARES) + 1) + "|")
+        for order in ORDERS:
+            middle = np.mean(tables[order], 0)
+            away = np.subtract(tables[order], tables["random"])
+            error = away.std(0, ddof=1) / np.sqrt(options.repeats) if options.repeats > 1 else np.zeros(len(SHARES))
+            cells = [
+                f"{a:.3f}" if order == "random" else f"{a:.3f} ({d:+.3f} ± {e:.3f})"
+                for a, d, e in zip(middle, away.mean(0), error, strict=True)
+            ]
+            print(f"| {order} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, usual in {"items": 10_000, "people": 20, "seconds": 30, "rate": 200, "party": 120}.items():
-        parser.add_argument(f"--{name}", type=int, default=usual)
+    parts = parser.add_subparsers(dest="part", required=True)
+    quick, long = parts.add_parser("speed"), parts.add_parser("party")
+    for part, usual in ((quick, {"items": 10_000, "people": 20, "seconds": 30, "rate": 200}),
+                        (long, {"items": 300, "people": 20, "repeats": 3})):  # fmt: skip
+        for name, value in usual.items():
+            part.add_argument(f"--{name}", type=int, default=value)
+    long.add_argument("--data", type=Path, default=Path("../shared/data"))
     options = parser.parse_args()
-    speed(options)
-    party(options)
+    {"speed": speed, "party": hold_party}[options.part](options)
 
 
 if __name__ == "__main__":

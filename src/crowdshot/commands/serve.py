@@ -87,7 +87,7 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
 def _bind(listening: Listening) -> socket.socket:
     """Taken now, so that nobody waits for a fit in vain; it answers once there is something to say."""
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves TCP_NODELAY off
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         door.bind((listening.host, listening.port))

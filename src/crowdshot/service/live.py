@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -33,20 +34,41 @@ class Live:
         self._log_labels = log_labels
         self._changed = asyncio.Event()
         self._swapped = asyncio.Condition()
+        self._to_write: list[tuple[Sequence[Said], asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
         self._recent: list[tuple[int, Said]] = []  # labels that the version may not have yet, and their last rows
 
     async def add(self, said: Sequence[Said]) -> None:
         """Returns when they are on disk."""
         if not said:
             return
-        row = await asyncio.to_thread(self.journal.append, said)
-        self._recent += [(row, each) for each in said]
-        self.waiting.heard(list(said))
+        written = asyncio.get_running_loop().create_future()
+        self._to_write.append((said, written))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        await written
         self.counts["labels"] += len(said)
         if self._log_labels:
             for each in said:
                 log.info("label %r of item %r by %r", each.label, each.item, each.annotator)
-        self._changed.set()
+
+    async def _write(self) -> None:
+        """What comes while the disk is busy is written together afterwards: a disk takes as long for all as for one."""
+        while self._to_write:
+            together, self._to_write = self._to_write, []
+            labels = [each for said, _ in together for each in said]
+            error: Exception | None = None
+            try:
+                row = await asyncio.to_thread(self.journal.append, labels)
+            except sqlite3.Error as found:
+                error = found
+            else:
+                self._recent += [(row, each) for each in labels]
+                self.waiting.heard(labels)
+                self._changed.set()
+            for _, written in together:
+                if not written.done():  # nobody waits any more
+                    written.set_result(None) if error is None else written.set_exception(error)
 
     async def keep_fitting(self) -> None:
         """For ever: waits for labels, lets those that come close behind come too, and swaps in what is found."""

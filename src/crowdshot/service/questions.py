@@ -19,7 +19,7 @@ from crowdshot.service.journal import Said
 from crowdshot.service.version import Version
 
 PATIENCE = 120.0  # seconds after which a question that was not answered is asked of others
-MOST_WAITING = 2_000  # questions that are remembered
+MOST_WAITING = 500  # questions that are remembered
 
 
 class Asked(NamedTuple):
@@ -32,30 +32,37 @@ class Waiting:
     """Labels that came after the version, and questions that are out."""
 
     def __init__(self) -> None:
-        self.since: dict[tuple[str, str], str | None] = {}
+        self.since: dict[str, dict[str, str | None]] = {}  # {item: {annotator: label}}
         self.asked: deque[Asked] = deque(maxlen=MOST_WAITING)
+        self._version: Version | None = None  # of which `_belief` is, with what came since
+        self._belief: Floats = np.zeros((0, 0))
 
     def heard(self, said: list[Said]) -> None:
-        self.since |= {(each.item, each.annotator): each.label for each in said}
+        for each in said:
+            self.since.setdefault(each.item, {})[each.annotator] = each.label
+        if self._version is not None:
+            for item in {each.item for each in said}:
+                self._hear(self._version, item)
         answered = {(each.item, each.annotator) for each in said}
         self.asked = deque((out for out in self.asked if out[:2] not in answered), MOST_WAITING)
 
     def swapped(self, later: list[Said]) -> None:
         """A new version knows all labels but these."""
-        self.since = {(each.item, each.annotator): each.label for each in later}
+        self.since, self._version = {}, None
+        self.heard(later)
 
     def questions(self, version: Version, annotator: str, n: int) -> list[dict[str, object]]:
         """The best first. Items that the annotator labelled, or was given already, are not asked."""
         now = time.monotonic()
         who = version.person.get(annotator, -1)  # the last is somebody new
-        ann, belief = version.annotations, self._belief_now(version)
+        ann, belief, answers = version.annotations, self._belief_now(version), version.confusion[who, None]
         out = [each for each in self.asked if each.until > now]
-        gain = asking.gains(belief, version.confusion[who, None])[:, 0] if ann.n_classes > 1 else _unlabelled(version)
-        for row, people in _by_row(version, out, annotator).items():
-            cases = belief[row, None]
-            for other in people:
-                cases = asking.answered(cases, version.confusion[version.person.get(other, -1)])
-            gain[row] = asking.gains(cases, version.confusion[who, None]).sum()
+        gain = asking.gains(belief, answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)
+        others = _by_row(version, out, annotator)
+        if others and ann.n_classes > 1:
+            cases = [_answered(version, belief[row], people) for row, people in others.items()]
+            starts = np.cumsum([0, *map(len, cases[:-1])])
+            gain[list(others)] = np.add.reduceat(asking.gains(np.concatenate(cases), answers)[:, 0], starts)
         gain[self._closed(version, annotator, who, out)] = -1
         best = np.argsort(-gain, kind="stable")[:n] if n * 20 > len(gain) else _largest(gain, n)
         chosen = [int(row) for row in best if gain[row] >= asking.WORTH]
@@ -74,27 +81,39 @@ class Waiting:
 
     def _belief_now(self, version: Version) -> Floats:
         """With the labels that came since; those of other classes or items wait for the next version."""
-        classes = {str(name): k for k, name in enumerate(version.annotations.classes)}
-        belief = version.belief
-        fresh: dict[int, Floats] = {}
-        for (item, annotator), label in self.since.items():
-            row, k = version.place.get(item), classes.get(label or "")
-            if row is not None and k is not None:
-                says = version.confusion[version.person.get(annotator, -1)][:, k]
-                after = fresh.get(row, belief[row]) * says
-                fresh[row] = after / after.sum() if after.sum() > 0 else belief[row]
-        if fresh:
-            belief = belief.copy()
-            for row, after in fresh.items():
-                belief[row] = after
-        return belief
+        if version is not self._version:
+            self._version, self._belief = version, version.belief.copy()
+            for item in self.since:
+                self._hear(version, item)
+        return self._belief
+
+    def _hear(self, version: Version, item: str) -> None:
+        """What is believed of an item, by all that was said of it since."""
+        row = version.place.get(item)
+        if row is None:
+            return
+        now = version.belief[row]
+        for annotator, label in self.since[item].items():
+            k = version.class_place.get(label or "")
+            if k is not None:
+                after = now * version.confusion[version.person.get(annotator, -1)][:, k]
+                now = after / after.sum() if after.sum() > 0 else now
+        self._belief[row] = now
 
     def _closed(self, version: Version, annotator: str, who: int, out: list[Asked]) -> list[int]:
         ann = version.annotations
         labelled = ann.item[ann.annotator == who].tolist() if who >= 0 else []
-        said = [item for (item, other), label in self.since.items() if other == annotator and label is not None]
+        said = [item for item, labels in self.since.items() if labels.get(annotator) is not None]
         given = [each.item for each in out if each.annotator == annotator]
         return labelled + [version.place[item] for item in (*said, *given) if item in version.place]
+
+
+def _answered(version: Version, belief: Floats, people: list[str]) -> Floats:
+    """The cases that there will be when these people have answered."""
+    cases = belief[None]
+    for person in people:
+        cases = asking.answered(cases, version.confusion[version.person.get(person, -1)])
+    return cases
 
 
 def _by_row(version: Version, out: list[Asked], annotator: str) -> dict[int, list[str]]:

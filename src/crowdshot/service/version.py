@@ -67,6 +67,10 @@ class Version:
         return {str(name): row for row, name in enumerate(self.annotations.annotators)}
 
     @cached_property
+    def class_place(self) -> dict[str, int]:
+        return {str(name): k for k, name in enumerate(self.annotations.classes)}
+
+    @cached_property
     def n_labels(self) -> Any:
         """(N,)"""
         return np.bincount(self.annotations.item, minlength=self.annotations.n_items)

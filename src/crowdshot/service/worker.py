@@ -75,6 +75,8 @@ class Worker:
 
 def work(pipe: Connection, open_sources: Open, data: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
+    if hasattr(os, "nice"):
+        os.nice(10)  # whoever asks is answered first
     sources: Sources | None = None
     journal: Journal | None = None
     while True:

@@ -1,0 +1,81 @@
+"""Random requests to `crowdshot serve`, by its OpenAPI document: none may be answered with 500.
+
+    python -m venv .venv-schemathesis && .venv-schemathesis/bin/pip install schemathesis
+    python integration/random_requests.py --schemathesis .venv-schemathesis/bin/schemathesis [--requests 24000]
+
+Schemathesis makes the requests, in an environment of its own; half of what it sends is wrong on purpose. Answers are
+held to the document too. After all of them the service still fits, and its log has no traceback.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+TAKES_SOMETHING = 7  # operations; the other five have no parameter, and are asked but a few times
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def write_problem(folder):
+    """Forty points in two heaps, and what three people said of thirty."""
+    said = [f"i{i},{who},{'cat' if i % 2 else 'dog'}" for i in range(30) for who in ("ann", "bob", "cy")]
+    (folder / "labels.csv").write_text("\n".join(["item,annotator,label", *said]))
+    (folder / "features.csv").write_text("\n".join(["item,x,y", *(f"i{i},{i % 2},{i % 5}" for i in range(40))]))
+
+
+def listening(log, process):
+    while process.poll() is None:
+        found = re.search(r"listening at (http://\S+)", log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.2)
+    sys.exit(log.read_text())
+
+
+def metric(address, name):
+    with urllib.request.urlopen(f"{address}/metrics") as answer:
+        return float(re.search(rf"^crowdshot_{name} (\S+)$", answer.read().decode(), re.M)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--schemathesis", required=True)
+    parser.add_argument("--requests", type=int, default=24_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_problem(folder)
+        log = folder / "log.txt"
+        given = ["--labels", folder / "labels.csv", "--features", folder / "features.csv", "--data", folder / "live"]
+        command = [sys.executable, "-m", "crowdshot", "serve", *map(str, given), "--port", "0"]
+        with log.open("w") as file:
+            process = subprocess.Popen(command, stderr=file)
+        try:
+            address = listening(log, process)
+            each = -(-options.requests // TAKES_SOMETHING)
+            fuzz = [options.schemathesis, "run", f"{address}/openapi.json", "--checks", CHECKS, "--phases"]
+            fuzz += ["coverage,fuzzing", "-n", str(each), "--seed", str(options.seed), "--workers", "4", "--no-color"]
+            fuzz += ["--suppress-health-check", "all", "--continue-on-failure", "--warnings", "off"]
+            done = subprocess.run(fuzz, cwd=folder)
+            before = metric(address, "version")
+            label = b'{"labels": [{"item": "i0", "annotator": "last", "label": "cat"}]}'
+            request = urllib.request.Request(f"{address}/v1/labels", label, {"content-type": "application/json"})
+            urllib.request.urlopen(request).close()
+            while metric(address, "version") == before and metric(address, "fit_failures_total") == 0:
+                time.sleep(0.5)
+            failed = metric(address, "fit_failures_total")
+        finally:
+            process.terminate()
+            process.wait()
+        traces = log.read_text().count("Traceback")
+    print(f"failed fits: {failed:g}; tracebacks in the log: {traces}")
+    return int(bool(done.returncode or failed or traces))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""What is asked next while answers come in, and how labels reach the disk."""
+
+import asyncio
+import socket
+import sqlite3
+
+import numpy as np
+import pytest
+
+from crowdshot.commands.serve import Listening, _bind
+from crowdshot.labels import asking
+from crowdshot.service.journal import Journal, Said
+from crowdshot.service.live import Live
+from crowdshot.service.questions import Waiting
+
+from .conftest import say
+
+
+@pytest.fixture
+def version(service, crowd):
+    with service([crowd[0]], crowd[1]) as client:
+        yield client.live.version
+
+
+def by_bayes(version, said):
+    """Each label of each item in turn, from the version on."""
+    belief = version.belief.copy()
+    for item, annotator, label in said:
+        row, k = version.place[item], list(version.annotations.classes).index(label)
+        belief[row] *= version.confusion[version.person.get(annotator, -1)][:, k]
+        belief[row] /= belief[row].sum()
+    return belief
+
+
+def gains(version, waiting, annotator, n=1_000):
+    return {row["item"]: row["gain"] for row in waiting.questions(version, annotator, n)}
+
+
+def test_labels_that_came_since_count(version):
+    said = [("i0", "zoe", "cat"), ("i0", "yan", "cat"), ("i1", "zoe", "dog"), ("i35", "ann", "cat")]
+    waiting = Waiting()
+    waiting.questions(version, "somebody", 1)  # so that what follows is heard one by one
+    waiting.asked.clear()
+    for each in said:
+        waiting.heard([Said(*each)])
+    late = Waiting()
+    late.heard([Said(*each) for each in said])
+    np.testing.assert_allclose(waiting._belief_now(version), by_bayes(version, said))
+    np.testing.assert_array_equal(late._belief_now(version), waiting._belief_now(version))
+    expected = asking.gains(by_bayes(version, said), version.confusion[-1, None])[:, 0]
+    for item, gain in gains(version, waiting, "new").items():
+        assert gain == pytest.approx(expected[version.place[item]])
+    assert not {"i0", "i1"} & gains(version, late, "zoe").keys()  # which she labelled
+
+
+def test_a_label_that_is_changed_or_taken_back_leaves_no_trace(version):
+    waiting = Waiting()
+    waiting.questions(version, "somebody", 1)
+    waiting.heard([Said("i0", "zoe", "cat"), Said("i0", "yan", "dog")])
+    waiting.heard([Said("i0", "zoe", "dog")])
+    np.testing.assert_allclose(
+        waiting._belief_now(version), by_bayes(version, [("i0", "zoe", "dog"), ("i0", "yan", "dog")])
+    )
+    waiting.heard([Said("i0", "zoe", None), Said("i0", "yan", None), Said("i1", "zoe", "never heard")])
+    np.testing.assert_array_equal(waiting._belief_now(version), version.belief)
+
+
+def test_others_who_were_asked_are_reckoned_with(version):
+    """By hand: the gain of an answer, in each case that the other's answer may make, by its probability."""
+    waiting = Waiting()
+    (asked,) = waiting.questions(version, "other", 1)
+    row, new = version.place[asked["item"]], version.confusion[-1]
+    expected = 0.0
+    for k in range(version.annotations.n_classes):
+        case = version.belief[row] * new[:, k]
+        expected += case.sum() * asking.gains(case[None] / case.sum(), new[None])[0, 0]
+    assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
+
+
+def test_labels_that_come_at_once_are_written_together(tmp_path):
+    journal, sizes = Journal(tmp_path), []
+    plain = journal.append
+    journal.append = lambda said: sizes.append(len(said)) or plain(said)
+
+    async def come():
+        live = Live(journal, None, tmp_path)
+        await asyncio.gather(*(live.add([Said(f"i{i}", "ann", "cat")]) for i in range(50)))
+        return live
+
+    live = asyncio.run(come())
+    assert sum(sizes) == 50
+    assert len(sizes) < 50
+    assert {said.item for said in journal.state().labels} == {f"i{i}" for i in range(50)}
+    assert live.counts["labels"] == 50
+    journal.close()
+
+
+def test_what_could_not_be_written_is_not_acknowledged(service, monkeypatch):
+    with service() as client:
+        plain = client.live.journal.append
+
+        def full(said):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        client.live.journal.append = full
+        assert say(client, ("a", "ann", "cat")).status_code == 503
+        client.live.journal.append = plain
+        assert say(client, ("b", "ann", "cat")).status_code == 201
+        assert [said.item for said in client.live.journal.state().labels] == ["b"]
+        assert client.live.counts["labels"] == 1
+
+
+def test_answers_are_not_held_back_for_more():
+    """Without its protocol named, asyncio would leave Nagle's algorithm on: 40 ms for every answer."""
+    door = _bind(Listening(port=0))
+    assert door.proto == socket.IPPROTO_TCP
+    door.close()
