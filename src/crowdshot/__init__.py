@@ -9,6 +9,7 @@
 - `read_labels`      label files of any tool; `WRITERS` the way back
 - `AnnotatorPriors`  what is known of annotators from earlier projects
 - `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
+- `save_pipeline`, `load_pipeline`   a Pipeline that ends in a classifier, as one file without pickle
 - `metrics`          how good a classifier is where nobody knows the truth
 - `asking`           which question to ask next, and whom
 - `labelings`        the model on tensors, integrated and searched: the default for few items
@@ -30,6 +31,7 @@ from crowdshot.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from crowdshot.classifier.classifier import CrowdClassifier
+    from crowdshot.classifier.pipelines import load_pipeline, save_pipeline
     from crowdshot.encoders.architectures import ARCHITECTURES
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.encoders.images import ImageInput
@@ -71,10 +73,12 @@ __all__ = [
     "labelings",
     "load_dataset",
     "load_encoder",
+    "load_pipeline",
     "mixture",
     "priors",
     "read_labels",
     "save_encoder",
+    "save_pipeline",
     "simulate",
     "train",
 ]
@@ -105,8 +109,10 @@ _NAMES = {
     "embedding_cache": "files.embedding_store",
     "load_dataset": "episodes.datasets",
     "load_encoder": "encoders.saved",
+    "load_pipeline": "classifier.pipelines",
     "read_labels": "labels.formats",
     "save_encoder": "encoders.saved",
+    "save_pipeline": "classifier.pipelines",
     "train": "training.loop",
 }
 

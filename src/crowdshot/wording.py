@@ -76,6 +76,11 @@ def described(X: Any) -> str:
     return f"a {type(X).__name__}"
 
 
+def first_line(error: Exception) -> str:
+    """What another library says, as a part of a sentence."""
+    return next(iter(str(error).splitlines()), "").rstrip(".")
+
+
 def first(mask: Any) -> int:
     return int(np.argmax(mask))
 

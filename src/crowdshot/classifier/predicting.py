@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.wording import first, show
 
+AT_ONCE = 1_024  # items of a generator
+
 
 class Predicting(ClassifierMixin):
     """Of `CrowdClassifier`, once it is fitted."""
@@ -31,6 +34,9 @@ class Predicting(ClassifierMixin):
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
         """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
         check_is_fitted(self, "fit_")
+        if isinstance(X, Iterator):
+            parts = [self.predict_log_proba(part) for part in _pieces(X)]
+            return np.concatenate(parts) if parts else self.predict_log_proba([])
         check_columns(X, self)
         return self._log_proba(self.reader_.embed(X, device=self.shift_.device, progress=progress))
 
@@ -45,7 +51,11 @@ class Predicting(ClassifierMixin):
         return result
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """p(class | item), (N, K), columns in the order of ``classes_``."""
+        """p(class | item), (N, K), columns in the order of ``classes_``.
+
+        A generator of items, or of the DataFrames in which pandas reads a long file, is taken piece by piece
+        (in which errors count).
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_proba_embeddings(self, embeddings: Tensor) -> NDArray[np.float64]:
@@ -81,3 +91,13 @@ def column_names(X: Any) -> NDArray[Any] | None:
     if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
         return None
     return np.asarray(X.columns, dtype=object)
+
+
+def _pieces(stream: Iterator[Any]) -> Iterator[Any]:
+    """Items in lists that fit into memory; tables as they come."""
+    head = list(islice(stream, 1))
+    whole = chain(head, stream)
+    if head and isinstance(head[0], pd.DataFrame):
+        yield from whole
+    while part := list(islice(whole, AT_ONCE)):
+        yield part

@@ -35,6 +35,11 @@ IDS = ("items", "annotators", "classes")
 
 
 def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
+    write_safetensors(path, *state_of(clf))
+
+
+def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
+    """What a file has of a fitted classifier: tensors and a card."""
     ann = clf.annotations_
     tensors, encoder_card = encoder_state(clf.encoder_)
     tensors = {f"encoder.{name}": value for name, value in tensors.items()}
@@ -60,12 +65,16 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
         "columns": list(ann.columns),
         **{k: getattr(ann, k).tolist() for k in IDS},
     }
-    write_safetensors(path, tensors, card)
+    return tensors, card
 
 
 def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     """Fill a fresh classifier with what `save_classifier` wrote."""
-    tensors, card = read_safetensors(path, "classifier")
+    fill(clf, *read_safetensors(path, "classifier"), path)
+
+
+def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: str | os.PathLike[str]) -> None:
+    """A fresh classifier by the state of a fitted one; ``path`` is where that was read."""
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,15 +25,17 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_writable
 from crowdshot.labels.formats import read_labels
 from crowdshot.methods import scoring
-from crowdshot.paper.plan import published
+from crowdshot.paper.plan import estimates, published
 from crowdshot.training.history import TrainingLog
 from crowdshot.training.job import Job
 from crowdshot.training.loop import train
+from crowdshot.training.pace import expected_seconds
 from crowdshot.training.processes import _ignore, interruptions, join_world
 from crowdshot.training.recipe import Recipe
 from crowdshot.wording import retold
 
 Report = dict[str, Any]
+LONG = 600  # seconds, from which on other ways are told of
 #: A source's name -> what the paper's figures for it (its Table 1) are called on a card.
 TITLES = {
     "omniglot": "the paper, Omniglot",
@@ -103,6 +106,8 @@ def train_encoder(
         encoder.card |= _card(data, learned_from, validated_on, tested_on, network.precision, command)
         jobs.append(Job(encoder, learned_from, validated_on, each))
     pool = data.pool.to(place)
+    if world.leads and world.size == 1 and place.type == "cpu" and not checkpoint.exists():
+        print(tell_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
     log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
     began = time.monotonic()
     try:
@@ -183,6 +188,17 @@ def paper_scores(source: str) -> dict[str, dict[str, float]]:
         for annotators in scoring.ANNOTATORS
     }
     return {TITLES[source]: {**table, "average": round(sum(table.values()) / len(table), 4)}}
+
+
+def tell_time(seconds: float, job: Job) -> str:
+    """How long it will take on this CPU, before it begins, and what takes less where that is long."""
+    time = f"{job.recipe.iterations:,} iterations of {job.encoder.architecture} take {estimates.told(seconds)}"
+    if seconds < LONG or job.encoder.architecture != "conv4":
+        return f"{time} on this CPU"
+    return (
+        f"{time} on this CPU; shipped encoders (crowdshot encoders) need no training, a head on a frozen one a minute"
+        " (docs/training.md)"
+    )
 
 
 def tell(report: Report) -> str:

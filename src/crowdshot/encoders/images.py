@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from crowdshot.encoders.shipped import describe_input
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.folders import list_files
-from crowdshot.files.image_names import IMAGE_SUFFIXES
+from crowdshot.files.image_names import ENDINGS, IMAGE_SUFFIXES
 from crowdshot.files.pictures import (
     UnreadableError,
     as_tensor,
@@ -34,7 +34,7 @@ from crowdshot.files.pictures import (
     scales_of,
     told_as,
 )
-from crowdshot.wording import described, shown
+from crowdshot.wording import clean, described, shown
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
 LARGE = 2**20  # 8-bit pictures with more pixels are resized in 8 bits: 30 times faster, within 1/255
@@ -184,6 +184,12 @@ def _read_one_by_one(
     if bad is not None:
         bad.extend(found)
     elif found:
+        odd = items[found[0].index]
+        if isinstance(odd, str) and not odd.lower().endswith(ENDINGS) and not os.path.exists(odd):
+            raise CrowdshotError(
+                f"images has {clean(odd, 60)!r}, which is no file, expected paths of images; texts need an encoder of"
+                " texts, such as 'auto' takes."
+            )
         others = f" (and {len(found) - 1} more of the {len(items)} cannot be read)" if len(found) > 1 else ""
         raise CrowdshotError(f"{found[0].name} {found[0].reason}{others}.")
 

@@ -55,8 +55,7 @@ def train(
     >>> trained.card["recipe"]["iterations"]
     4
     """
-    kind = MAMLTrainer if jobs[0].recipe.objective == "maml" else Trainer
-    trainer = kind(jobs, pool, precision, world or Processes())
+    trainer = trainer_of(jobs, pool, precision, world or Processes())
     recipe = trainer.recipe
     if checkpoint is not None and checkpoint.exists():
         checkpoints.load(checkpoint, trainer)
@@ -75,3 +74,8 @@ def train(
         if stopping and trainer.iteration < recipe.iterations:
             return None
     return trainer.finish()
+
+
+def trainer_of(jobs: Sequence[Job], pool: ClassPool, precision: str, world: Processes) -> Trainer:
+    kind = MAMLTrainer if jobs[0].recipe.objective == "maml" else Trainer
+    return kind(jobs, pool, precision, world)

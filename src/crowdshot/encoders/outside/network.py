@@ -14,6 +14,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.outside import LIBRARIES
 from crowdshot.encoders.outside.contract import Loaded
 from crowdshot.errors import CrowdshotError
+from crowdshot.wording import first_line
 
 
 class OutsideNetwork(nn.Module):
@@ -73,15 +74,11 @@ def _load(library: str, name: str, revision: str | None, device: str) -> Loaded:
         raise
     except ImportError as error:
         raise CrowdshotError(
-            f"{library}:{name} could not be loaded ({_first_line(error)}), expected its library; pip install"
+            f"{library}:{name} could not be loaded ({first_line(error)}), expected its library; pip install"
             f" 'crowdshot[{entry.extra}]' brings it."
         ) from None
     except Exception as error:  # whatever somebody else's library raises is about their model
         raise CrowdshotError(
-            f"{library}:{name} could not be loaded ({type(error).__name__}: {_first_line(error)})."
+            f"{library}:{name} could not be loaded ({type(error).__name__}: {first_line(error)})."
         ) from None
     return loaded
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "").rstrip(".")

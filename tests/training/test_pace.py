@@ -1,0 +1,37 @@
+"""How long a run will take, told before it begins."""
+
+import itertools
+from types import SimpleNamespace
+
+import torch
+
+from crowdshot import Job, Recipe, build_encoder
+from crowdshot.commands.train import tell_time
+from crowdshot.encoders.features import FeatureInput
+from crowdshot.encoders.images import ImageInput
+from crowdshot.episodes.pools import ClassPool
+from crowdshot.training import pace
+
+
+def test_steps_and_validations_are_counted_and_nothing_changes(monkeypatch):
+    pool = ClassPool.from_arrays(torch.randn(80, 6), [f"class {i % 8}" for i in range(80)])
+    encoder = build_encoder("mlp", {"n_features": 6, "n_out": 4}, FeatureInput(6))
+    recipe = Recipe(ways=(3, 3), shots=(1, 2), queries=3, iterations=90, validate_every=40, validation_episodes=8)
+    before = {name: value.clone() for name, value in encoder.module.state_dict().items()}
+    ticks = itertools.count(step=0.5)  # each look at the clock is half a second after the last
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    found = pace.expected_seconds([Job(encoder, range(5), range(5, 8), recipe)], pool)
+    # five steps have a look before each but the first, and one after: 2.5 s; two episodes take 0.5 s
+    assert found == 90 * 0.5 + 3 * 8 * 0.25
+    for name, value in encoder.module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_what_takes_long_is_told_with_what_does_not():
+    network = build_encoder("conv4", {"width": 8}, ImageInput((16, 16)))
+    job = Job(network, range(6), range(6, 10), Recipe(iterations=30_000))
+    assert tell_time(100, job) == "30,000 iterations of conv4 take about 100 s on this CPU"
+    assert tell_time(120_000, job) == (
+        "30,000 iterations of conv4 take about 33 h on this CPU; shipped encoders (crowdshot encoders) need no training,"
+        " a head on a frozen one a minute (docs/training.md)"
+    )
