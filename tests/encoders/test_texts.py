@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,11 @@ def test_the_network_is_what_it_was_when_it_was_measured(monkeypatch, tmp_path):
 
 def test_the_vocabulary_is_berts():
     found = hashlib.sha256((WEIGHTS / "wordpiece.txt").read_bytes()).hexdigest()
+    notice = WEIGHTS / "wordpiece.NOTICE"
     assert found == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+    assert found in notice.read_text()
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert "src/crowdshot/encoders/weights/wordpiece.NOTICE" in project["license-files"]
 
 
 @pytest.mark.parametrize("form", [list, tuple, pd.Series, np.array, lambda texts: np.array(texts, dtype=object)])
@@ -191,11 +196,6 @@ def test_an_encoder_of_texts_says_what_it_wants(without_network):
         with pytest.raises(CrowdshotError) as error:
             encoder.embed(X)
         assert str(error.value) == told
-
-
-def test_a_text_where_a_path_is_expected():
-    with pytest.raises(CrowdshotError, match="a lovely film does not exist"):
-        CrowdClassifier("glyphs").fit(["a lovely film", "bad"], [["a", "b"], ["b", "a"]])
 
 
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=2, max_size=6))

