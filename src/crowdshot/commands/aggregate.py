@@ -17,6 +17,7 @@ from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.believed import believe
 from crowdshot.progress import progress
 from crowdshot.report.export import Export, write_export
+from crowdshot.report.likeliest import likeliest_table
 from crowdshot.report.tables import check_columns, expected_rank, records, with_others, with_probabilities
 
 
@@ -27,16 +28,22 @@ def aggregate(
     out: Path | None = None,
     annotators: Path | None = None,
     export: Export | None = None,
+    top: int = 0,
 ) -> tuple[Report, pd.DataFrame]:
     """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
 
     All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
-    ``annotators``: a file for a table of how good each of them is. ``export``: see `crowdshot.report.export`.
+    ``annotators``: a file for a table of how good each of them is. ``export``: see `crowdshot.report.export`. ``top``:
+    so many of each item's likeliest classes in a long table beside ``out``.
     """
-    files = [file for file in (out, annotators) if file is not None]
+    if top and out is None:
+        raise CrowdshotError(f"top is {top}, expected out= too, beside which its table goes.")
+    likeliest = None if not top or out is None else out.with_name(f"{out.stem}.likeliest{out.suffix}")
+    labels = labels.expanded()
+    files = [file for file in (out, annotators, likeliest) if file is not None]
     for file in files:
         check_table(file, *labels.inputs)
-    if len(files) == 2 and files[0].resolve() == files[1].resolve():
+    if out is not None and annotators is not None and out.resolve() == annotators.resolve():
         raise CrowdshotError(f"annotators is {annotators}, which is out= too, expected another file.")
     if export is not None:
         export.check()
@@ -58,7 +65,8 @@ def aggregate(
         table = with_probabilities(table, believed.names, believed.probabilities)
     people = judge(ann, consensus.probabilities, read.history.of(ann.annotators))
     with progress("writing"):
-        for path, content in ((out, table), (annotators, with_others(people, read.history))):
+        long = likeliest_table(ann, consensus.probabilities, top)
+        for path, content in ((out, table), (annotators, with_others(people, read.history)), (likeliest, long)):
             if path is not None:
                 write_file(path, content)
         if export is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.features import features_of
+from crowdshot.files.patterns import expand
 from crowdshot.files.streams import can_be_cut, table_pieces
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
@@ -48,6 +49,10 @@ class LabelFiles:
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
+
+    def expanded(self) -> LabelFiles:
+        """With the files that patterns and folders among the paths stand for."""
+        return replace(self, paths=expand(self.paths))
 
     @property
     def inputs(self) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from scipy import sparse
@@ -90,9 +89,16 @@ def as_matrix(p: Problem, belief: Floats) -> sparse.csr_array:
     return sparse.csr_array((belief, p.pair_class, rows), shape=(p.n_items, p.n_classes))
 
 
-@lru_cache(maxsize=2)
+_ones: Floats = np.ones(0)
+
+
 def ones(n: int) -> Floats:
-    return np.ones(n)
+    """(n,), of one array for all, which nobody writes to."""
+    global _ones
+    if len(_ones) < n:
+        _ones = np.ones(n)
+        _ones.flags.writeable = False
+    return _ones[:n]
 
 
 def belief_at(belief: Belief, item: Positions, label: Positions) -> Floats:

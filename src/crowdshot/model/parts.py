@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from operator import iadd
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -120,7 +119,12 @@ def added(results: Iterable[T]) -> T:
 
 
 def _add(total: Any, more: Any) -> Any:
-    return type(total)(*map(_add, total, more)) if isinstance(total, tuple) else iadd(total, more)  # type: ignore[no-untyped-call]
+    if isinstance(total, tuple):
+        return type(total)(*map(_add, total, more))
+    if isinstance(total, np.ndarray) and not total.flags.writeable:  # as what comes from elsewhere may be
+        return total + more
+    total += more
+    return total
 
 
 def asked(parts: list[Part]) -> Ask:

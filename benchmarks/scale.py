@@ -1,0 +1,243 @@
+"""How many labels a second, how much memory, how straight the line: ``aggregate --engine local`` from 1e6 labels on.
+
+    python benchmarks/scale.py [--labels 1e6 1e7] [--annotators 50000] [--memory 4GB] [--kind text] [--ray]
+
+Simulated crowds: 4 classes, 5 labels an item, whose rows lie in different files. Each size is written to Parquet once
+and aggregated by the command itself, in a process of its own: Dawid-Skene's 20 steps and the default, with the time of
+reading (all that is before the first step) and of inference apart, and the peak of the resident memory of all its
+processes together. crowd-kit's Dawid-Skene with as many steps is beside it as far as it goes in memory and time, and in
+every run, so that ratios do not depend on who else was at work. The load of the machine is told with every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
+from rows import markdown
+
+CLASSES, LABELS_AN_ITEM, STEPS = 4, 5, 20
+FILE = 2_000_000  # labels
+STRIDE = 7_919  # items between a label and the next, so that those of one item lie far apart
+CROWDKIT = 3_000_000  # labels at most
+
+
+def write(folder: Path, n_labels: int, n_annotators: int, kind: str) -> None:
+    random = np.random.default_rng(0)
+    n_items = n_labels // LABELS_AN_ITEM
+    truth = random.integers(CLASSES, size=n_items)
+    skill = random.uniform(0.3, 0.95, n_annotators)
+    for number, start in enumerate(range(0, n_labels, FILE)):
+        n = min(FILE, n_labels - start)
+        item = np.arange(start, start + n) * STRIDE % n_items
+        annotator = random.integers(n_annotators, size=n)
+        right = random.random(n) < skill[annotator]
+        label = np.where(right, truth[item], random.integers(CLASSES, size=n))
+        columns = {"item": pa.array(item), "annotator": pa.array(annotator), "label": pa.array(label)}
+        if kind == "text":
+            columns = {
+                name: pa.compute.binary_join_element_wise(name[:3], values.cast(pa.string()), "-")
+                for name, values in columns.items()
+            }
+        pa.parquet.write_table(pa.table(columns), folder / f"labels-{number:05d}.parquet", row_group_size=1_000_000)
+
+
+def tree(process: int) -> list[int]:
+    """A process and its descendants."""
+    out = [process]
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in task.read_text().split():
+            out += tree(int(child))
+    return out
+
+
+def resident(process: int) -> int:
+    """Bytes of all of them, pages of files that they have mapped included."""
+    total = 0
+    for each in tree(process):
+        try:
+            lines = Path(f"/proc/{each}/status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+    return total
+
+
+def timed(command: list[str], marks: Path) -> tuple[dict[str, float], float]:
+    """Seconds until files appeared and to the end, and the peak of memory in bytes."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    seen: dict[str, float] = {}
+    peak = 0
+
+    def watch() -> None:
+        nonlocal peak
+        while process.poll() is None:
+            try:
+                peak = max(peak, resident(process.pid))
+                for name in ("names", "state"):
+                    if name not in seen and (marks / name).exists():
+                        seen[name] = time.perf_counter() - began
+                if "finishing" not in seen and any(marks.parent.glob("part-*")):
+                    seen["finishing"] = time.perf_counter() - began
+            except OSError:  # it ended meanwhile
+                pass
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    out, _ = process.communicate()
+    watcher.join()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {out}")
+    seen["end"] = time.perf_counter() - began
+    return seen, peak
+
+
+def ours(folder: Path, method: str, steps: int, memory: str, engine: str = "local") -> dict[str, float]:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as out:
+        target = Path(out) / "consensus"
+        command = [sys.executable, "-m", "crowdshot", "aggregate", str(folder / "*.parquet"), "--method", method]
+        command += ["--steps", str(steps), "--engine", engine, "--memory", memory, "--out", str(target), "--json"]
+        command += ["--categories"]
+        seen, peak = timed(command, target / "_work")
+    return {**seen, "peak GB": peak / 1e9}
+
+
+def crowdkit(folder: Path) -> float:
+    """CPU seconds and wall are nearly the same: it uses one core."""
+    code = (
+        "import sys, time, pandas as pd; from crowdkit.aggregation import DawidSkene; df = pd.read_parquet(sys.argv[1])"
+        "\ndf.columns = ['task', 'worker', 'label']\nbegan = time.perf_counter()\n"
+        f"DawidSkene(n_iter={STEPS}, tol=-1.0).fit_predict_proba(df)\nprint(time.perf_counter() - began)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def in_memory(n_labels: int, n_annotators: int) -> dict[str, float]:
+    """Label-steps a second of one process that has the labels as arrays: wall and CPU."""
+    from crowdshot import Annotations, aggregate
+
+    random = np.random.default_rng(0)
+    n_items = n_labels // LABELS_AN_ITEM
+    item = np.arange(n_labels) * STRIDE % n_items
+    label = np.where(random.random(n_labels) < 0.7, item % CLASSES, random.integers(CLASSES, size=n_labels))
+    annotator = random.integers(n_annotators, size=n_labels)
+    names = {"items": np.arange(n_items), "annotators": np.arange(n_annotators), "classes": np.arange(CLASSES)}
+    ann = Annotations(item=item, annotator=annotator, label=label, **names)
+    wall, cpu = time.perf_counter(), time.process_time()
+    aggregate.dawid_skene(ann, steps=STEPS, tolerance=0)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"wall": STEPS * n_labels / wall, "cpu": STEPS * n_labels / cpu}
+
+
+def row(n_labels: int, args: argparse.Namespace, folder: Path) -> dict[str, object]:
+    n_annotators = min(args.annotators, max(20, n_labels // 200))
+    labels = folder / "labels"
+    labels.mkdir()
+    write(labels, n_labels, n_annotators, args.kind)
+    load = os.getloadavg()[0]
+    ds = ours(labels, "dawid-skene", STEPS, args.memory)
+    default = ours(labels, "learned", 3, args.memory)
+    stepped = ds["finishing"] - ds["state"]  # all steps but the first, and the first part's last
+    out: dict[str, object] = {
+        "labels": f"{n_labels:.0e}",
+        "annotators": f"{n_annotators:,}",
+        "reading, s": ds["names"],
+        "sorting, s": ds["state"] - ds["names"],
+        "20 steps, s": stepped,
+        "writing, s": ds["end"] - ds["finishing"],
+        "in all, s": ds["end"],
+        "million label-steps/s": STEPS * n_labels / stepped / 1e6,
+        "in all / steps": ds["end"] / stepped,
+        "peak GB": ds["peak GB"],
+        "default in all, s": default["end"],
+        "default, peak GB": default["peak GB"],
+    }
+    if args.in_memory >= n_labels:
+        speeds = in_memory(n_labels, n_annotators)
+        out["in memory, million label-steps/s"] = speeds["wall"] / 1e6
+        out["a CPU-second"] = speeds["cpu"] / 1e6
+    if args.ray:
+        out["ray in all, s"] = ours(labels, "dawid-skene", STEPS, args.memory, "ray")["end"]
+    if args.crowdkit >= n_labels:
+        theirs = crowdkit(labels)
+        out["crowd-kit's steps, s"] = theirs
+        out["crowd-kit / ours"] = theirs / stepped
+    out["load"] = load
+    shutil.rmtree(labels)
+    return out
+
+
+def line(table: pd.DataFrame) -> pd.DataFrame:
+    """What 1e9 labels would take if the line through the sizes measured goes on, and how straight that is."""
+    labels = table["labels"].astype(float)
+    out = []
+    for column in ("reading, s", "sorting, s", "20 steps, s", "writing, s", "in all, s"):
+        slope, start = np.polyfit(labels, table[column], 1)
+        fitted = start + slope * labels
+        worst = float((np.abs(fitted - table[column]) / table[column])[-2:].max())
+        told = {
+            "what": column,
+            "s for 1e6 more": slope * 1e6,
+            "off by, the two largest": worst,
+            "1e9 labels, min": slope * 1e9 / 60,
+        }
+        out.append(told)
+    return pd.DataFrame(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--labels", type=float, nargs="+", default=[1e6, 1e7])
+    parser.add_argument("--annotators", type=lambda text: int(float(text)), default=50_000)
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--kind", choices=["text", "numbers"], default="text", help="what ids are")
+    parser.add_argument("--crowdkit", type=float, default=CROWDKIT, help="labels up to which it runs; 0: never")
+    parser.add_argument("--in-memory", type=float, default=1e7, help="labels up to which one process holds them all")
+    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--folder", type=Path, default=None, help="where tables are written meanwhile")
+    parser.add_argument("--out", type=Path, default=None, help="a JSON file for the rows")
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for n_labels in args.labels:
+            rows.append(row(int(n_labels), args, Path(folder)))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    table = pd.DataFrame(rows)
+    print(markdown(table, digits=2))
+    if len(table) > 2:
+        print()
+        print(markdown(line(table), digits=3))
+    if args.out:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        told = {
+            "commit": commit,
+            "cores": len(os.sched_getaffinity(0)),
+            "memory": args.memory,
+            "ids": args.kind,
+            "rows": rows,
+        }
+        args.out.write_text(json.dumps(told, indent=1) + "\n")
+    print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""``crowdshot aggregate --engine``: labels of any number -> a folder of Parquet files, in bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crowdshot.commands.counts import Report
+from crowdshot.commands.given import LabelFiles
+from crowdshot.engine.memory import as_bytes, shares_of
+from crowdshot.engine.run import Job, conclude, prepare, run_job
+from crowdshot.engine.workers import Here, Processes, Workers, cores, single_threaded
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.whole import check_table, write_file
+from crowdshot.labels import known_truth
+from crowdshot.labels.aggregate import DEFAULT
+from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.columns import Columns
+from crowdshot.report.tables import check_columns, records, with_others
+
+UNREAD = ("format_name", "sheet", "annotator_columns", "multi_label")  # options of what an engine does not read
+MOST_PEOPLE = 1000  # in what is told; `annotators` has all
+
+
+def aggregate_parts(
+    labels: LabelFiles,
+    method: str,
+    steps: int,
+    out: Path | None,
+    annotators: Path | None = None,
+    engine: str = "local",
+    memory: str = "4GB",
+    top: int = 0,
+) -> Report:
+    """As `crowdshot.commands.aggregate.aggregate`, but ``out`` is a folder; see `crowdshot.engine.run`."""
+    if out is None:
+        raise CrowdshotError(f"engine is {engine!r} without out=, expected a folder to write to.")
+    for name in UNREAD:
+        if getattr(labels, name):
+            argument = name.removesuffix("_name")
+            raise CrowdshotError(f"{argument} is given with engine=, expected a table with a row for each label.")
+    labels.naming.check()
+    labels = labels.expanded()
+    if annotators is not None:
+        check_table(annotators, *labels.inputs)
+    history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)
+    if history and method != DEFAULT:
+        raise CrowdshotError(f"history is given with method {method!r}, expected {DEFAULT!r} with it.")
+
+    def gold(columns: Columns) -> dict[str, str]:
+        check_columns(columns, str(labels))
+        return {} if labels.gold is None else known_truth.read(labels.gold, columns)
+
+    share = shares_of(as_bytes(memory), cores())
+    job = Job(
+        labels.paths,
+        out,
+        method,
+        steps,
+        as_bytes(memory),
+        labels.columns,
+        labels.naming,
+        gold,
+        history,
+        top,
+        labels.options(),
+    )
+    before = prepare(job)
+    if before is not None:
+        return {**before, "finished_before": True}
+    with single_threaded():
+        workers = _workers(engine, share.workers, job.work)
+        try:
+            done = run_job(job, workers, share)
+        finally:
+            workers.close()
+    files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]
+    if annotators is not None:
+        write_file(annotators, with_others(done.people, history))
+        files.append(str(annotators))
+    report: dict[str, Any] = {
+        "method": method,
+        "engine": engine,
+        "items": done.sizes.items,
+        "annotators": done.sizes.annotators,
+        "labels": done.labels,
+        "classes": done.classes,
+        "settled": done.settled,
+        "settled_at": SETTLED,
+        "annotator_column": done.columns.annotator,
+        "annotator_table": records(done.people.head(MOST_PEOPLE)),
+        "gold": done.gold,
+        "gold_from": labels.gold_from,
+        "near_twins": [],
+        "respelled": [each._asdict() for each in done.respelled],
+        "left_out": done.left_out,
+        "files": files,
+    }
+    conclude(job, report)
+    return report
+
+
+def _workers(engine: str, n: int, work: Path) -> Workers:
+    if engine == "ray":
+        from crowdshot.engine.cluster import Actors  # an extra
+
+        actors: Workers = Actors(n)
+        return actors
+    return Here() if n == 1 else Processes(n, work)

@@ -1,0 +1,45 @@
+"""What a run keeps for the next one, should it be killed: tuples of arrays and names, nothing that can do harm."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+from crowdshot.errors import CrowdshotError
+
+ARRAYS = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}  # of NumPy: by which arrays are made again
+CLASSES = {"Keyed", "Names"}  # of ours, beside named tuples
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] not in ("numpy", "crowdshot") or (module.startswith("numpy") and name not in ARRAYS):
+            raise CrowdshotError(f"what is kept holds {module}.{name}, expected arrays and names.")
+        found = super().find_class(module, name)
+        if module.startswith("crowdshot") and name not in CLASSES and not issubclass(found, tuple):
+            raise CrowdshotError(f"what is kept holds {module}.{name}, expected arrays and names.")
+        return found
+
+
+def keep(file: Path, value: Any) -> None:
+    """Whole or not at all."""
+    write(file, pickle.dumps(value, protocol=5))
+
+
+def kept(file: Path) -> Any:
+    """None where nothing is kept."""
+    if not file.exists():
+        return None
+    with file.open("rb") as stored:
+        try:
+            return _Reader(stored).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
+            raise CrowdshotError(f"{file} is damaged ({error}), expected what a run has kept; remove it.") from None
+
+
+def write(file: Path, data: bytes) -> None:
+    passing = file.with_name(f"{file.name}.{os.getpid()}")
+    passing.write_bytes(data)
+    os.replace(passing, file)

@@ -1,0 +1,203 @@
+"""Labels of any number -> a folder of Parquet files, in bounded memory: scatter, gather, believe, finish.
+
+What is done lies in the folder ``_work`` until all is; who is killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from crowdshot.engine.finish import Finished, Finishing, finish_share
+from crowdshot.engine.gather import Gathered, Gathering, gather, part_folder
+from crowdshot.engine.kept import keep, kept
+from crowdshot.engine.memory import Share, tables_fit
+from crowdshot.engine.names import Names, history_of, names_of
+from crowdshot.engine.scatter import Plan, scatter
+from crowdshot.engine.sources import Source, sources_of
+from crowdshot.engine.workers import Workers, ask_of, in_order
+from crowdshot.errors import CrowdshotError
+from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotators import judged
+from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.formats.naming import Naming
+from crowdshot.labels.spelling import Respelled
+from crowdshot.labels.ways import way_of
+from crowdshot.model.parts import Sizes, Way, added, run
+from crowdshot.progress import progress
+
+WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked of an engine. ``gold``: reads {item: true label}, given the columns."""
+
+    paths: Sequence[Path]
+    out: Path
+    method: str
+    steps: int
+    memory: int
+    columns: GivenColumns = None
+    naming: Naming = field(default_factory=Naming)
+    gold: Callable[[Columns], dict[str, str]] = lambda columns: {}
+    history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
+    top: int = 0
+    typed: Mapping[str, Any] = field(default_factory=dict)  # by which the same job is known again
+
+    @property
+    def work(self) -> Path:
+        return self.out / WORK
+
+
+class Done(NamedTuple):
+    sizes: Sizes
+    labels: int
+    classes: list[str]
+    settled: int
+    people: pd.DataFrame
+    left_out: dict[str, int]
+    respelled: list[Respelled]
+    columns: Columns
+    gold: int
+    parts: int
+
+
+def fingerprint(job: Job) -> dict[str, Any]:
+    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in job.paths]
+    typed = {name: str(value) for name, value in job.typed.items() if value}
+    return {"files": files, "method": job.method, "steps": job.steps, "top": job.top, **typed}
+
+
+def prepare(job: Job) -> dict[str, Any] | None:
+    """The folder, empty or with what the same job left in it; what it told, if it was finished before."""
+    asked = json.loads(json.dumps(fingerprint(job)))
+    try:
+        job.out.mkdir(parents=True, exist_ok=True)
+        before = job.out / RUN
+        if before.exists():
+            found = json.loads(before.read_text())
+            if found != asked:
+                other = next(name for name in {**found, **asked} if found.get(name) != asked.get(name))
+                raise CrowdshotError(f"{job.out} has results of other {other}, expected a new or empty folder.")
+        elif any(job.out.iterdir()):
+            raise CrowdshotError(f"{job.out} is not empty, expected a new or empty folder.")
+        job.work.mkdir(exist_ok=True)
+        if (job.out / FINISHED).exists():
+            shutil.rmtree(job.work, ignore_errors=True)
+            told: dict[str, Any] = json.loads((job.out / FINISHED).read_text())
+            return told
+        before.write_text(json.dumps(asked))
+    except OSError as error:
+        raise CrowdshotError(f"{job.out} could not be written ({error.strerror or error}).") from None
+    return None
+
+
+def run_job(job: Job, workers: Workers, share: Share) -> Done:
+    sources = sources_of(job.paths, job.columns)
+    columns = sources[0].columns
+    buckets = share.parts(sum(source.rows for source in sources))
+    begun = job.work / "buckets"
+    if kept(begun) is None:
+        keep(begun, buckets)
+    buckets = kept(begun)  # as it was begun with, whatever the memory is now
+    gold = job.gold(columns)
+    scattered = job.work / "scattered"
+    found, names = _read(job, workers, share, sources, buckets, gold)
+    folders = [part_folder(job.work / "parts", bucket) for bucket in range(buckets)]
+    shutil.rmtree(scattered, ignore_errors=True)
+
+    sizes = Sizes(found.items, len(names.annotators), len(names.classes))
+    tables_fit(sizes, job.method, job.memory, workers.n)
+    history = history_of(names, job.history)
+    ordered = bool(job.naming.ordered)
+    way = way_of(job.method, sizes, found.labels, job.steps, ordered=ordered, history=history, gold=found.gold > 0)
+    state = _believe(job, way, workers, folders)
+    plan = Finishing(way, state, columns, names.classes, ordered, job.method != "majority", job.top, job.work, job.out)
+    shares = [folders[first :: workers.n] for first in range(min(workers.n, len(folders)))]
+    with progress("writing"):
+        finished: Finished = added(in_order(workers.each(finish_share, shares, plan)))
+    people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history)
+    left_out = {"rows without a label": names.blank, "labels given again": found.repeated}
+    return Done(
+        sizes,
+        found.labels,
+        names.classes.tolist(),
+        finished.settled,
+        people,
+        {reason: n for reason, n in left_out.items() if n},
+        names.respelled,
+        columns,
+        found.gold,
+        len(folders),
+    )
+
+
+def conclude(job: Job, report: Mapping[str, Any]) -> None:
+    """All is there: what is left of the work goes."""
+    passing = job.work / FINISHED
+    passing.write_text(json.dumps(report))
+    os.replace(passing, job.out / FINISHED)
+    shutil.rmtree(job.work, ignore_errors=True)
+
+
+def _read(
+    job: Job, workers: Workers, share: Share, sources: list[Source], buckets: int, gold: dict[str, str]
+) -> tuple[Gathered, Names]:
+    """Rows to parts. The names of all are kept once they are known, as chunks are gone when all is gathered."""
+    scattered, parts, known = job.work / "scattered", job.work / "parts", job.work / "names"
+    parts.mkdir(exist_ok=True)
+    before = kept(known)
+    if before is not None:
+        names, chunks = before
+    else:
+        scattered.mkdir(exist_ok=True)
+        plan = Plan(scattered, buckets, share.chunk_rows)
+        results = {}
+        with progress("reading") as tick:
+            for place, found in workers.each(scatter, list(enumerate(sources)), plan):
+                results[place] = found
+                tick(sum(found.rows for found in results.values()), sum(source.rows for source in sources))
+        chunks = [chunk for place in sorted(results) for chunk in results[place].chunks]
+        blank = sum(found.blank for found in results.values())
+        source = ", ".join(str(path) for path in job.paths[:3])
+        names = names_of(scattered, chunks, job.naming, gold, source, blank)
+        keep(known, (names, chunks))
+    spelled = {_as_item(item, sources[0].integers): names.spelled.get(label, label) for item, label in gold.items()}
+    gathering = Gathering(scattered, chunks, names, spelled, buckets, parts)
+    out = []
+    with progress("sorting") as tick:
+        for _, part in workers.each(gather, range(buckets), gathering):
+            out.append(part)
+            tick(len(out), buckets)
+    return added(out), names
+
+
+def _as_item(item: str, integers: bool) -> Any:
+    if not integers:
+        return item
+    try:
+        return int(item)
+    except ValueError:
+        raise CrowdshotError(f"gold names item {item!r}, expected a whole number as in the labels.") from None
+
+
+def _believe(job: Job, way: Way, workers: Workers, folders: list[Path]) -> Any:
+    file = job.work / STATE
+    done = 0
+    with progress("aggregating") as tick:
+
+        def after(state: Any) -> None:
+            nonlocal done
+            done += 1
+            tick(done, job.steps + 1)
+            keep(file, state)
+
+        return run(way, ask_of(workers, folders), kept(file), after)

@@ -1,0 +1,149 @@
+"""Tables of labels of any length, CSV or Parquet: which columns they have, and how their rows come, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.files.parquet import MAGIC
+from crowdshot.files.separated import sniff
+from crowdshot.labels.columns import Columns, GivenColumns, find_columns
+from crowdshot.wording import listing, show
+
+SAMPLE = 2**20  # bytes of text that tell the separator, and how long rows are
+ROWS = 65_536  # of Parquet, at a time
+AT_ONCE = 1_000_000  # rows of a task, where row groups are as small
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or some row groups of it. ``rows``: as many, or about."""
+
+    path: Path
+    columns: Columns
+    rows: int
+    integers: bool  # whether items are whole numbers, and not text
+    separator: str | None = None  # of text; None for Parquet
+    groups: tuple[int, ...] = ()
+    first_row: int = 1  # as a person counts
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Item, annotator and label as they are written."""
+        names = list(self.columns)
+        try:
+            if self.separator is None:
+                with pa.parquet.ParquetFile(self.path, pre_buffer=False) as file:
+                    for batch in file.iter_batches(ROWS, list(self.groups), columns=names, use_threads=False):
+                        yield batch.select(names)
+                return
+            reader = pa.csv.open_csv(
+                self.path,
+                pa.csv.ReadOptions(use_threads=False, block_size=SAMPLE),
+                pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=False),
+                pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
+                ),
+            )
+            yield from reader
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise CrowdshotError(f"{self.path} is damaged ({reason}), expected a table of labels.") from None
+
+
+def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Source]:
+    """The files in their order, in bits that can be worked on side by side where they are Parquet."""
+    found = [bit for path in paths for bit in _open(path, columns)]
+    integers = all(bit.integers for bit in found)  # else 7 and "7" are the same item, and all are text
+    names = found[0].columns
+    for bit in found:
+        if bit.columns != names and set(names) != set(bit.columns):
+            where = f"{bit.path} has the columns {listing(bit.columns)}"
+            raise CrowdshotError(f"{where}, expected {listing(names)} as in {found[0].path}.")
+    return [Source(**{**vars(bit), "integers": integers}) for bit in found]
+
+
+def _open(path: Path, columns: GivenColumns) -> list[Source]:
+    try:
+        with path.open("rb") as file:
+            start = file.read(SAMPLE)
+            size = path.stat().st_size
+    except OSError as error:
+        raise CrowdshotError(f"{path} could not be read ({error.strerror or error}), expected a file.") from None
+    if not start.strip():
+        raise CrowdshotError(f"{path} is empty, expected a table of labels.")
+    if start.startswith(MAGIC):
+        return _of_parquet(path, columns)
+    try:
+        text = start.decode("utf-8-sig") if len(start) < SAMPLE else start[: start.rfind(b"\n") + 1].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise CrowdshotError(f"{path} holds binary data, expected CSV as UTF-8 or Parquet.") from None
+    if text.lstrip()[:1] in ("{", "[", "<"):
+        raise CrowdshotError(f"{path} is no table of rows and columns, expected CSV or Parquet with engine=.")
+    separator, _ = sniff(text, str(path))
+    names = find_columns(_header(text, separator), columns, str(path))
+    rows = max(1, round(size / len(start) * text.count("\n")))
+    return [Source(path, names, rows, integers=False, separator=separator, first_row=2)]
+
+
+def _header(text: str, separator: str) -> list[str]:
+    first = pa.csv.read_csv(
+        pa.BufferReader(text[: text.index("\n") + 1].encode() if "\n" in text else text.encode()),
+        parse_options=pa.csv.ParseOptions(delimiter=separator),
+    )
+    return list(first.column_names)
+
+
+def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            schema, meta = file.schema_arrow, file.metadata
+            sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise CrowdshotError(f"{path} is damaged ({reason}), expected a Parquet file.") from None
+    names = find_columns(schema.names, columns, str(path))
+    integers = pa.types.is_integer(schema.field(names.item).type)
+    out: list[Source] = []
+    groups: list[int] = []
+    first = 0
+    for group, size in enumerate(sizes):
+        groups.append(group)
+        rows = sum(sizes[each] for each in groups)
+        if rows + size > AT_ONCE or group == len(sizes) - 1:
+            out.append(Source(path, names, rows, integers, groups=tuple(groups), first_row=first + 1))
+            groups, first = [], first + rows
+    return out
+
+
+def as_text(values: pa.Array, where: str) -> pa.Array:
+    """Cells as text without spaces around it, null where there is none; 7.0 is a 7 that stood beside a missing one."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values = values.dictionary_decode()
+        kind = values.type
+    if pa.types.is_floating(kind):
+        values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
+        if pa.compute.all(pa.compute.equal(values, pa.compute.floor(values))).as_py() is not False:
+            values = values.cast(pa.int64())
+    elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise CrowdshotError(f"{where} holds {kind}, expected text or numbers.")
+    text = pa.compute.utf8_trim_whitespace(values.cast(pa.string()))
+    return pa.compute.if_else(pa.compute.equal(text, ""), None, text)
+
+
+def refuse_blank(values: pa.Array, said: pa.Array, where: tuple[Path, int, str], role: str) -> None:
+    """A label without an item or an annotator; ``where``: the file, the number of the first row, the column."""
+    bad = pa.compute.and_(pa.compute.is_null(values), pa.compute.is_valid(said))
+    if pa.compute.any(bad).as_py():
+        path, row, column = where
+        at = pa.compute.index(bad, True).as_py()
+        raise CrowdshotError(
+            f"{path}, row {row + at}, column {show(column)} is empty, expected the {role} that the label belongs to."
+        )

@@ -1,0 +1,61 @@
+"""The same by actors of a Ray cluster on this machine."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from crowdshot.commands.aggregate_parts import aggregate_parts
+from crowdshot.commands.given import LabelFiles
+
+from .test_engine import cut, parts, rows, same, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    here = os.pathsep.join(map(str, [*sys.path, Path(__file__).parents[1]]))  # where actors find what tests hand them
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.parametrize("method", ["learned", "dawid-skene"])
+def test_two_actors_give_what_the_local_engine_gives(cluster, tmp_path, monkeypatch, method):
+    labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
+    cut(monkeypatch, 37, 50)
+    aggregate_parts(labels, method, 4, tmp_path / "local")
+    cut(monkeypatch, 37, 50, workers=2)
+    told = aggregate_parts(labels, method, 4, tmp_path / "ray", engine="ray")
+    assert told["engine"] == "ray"
+    local = parts(tmp_path / "local")
+    same(parts(tmp_path / "ray"), local.assign(item=local["item"].astype(str)))
+
+
+def dying(task, folder):
+    mark = Path(folder) / f"mark-{task}"
+    if task == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task + 10
+
+
+def failing(task):
+    raise ValueError(f"task {task}")
+
+
+def test_an_actor_that_is_killed_changes_nothing(cluster, tmp_path):
+    from crowdshot.engine.cluster import Actors
+
+    actors = Actors(2)
+    try:
+        assert dict(actors.each(dying, range(5), str(tmp_path))) == {n: n + 10 for n in range(5)}
+        with pytest.raises(ValueError, match="task 0"):
+            list(actors.each(failing, [0]))
+    finally:
+        actors.close()
+    assert (tmp_path / "mark-1").exists()

@@ -1,0 +1,319 @@
+"""Labels of any number: in parts, by whoever works, interrupted or not, as if they had all been in memory."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot.commands import aggregate_parts as command
+from crowdshot.commands.aggregate import aggregate
+from crowdshot.commands.aggregate_parts import aggregate_parts
+from crowdshot.commands.given import LabelFiles
+from crowdshot.engine.memory import Share, as_bytes, shares_of, shown, tables_fit
+from crowdshot.engine.workers import Here, Processes
+from crowdshot.errors import CrowdshotError
+from crowdshot.model.parts import Sizes
+
+METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """One process, and so little at a time that even small tables are cut."""
+    cut(monkeypatch, chunk_rows=37, part_labels=50)
+
+
+def cut(monkeypatch, chunk_rows, part_labels, workers=1):
+    monkeypatch.setattr(command, "shares_of", lambda memory, cores: Share(workers, chunk_rows, part_labels))
+
+
+def rows(n_items=60, R=9, K=3, per_item=4, seed=0):
+    random = np.random.default_rng(seed)
+    item = np.tile(np.arange(n_items), per_item)  # those of an item lie far apart
+    truth = random.integers(K, size=n_items)
+    label = np.where(random.random(len(item)) < 0.7, truth[item], random.integers(K, size=len(item)))
+    annotator = random.integers(R, size=len(item))  # some label an item again
+    names = np.array(["low", "mid", "top", *(f"class {k}" for k in range(3, K))], dtype=object)
+    return pd.DataFrame({"item": item, "annotator": [f"ann-{r}" for r in annotator], "label": names[label]})
+
+
+def write(folder, table, kind="csv", files=3):
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(np.array_split(np.arange(len(table)), files)):
+        name = folder / f"labels-{number}.{kind}"
+        some = table.iloc[part]
+        some.to_csv(name, index=False) if kind == "csv" else some.to_parquet(name, row_group_size=29)
+    return [folder / f"*.{kind}"]
+
+
+def parts(out):
+    found = sorted(out.glob("part-*.parquet"))
+    assert all(name.startswith(("part-", "_")) for name in os.listdir(out))
+    return pd.concat([pd.read_parquet(file) for file in found], ignore_index=True)
+
+
+def people(file):
+    return pd.read_csv(file).set_index("annotator").sort_index()
+
+
+def same(found, expected, item="item"):
+    found = found.assign(**{item: found[item].astype(str)}).set_index(item).sort_index()
+    expected = expected.set_index(item).sort_index()
+    assert found.index.tolist() == expected.index.tolist()
+    assert found.columns.tolist() == expected.columns.tolist()
+    numbers = [name for name in found.columns if name != "label"]
+    assert found["label"].tolist() == expected["label"].tolist()
+    np.testing.assert_allclose(found[numbers].astype(float), expected[numbers].astype(float), atol=1e-9, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_same_as_in_memory(tmp_path, method, kind):
+    labels = LabelFiles(write(tmp_path / "in", rows(), kind))
+    told = aggregate_parts(labels, method, 8, tmp_path / "out", tmp_path / "people.csv")
+    report, expected = aggregate(labels, method, 8, annotators=tmp_path / "expected.csv")
+    found = parts(tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("part-*"))) == 5
+    assert found["item"].dtype == (np.int64 if kind == "parquet" else found["label"].dtype)  # as it came
+    assert {str(kind) for kind in found.dtypes[2:]} == {"float64", "int64"}
+    same(found, expected)
+    for name in ("items", "annotators", "labels", "classes", "settled", "method"):
+        assert told[name] == report[name]
+    people = [
+        pd.read_csv(tmp_path / f"{name}.csv").set_index("annotator").sort_index() for name in ("people", "expected")
+    ]
+    pd.testing.assert_frame_equal(*people)
+    assert not (tmp_path / "out" / "_work").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+def test_all_that_may_be_known_besides(tmp_path):
+    table = rows().replace({"label": {"mid": "Mid "}})
+    table.loc[::17, "label"] = ""
+    gold = pd.DataFrame({"item": [3, 5, 8, 1_000], "truth": ["low", "top", "Mid", "top"]})  # the last has no label
+    gold.to_csv(tmp_path / "gold.csv", index=False)
+    pd.DataFrame({"annotator": ["ann-1", "nobody"], "right": [90, 1], "wrong": [3, 1]}).to_csv(tmp_path / "h.csv")
+    given = {
+        "gold": tmp_path / "gold.csv", "history": tmp_path / "h.csv", "ordered": ["low", "mid", "top"],
+        "merge_case": True,
+    }  # fmt: skip
+    labels = LabelFiles(write(tmp_path / "in", table), **given)
+    told = aggregate_parts(labels, "learned", 3, tmp_path / "out", tmp_path / "people.csv")
+    _, expected = aggregate(labels, "learned", 3, annotators=tmp_path / "expected.csv")
+    same(parts(tmp_path / "out"), expected)
+    assert told["gold"] == 4
+    assert told["left_out"]["rows without a label"] == (table["label"] == "").sum()
+    people = [
+        pd.read_csv(tmp_path / f"{name}.csv").set_index("annotator").sort_index() for name in ("people", "expected")
+    ]
+    pd.testing.assert_frame_equal(*people)
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("cuts", [(1, 10**6), (7, 9), (10**6, 21), (1000, 1000)])
+def test_any_cuts_give_the_same(tmp_path, monkeypatch, cuts):
+    labels = LabelFiles(write(tmp_path / "in", rows(30), "parquet"))
+    _, expected = aggregate(labels, "learned", 3)
+    cut(monkeypatch, *cuts)
+    aggregate_parts(labels, "learned", 3, tmp_path / "out")
+    same(parts(tmp_path / "out"), expected)
+
+
+def test_the_last_of_repeated_labels_counts_by_the_names_of_files(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, label in (("b", "cat"), ("c", "dog"), ("a", "owl")):
+        (folder / f"{name}.csv").write_text(f"item,annotator,label\nx,ann,{label}\ny,bob,cat\n")
+    told = aggregate_parts(LabelFiles([folder / "*.csv"]), "majority", 1, tmp_path / "out")
+    found = parts(tmp_path / "out").set_index("item")
+    assert found["label"].to_dict() == {"x": "dog", "y": "cat"}
+    assert found["n_labels"].to_dict() == {"x": 1, "y": 1}
+    assert told["left_out"] == {"labels given again": 4}
+    with pytest.warns(UserWarning, match="4 labels dropped"):
+        _, plain = aggregate(LabelFiles([folder]), "majority", 1)  # without an engine, and of a folder, too
+    assert plain.set_index("item")["label"].to_dict() == {"x": "dog", "y": "cat"}
+
+
+# ---- interrupted ----------------------------------------------------------------------------------------------------
+
+
+class Interrupted(Here):
+    """Stops after so many tasks, as a kill would between two of them."""
+
+    def __init__(self, tasks):
+        self.left = tasks
+
+    def each(self, function, tasks, *given):
+        for place, task in enumerate(tasks):
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            yield place, function(task, *given)
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("method", ["learned", "dawid-skene"])
+def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method):
+    labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
+    _, expected = aggregate(labels, method, 4)
+    kills = 0
+    for tasks in range(16):
+        with monkeypatch.context() as patch:
+            patch.setattr(command, "Here", lambda tasks=tasks: Interrupted(tasks))
+            out = tmp_path / f"out-{tasks}"
+            try:
+                aggregate_parts(labels, method, 4, out)
+            except KeyboardInterrupt:
+                kills += 1
+        aggregate_parts(labels, method, 4, out)
+        same(parts(out), expected)
+        assert not (out / "_work").exists()
+    assert kills > 5
+
+
+def test_what_is_finished_is_said_to_be(tmp_path):
+    labels = LabelFiles(write(tmp_path / "in", rows(10, per_item=1)))
+    first = aggregate_parts(labels, "soft", 1, tmp_path / "out")
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
+    again = aggregate_parts(labels, "soft", 1, tmp_path / "out")
+    assert again == {**json.loads(json.dumps(first)), "finished_before": True}
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
+    with pytest.raises(CrowdshotError, match=r"out has results of other method, expected a new or empty folder\.$"):
+        aggregate_parts(labels, "majority", 1, tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\.$"):
+        aggregate_parts(labels, "soft", 1, tmp_path / "mine")
+
+
+def die_once(task, folder):
+    """Kills its process the first time, when it has already done something."""
+    mark = Path(folder) / f"mark-{task}"
+    if task == 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task * task
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_changes_nothing(tmp_path):
+    workers = Processes(2, tmp_path)
+    try:
+        found = dict(workers.each(die_once, range(6), tmp_path))
+    finally:
+        workers.close()
+    assert (tmp_path / "mark-2").exists()
+    assert found == {n: n * n for n in range(6)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+def test_several_processes_give_the_same(tmp_path, monkeypatch):
+    cut(monkeypatch, 37, 50, workers=2)
+    labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
+    aggregate_parts(labels, "learned", 3, tmp_path / "out")
+    _, expected = aggregate(labels, "learned", 3)
+    same(parts(tmp_path / "out"), expected)
+
+
+# ---- many classes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+def test_beyond_a_hundred_classes_the_likeliest_few_are_a_long_table(tmp_path):
+    labels = LabelFiles(write(tmp_path / "in", rows(200, K=150).drop_duplicates(["item", "annotator"])))
+    aggregate_parts(labels, "learned", 3, tmp_path / "out", top=2)
+    _, expected = aggregate(labels, "learned", 3, out=tmp_path / "c.csv", top=2)
+    found = parts(tmp_path / "out")
+    assert found.columns.tolist() == ["item", "label", "confidence", "n_labels", "agreement"]
+    same(found, expected)
+    files = sorted((tmp_path / "out").glob("_likeliest-*.parquet"))
+    long = pd.concat(map(pd.read_parquet, files)).sort_values(["item", "rank"], ignore_index=True)
+    plain = pd.read_csv(tmp_path / "c.likeliest.csv", dtype={"item": str}).sort_values(
+        ["item", "rank"], ignore_index=True
+    )
+    assert long[["item", "rank", "label"]].to_numpy().tolist() == plain[["item", "rank", "label"]].to_numpy().tolist()
+    np.testing.assert_allclose(long["probability"], plain["probability"], atol=1e-6)
+    assert long["rank"].max() == 2
+    first = long[long["rank"] == 1].set_index("item")["label"]
+    assert first.to_dict() == found.set_index("item")["label"].to_dict()
+
+
+# ---- refused --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("item,annotator,label\na,ann,x\nb,,y\n", r"row 3, column 'annotator' is empty, expected the annotator"),
+        ("item,annotator,label\na,ann,x\n,bob,y\n", r"row 3, column 'item' is empty, expected the item that"),
+        ("item,annotator,label\na,ann,\n", r"holds no label, expected one"),
+        ("item,annotator,label\na,ann,x\nb,c\n", r"is damaged \(.*\), expected a table of labels"),
+        ('[{"item": "a"}]', r"is no table of rows and columns, expected CSV or Parquet"),
+        ("a,b\n1,2\n", r"has no column for the (item|annotator)"),
+        ("", r"is empty, expected a table of labels"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, content, sentence):
+    (tmp_path / "labels.csv").write_text(content)
+    with pytest.raises(CrowdshotError, match=sentence):
+        aggregate_parts(LabelFiles([tmp_path / "labels.csv"]), "soft", 1, tmp_path / "out")
+
+
+def test_a_damaged_parquet_file_is_told(tmp_path):
+    rows().to_parquet(tmp_path / "labels.parquet")
+    whole = (tmp_path / "labels.parquet").read_bytes()
+    (tmp_path / "labels.parquet").write_bytes(whole[:-40])
+    with pytest.raises(CrowdshotError, match=r"labels.parquet is damaged \(.*\), expected a Parquet file\.$"):
+        aggregate_parts(LabelFiles([tmp_path / "labels.parquet"]), "soft", 1, tmp_path / "out")
+
+
+def test_options_of_what_it_does_not_read_are_refused(tmp_path):
+    labels = LabelFiles([tmp_path / "labels.csv"], multi_label=True)
+    with pytest.raises(CrowdshotError, match=r"^multi_label is given with engine=, expected a table with"):
+        aggregate_parts(labels, "soft", 1, tmp_path / "out")
+    with pytest.raises(CrowdshotError, match=r"^engine is 'local' without out=, expected a folder"):
+        aggregate_parts(labels, "soft", 1, None)
+
+
+def test_patterns_that_match_nothing_are_told(tmp_path):
+    with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file, expected some of labels\.$"):
+        LabelFiles([tmp_path / "*.csv"]).expanded()
+    with pytest.raises(CrowdshotError, match=r" has no file of labels, expected some that end in '.parquet'"):
+        LabelFiles([tmp_path]).expanded()
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_read_and_shown():
+    assert as_bytes("4GB") == as_bytes("4 g") == as_bytes("4000MB") == 4_000_000_000
+    assert (shown(4_000_000_000), shown(265_300_000)) == ("4GB", "265.3MB")
+    for text in ("4 apples", "", "-1GB", "0"):
+        with pytest.raises(CrowdshotError, match=r"^memory is .*, expected a size, like 4GB\.$"):
+            as_bytes(text)
+
+
+def test_more_memory_is_for_more_processes_and_larger_parts():
+    assert shares_of(600_000_000, 16).workers == 1
+    assert shares_of(4_000_000_000, 2).workers == 2
+    assert shares_of(4_000_000_000, 64).workers == 7
+    assert shares_of(500_000_000, 1).part_labels < shares_of(600_000_000, 1).part_labels
+    with pytest.raises(CrowdshotError, match=r"^memory is 100MB, expected .* or more\.$"):
+        shares_of(100_000_000, 2)
+
+
+def test_tables_of_annotators_that_are_larger_than_memory_are_told_before_the_work():
+    with pytest.raises(CrowdshotError, match=r"^memory is 1GB, expected 2GB or more for 1,000,000 annotators"):
+        tables_fit(Sizes(10**8, 10**6, 4), "dawid-skene", 10**9, 2)
+    tables_fit(Sizes(10**8, 10**6, 4), "dawid-skene", 4 * 10**9, 2)
+
+
+def test_there_is_a_part_for_every_worker():
+    share = Share(workers=4, chunk_rows=1000, part_labels=10**6)
+    assert [share.parts(rows) for rows in (10, 250_000, 10**6, 2 * 10**7)] == [1, 2, 8, 20]
