@@ -9,11 +9,11 @@ of both, the rate that was reached, how long fits took, and how busy the machine
 the same one, and what else runs there shows in the numbers.
 
 **party**: the people with the most answers in LabelMe and in CIFAR-10S label ``items`` images at once, over HTTP, from
-one label an image to three. Their real answers are held back and given when asked for; where a person never saw an
-image, the answer is drawn as that person answered others of its class (one answer of each class added), so that it is a
-real crowd's, but not wholly real. The order is the service's (`/v1/next`), random, or the item with the least agreement
-(the leading label's share; of equal ones the one with the fewest labels, of these any). All orders begin with the same
-labels and are judged by the service's own consensus, once it knows all labels.
+one label an image to three. Their real answers are held back and given when asked for. Where a person never saw an
+image, which is the rule, the answer is drawn as that person answered others of its class, with as many answers of the
+whole crowd's as ALIKE says: real people, whose answers are mostly drawn. The order is the service's (`/v1/next`),
+random, or the item with the least agreement (the leading label's share; of equal ones the one with the fewest labels, of
+these any). All orders begin with the same labels and are judged by the service's own consensus, once it knows all.
 """
 
 import argparse
@@ -39,6 +39,7 @@ CLASSES = 4  # of the simulated crowd
 CROWDS = ("labelme", "cifar10s")
 ORDERS = ("service", "random", "least agreement")
 SHARES = (1.0, 1.5, 2.0, 2.5, 3.0)  # labels an item
+ALIKE = 3.0  # answers to each class
 
 
 # ---- the service and who asks it ------------------------------------------------------------------------------------
@@ -149,9 +150,13 @@ def real(data, name, items, people, seed):
     rows = random.choice(np.flatnonzero(truth >= 0), items, replace=False)
     said = np.full((ann.n_annotators, ann.n_items), -1)
     said[ann.annotator, ann.item] = ann.label
+    known = truth[ann.item] >= 0
+    pooled = np.zeros((ann.n_classes, ann.n_classes))
+    np.add.at(pooled, (truth[ann.item[known]], ann.label[known]), 1)
+    pooled /= pooled.sum(1, keepdims=True)
     out = np.empty((people, items), dtype=int)
     for p, who in enumerate(busiest):
-        counts = np.ones((ann.n_classes, ann.n_classes))
+        counts = ALIKE * pooled
         seen = np.flatnonzero((said[who] >= 0) & (truth >= 0))
         np.add.at(counts, (truth[seen], said[who, seen]), 1)
         drawn = [random.choice(ann.n_classes, p=counts[truth[i]] / counts[truth[i]].sum()) for i in rows]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from crowdshot.service.journal import Point
-from crowdshot.service.showing import draw, will_settle
+from crowdshot.service.showing import draw, duration, will_settle
 from waiting import HANGS, until
 
 from .conftest import after, say
@@ -54,6 +54,8 @@ def test_how_far_it_has_come():
     assert (course.first, course.most) == (10, 10)
     assert course.settled == "0.0,29.00 100.0,1.00"
     assert course.labelled == "0.0,15.00 100.0,1.00"
+    assert course.took == "less than a minute"
+    assert [duration(seconds) for seconds in (60, 200, 3_600, 100_000)] == ["1 minute", "3 minutes", "1 hour", "1 day"]
 
 
 def test_what_more_labels_should_bring(service, crowd):
@@ -93,3 +95,23 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
         quiet.goto(process.address)
         until(lambda: "30 items" in quiet.inner_text("h1"))
         quiet.context.close()
+
+
+@pytest.mark.slow
+def test_what_was_opened_stays_open(browser, tmp_path):
+    rows = [f"i{i},person {p},{'cat' if (i + p) % 3 else 'dog'}" for i in range(6) for p in range(15)]
+    labels = tmp_path / "labels.csv"
+    labels.write_text("\n".join(["item,annotator,label", *rows]))
+    with serving("--labels", labels, "--data", tmp_path / "live") as process:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(HANGS * 1000)
+        page.goto(process.address)
+        until(lambda: page.inner_text("#alive") == "live")
+        assert page.locator("#people li").count() == 10
+        assert not page.locator("#others").is_visible()
+        page.click("#more-people summary")
+        assert page.locator("#others li").count() == 5
+        post(process, "/v1/labels", {"labels": [{"item": "i0", "annotator": "new", "label": "cat"}]})
+        until(lambda: page.locator("#others li").count() == 6)
+        assert page.locator("#others").is_visible()
+        page.close()

@@ -17,12 +17,12 @@ from crowdshot.report.page.inline import STYLES, Inline, inline
 from crowdshot.report.page.templates import fill
 from crowdshot.service.journal import Point
 from crowdshot.service.version import Version
-from crowdshot.wording import clean, percent
+from crowdshot.wording import clean, percent, plural
 
 HERE = Path(__file__).parent / "page"
 AHEAD = 100  # labels
 LATELY = 600.0  # seconds
-MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 100, 12, 12
+FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
 
 
 class Person(NamedTuple):
@@ -45,12 +45,16 @@ class Item(NamedTuple):
 
 
 class Course(NamedTuple):
-    """Lines through (labels, items), in a box of 100 × 30 with ``most`` items at the top and ``first`` labels left."""
+    """Lines through (labels, items), in a box of 100 × 30 with ``most`` items at the top and ``first`` labels left.
+
+    ``took``: how long it was from there to now.
+    """
 
     labelled: str
     settled: str
     most: int
     first: int
+    took: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ def render(version: Version | None, history: Sequence[Point] = (), lately: Mappi
         f=found,
         now={} if version is None else tell(version),
         version=0 if version is None else version.number,
+        first_people=FIRST_PEOPLE,
         most_people=MOST_PEOPLE,
         style=style(),
         script=script(),
@@ -157,4 +162,13 @@ def draw(history: Sequence[Point]) -> Course | None:
         pairs = zip(history, values, strict=True)
         return " ".join(f"{100 * (p.labels - first) / (last - first):.1f},{29 - 28 * y / most:.2f}" for p, y in pairs)
 
-    return Course(line([p.items for p in history]), line([p.settled for p in history]), most, first)
+    took = duration(history[-1].at - history[0].at)
+    return Course(line([p.items for p in history]), line([p.settled for p in history]), most, first, took)
+
+
+def duration(seconds: float) -> str:
+    """As people say it."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            return plural(round(seconds / length), unit)
+    return "less than a minute"

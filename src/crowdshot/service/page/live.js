@@ -8,6 +8,7 @@ versions.addEventListener("version", async ({ data }) => {
   const answer = await fetch(location.pathname, { cache: "no-store" });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const { id } of document.querySelectorAll("details[open]")) fresh.getElementById(id)?.setAttribute("open", "");
   document.querySelector("main").replaceWith(fresh.querySelector("main"));
   document.title = fresh.title;
 });
