@@ -157,6 +157,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         priors: GivenPriors = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
+        ordered: bool = False,
         missing: Any = -1,
     ) -> Self:
         """Embed the items and adapt to their labels.
@@ -175,12 +176,20 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
         pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
         ``classes_``. It is believed as far as it foretells labels, so that a bad one does no harm.
+        ordered: the classes are in order (as ``classes`` lists them), so that near misses are likelier than far ones.
+        The search of "labelings", the mixture and compared methods pay no heed to it.
         missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None
         where only None and NaN do, so that -1 is a class.
         """
         names = names_of(X) if items is None else items
-        besides = {"gold": gold, "priors": priors, "sample_weight": sample_weight, "pred_probs": pred_probs}
-        return self.fit_embeddings(self.embed(X), labels, items=names, classes=classes, missing=missing, **besides)
+        besides: dict[str, Any] = {
+            "gold": gold,
+            "priors": priors,
+            "sample_weight": sample_weight,
+            "pred_probs": pred_probs,
+        }
+        besides |= {"classes": classes, "ordered": ordered, "missing": missing}
+        return self.fit_embeddings(self.embed(X), labels, items=names, **besides)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
@@ -225,12 +234,16 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         priors: GivenPriors = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
+        ordered: bool = False,
         missing: Any = -1,
     ) -> Self:
         """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
         names = None if items is None else list(items)
         annotations = annotations_of(labels, len(embeddings), names, classes, missing)
-        annotations, known = known_of(annotations, gold, priors, names, classes is not None, sample_weight, pred_probs)
+        closed = classes is not None
+        annotations, known = known_of(
+            annotations, gold, priors, names, closed, sample_weight, pred_probs, bool(ordered)
+        )
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)

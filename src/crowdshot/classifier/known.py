@@ -26,13 +26,15 @@ class Known:
     ``gold`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): how many
     labels of each annotator were right and wrong in earlier projects; None where nothing is known of anybody.
     ``weight`` (N,): what each item teaches; None where all count once. ``pred_probs`` (N, K): what another classifier
-    says of the items, NaN where it says nothing.
+    says of the items, NaN where it says nothing. ``ordered``: classes are in order, so that a neighbour is the likelier
+    mistake.
     """
 
     gold: Positions
     history: Floats | None = None
     weight: Floats | None = None
     pred_probs: Floats | None = None
+    ordered: bool = False
 
     @classmethod
     def nothing(cls, n_items: int) -> Known:
@@ -87,6 +89,7 @@ def known_of(
     closed: bool = False,
     sample_weight: Any = None,
     pred_probs: Any = None,
+    ordered: bool = False,
 ) -> tuple[Annotations, Known]:
     """The annotations, with gold's classes unless ``closed``, and what is known besides; arguments as in fit."""
     given = known_truth.as_mapping(gold, annotations)
@@ -104,7 +107,7 @@ def known_of(
     history = as_priors(priors).of(annotations.annotators)
     weight = weights_of(sample_weight, annotations.n_items)
     said = None if pred_probs is None else check_probabilities(held, pred_probs)
-    return held, Known(known, history if history.any() else None, weight, said)
+    return held, Known(known, history if history.any() else None, weight, said, ordered)
 
 
 def weights_of(sample_weight: Any, n_items: int) -> Floats | None:

@@ -74,6 +74,7 @@ def look_at(x: Tensor, annotations: Annotations, known: Known) -> learned.Joint:
         known=known.gold,
         history=known.history,
         pred_probs=known.pred_probs,
+        ordered=known.ordered,
     )
 
 

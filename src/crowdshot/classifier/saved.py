@@ -60,6 +60,7 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
         "settings": _to_card(clf.settings_),
         "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # what is not was chosen, and may be again
         "random_state": clf.seed,
+        "ordered": clf.known_.ordered,
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
         "columns": list(ann.columns),
@@ -91,7 +92,7 @@ def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: 
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
         besides = {name: tensors[name].numpy() for name in BESIDES if name in tensors}
-        clf.known_ = Known(gold, **besides)
+        clf.known_ = Known(gold, **besides, ordered=bool(card.get("ordered", False)))
         clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]

@@ -73,4 +73,4 @@ def carried(old: Annotations, before: Known, new: Annotations, known: Known) -> 
         said = np.zeros((new.n_items, new.n_classes))
         said[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
         said[old.n_items :] = np.nan
-    return replace(known, history=history, weight=weight, pred_probs=said)
+    return replace(known, history=history, weight=weight, pred_probs=said, ordered=before.ordered)

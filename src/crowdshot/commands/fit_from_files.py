@@ -80,7 +80,8 @@ def fit(
     with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
-        clf.fit_embeddings(embeddings, annotations, items=annotations.items, gold=gold, priors=read.history)
+        besides: dict[str, Any] = {"gold": gold, "priors": read.history, "ordered": read.ordered and not read.several}
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items, **besides)
     left_out: dict[str, int | list[str]] = {
         **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
         f"labelled items without {WHAT[items.kind]}": unmatched,

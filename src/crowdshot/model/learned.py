@@ -47,12 +47,14 @@ def fit(
     known: Positions | None = None,
     history: Floats | None = None,
     pred_probs: Floats | None = None,
+    ordered: bool = False,
 ) -> Joint:
     """x (N, D), a row for each item; item, annotator, label (L,).
 
     ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): labels
     of annotators that were right and wrong elsewhere. ``pred_probs`` (N, K): what any classifier says of the items, NaN
     where it says nothing; it and the features are believed as far as they foretell labels, and averaged.
+    ``ordered``: classes are numbered in order.
     """
     N = len(x)
     gold = np.full(N, -1) if known is None else known
@@ -71,6 +73,7 @@ def fit(
         known=gold[rows],
         right=right,
         wrong=wrong,
+        ordered=ordered,
     )
     score = inference.infer(problem, network)[-1].reshape(-1, K)
     held = gold[rows] >= 0
