@@ -12,7 +12,7 @@ the same one, and what else runs there shows in the numbers.
 one label an image to three. Their real answers are held back and given when asked for. Where a person never saw an
 image, which is the rule, the answer is drawn as that person answered others of its class, with as many answers of the
 whole crowd's as ALIKE says: real people, whose answers are mostly drawn. The order is the service's (`/v1/next`),
-random, or the item with the least agreement (the leading label's share; of equal ones the one with the fewest labels, of
+random, or the item with the least agreement (the leading label's share; of equal ones that with the fewest labels, of
 these any). All orders begin with the same labels and are judged by the service's own consensus, once it knows all.
 """
 
