@@ -5,7 +5,7 @@ READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 LABEL_STUDIO ?= label-studio==1.23.2
 
-.PHONY: demo test lint bench docs integration clean
+.PHONY: demo test lint bench docs integration wheel test-wheel test-no-torch test-oldest clean
 
 demo: $(READY)
 	$(BIN)/crowdshot demo
@@ -31,8 +31,36 @@ docs: $(DOCS_READY)
 	$(BIN)/python docs/quoted.py
 	$(BIN)/mkdocs build --strict
 
+# ---- the wheel: release/README.md --------------------------------------------------------------------------------------
+
+OLDEST_TESTS = tests/labels tests/files tests/model tests/classifier/test_classifier.py tests/classifier/test_saved.py
+
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -c "from pathlib import Path; (f,) = Path('dist').glob('*.whl'); s = f.stat().st_size / 1e6; print(f'{f}: {s:.1f} MB'); assert s < 15"
+
+test-wheel: wheel
+	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	.venv-wheel/bin/python release/try_wheel.py
+
+# Whatever PYTHON is, with all dependencies but torch.
+test-no-torch: wheel
+	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip install --quiet --no-deps dist/*.whl
+	$(BIN)/python release/oldest.py --names | grep -v -e '^torch$$' -e '^scikit-learn$$' | xargs .venv-wheel/bin/pip install --quiet
+	.venv-wheel/bin/python release/try_wheel.py --without-torch
+
+test-oldest: wheel
+	rm -rf .venv-oldest && $(PYTHON) -m venv .venv-oldest
+	$(BIN)/python release/oldest.py rich excel > .venv-oldest/oldest.txt
+	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[rich,excel]" pytest hypothesis pytest-xdist
+	.venv-oldest/bin/python release/try_wheel.py
+	.venv-oldest/bin/pytest -q -n auto -m "not slow" -o filterwarnings=default $(OLDEST_TESTS)
+
 clean:
-	rm -rf .venv .venv-integration demo site
+	rm -rf .venv .venv-integration .venv-wheel .venv-oldest demo dist site
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

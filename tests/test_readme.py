@@ -1,0 +1,41 @@
+"""The README is short, and its numbers are what the commands print that it names."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crowdshot.version import __version__
+from waiting import HANGS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_it_is_short_and_every_link_leads_somewhere():
+    assert len(README.splitlines()) < 120
+    for link in re.findall(r"\]\(([^)#]+)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_one_version_everywhere():
+    assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == __version__
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] == __version__
+
+
+@pytest.mark.slow
+def test_the_demo_prints_what_the_readme_shows(tmp_path):
+    shown = re.search(r"^20 problems: .*?(?=^```)", README, re.DOTALL | re.MULTILINE)[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "crowdshot", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        check=True,
+    )
+    for line in filter(None, shown.splitlines()):
+        assert line in done.stdout
