@@ -1,0 +1,33 @@
+"""The site's reference has every public name and every command: it is made of the program, nobody can forget one."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import crowdshot
+
+pytest.importorskip("mkdocs")  # the extra docs
+
+
+@pytest.fixture(scope="module")
+def reference():
+    file = Path(__file__).parent.parent / "docs" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_there(reference):
+    page = reference.python_page()
+    listed = [line.rsplit(".", 1)[1] for line in page.splitlines() if line.startswith("::: ")]
+    assert sorted(listed) == sorted(crowdshot.__all__)
+
+
+def test_every_command_is_there_as_its_help_tells_it(reference):
+    page = reference.commands_page()
+    for words in ("adapt", "aggregate", "paper compare", "paper list", "serve"):
+        assert f"\n## {words}\n" in page
+        assert f"Usage: crowdshot {words} [OPTIONS]" in page
+    assert page.count("Usage: ") == page.count("\n## ")
