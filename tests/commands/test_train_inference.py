@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from crowdshot import aggregate, read_labels
 from crowdshot.commands import train_inference as command
 from crowdshot.commands.train_inference import InferenceFiles, tell, train_inference
 from crowdshot.errors import CrowdshotError
@@ -63,6 +64,24 @@ def test_a_network_and_its_card(past, tmp_path):
     assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "settled", "right"]
     assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
     assert told[-1] == str(out)
+
+
+def test_aggregate_takes_what_was_trained(past, tmp_path, call):
+    labels, out, table = past / "birds" / "answers.csv", tmp_path / "network.safetensors", tmp_path / "consensus.csv"
+    train_inference(InferenceFiles(out, past), iterations=3)
+    given = aggregate.learned(read_labels(labels).annotations, network=out).probabilities
+    assert np.abs(given - aggregate.learned(read_labels(labels).annotations).probabilities).max() > 1e-3
+    assert call("aggregate", labels, "--network", out, "--out", table).code == 0
+    np.testing.assert_allclose(pd.read_csv(table)[["p_no", "p_yes"]], given, atol=1e-6)
+    assert call("aggregate", labels, "--network", out, "--engine", "local", "--out", tmp_path / "parts").code == 0
+    parts = pd.concat(map(pd.read_parquet, sorted((tmp_path / "parts").glob("part-*.parquet")))).set_index("item")
+    items = pd.read_csv(table)["item"]
+    np.testing.assert_allclose(parts.loc[items, ["p_no", "p_yes"]], given, atol=1e-9)
+    refused = call("aggregate", labels, "--network", out, "--method", "soft")
+    assert refused.code == 2
+    assert "network is given with method 'soft', expected 'learned' with it." in " ".join(refused.err.split())
+    out.write_bytes(out.read_bytes()[:-1])
+    assert "is truncated or damaged" in call("aggregate", labels, "--network", out).err
 
 
 def test_simulated_crowds_are_enough(tmp_path):

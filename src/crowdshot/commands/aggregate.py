@@ -29,12 +29,13 @@ def aggregate(
     annotators: Path | None = None,
     export: Export | None = None,
     top: int = 0,
+    network: Path | None = None,
 ) -> tuple[Report, pd.DataFrame]:
     """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
 
     All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
     ``annotators``: a file for a table of how good each of them is. ``export``: see `crowdshot.report.export`. ``top``:
-    so many of each item's likeliest classes in a long table beside ``out``.
+    so many of each item's likeliest classes in a long table beside ``out``. ``network``: of `train-inference`.
     """
     if top and out is None:
         raise CrowdshotError(f"top is {top}, expected out= too, beside which its table goes.")
@@ -55,8 +56,8 @@ def aggregate(
     known_truth.some_of(gold, ann.items, source=labels.gold)
     ann, known = known_truth.hold(known_truth.join(ann, gold), gold)
     with progress("aggregating"):
-        believed = believe(read, ann, method, steps, gold or None)
-        without = believe(read, ann, method, steps, None) if gold else believed
+        believed = believe(read, ann, method, steps, gold or None, network)
+        without = believe(read, ann, method, steps, None, network) if gold else believed
     ann, consensus = believed.annotations, believed.consensus
     table = consensus.to_frame(ann)
     if read.ordered:

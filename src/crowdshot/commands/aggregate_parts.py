@@ -13,9 +13,9 @@ from crowdshot.engine.workers import Here, Processes, Workers, cores, single_thr
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels import known_truth
-from crowdshot.labels.aggregate import DEFAULT
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.believed import of_default_alone
 from crowdshot.labels.columns import Columns
 from crowdshot.report.tables import check_columns, records, with_others
 
@@ -32,6 +32,7 @@ def aggregate_parts(
     engine: str = "local",
     memory: str = "4GB",
     top: int = 0,
+    network: Path | None = None,
 ) -> Report:
     """As `crowdshot.commands.aggregate.aggregate`, but ``out`` is a folder; see `crowdshot.engine.run`."""
     if out is None:
@@ -45,8 +46,7 @@ def aggregate_parts(
     if annotators is not None:
         check_table(annotators, *labels.inputs)
     history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)
-    if history and method != DEFAULT:
-        raise CrowdshotError(f"history is given with method {method!r}, expected {DEFAULT!r} with it.")
+    of_default_alone(method, history=history, network=network)
 
     def gold(columns: Columns) -> dict[str, str]:
         check_columns(columns, str(labels))
@@ -64,6 +64,7 @@ def aggregate_parts(
         gold,
         history,
         top,
+        network,
         labels.options(),
     )
     before = prepare(job)

@@ -50,6 +50,7 @@ class Job:
     gold: Callable[[Columns], dict[str, str]] = lambda columns: {}
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
     top: int = 0
+    network: Path | None = None
     typed: Mapping[str, Any] = field(default_factory=dict)  # by which the same job is known again
 
     @property
@@ -73,7 +74,14 @@ class Done(NamedTuple):
 def fingerprint(job: Job) -> dict[str, Any]:
     files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in job.paths]
     typed = {name: str(value) for name, value in job.typed.items() if value}
-    return {"files": files, "method": job.method, "steps": job.steps, "top": job.top, **typed}
+    return {
+        "files": files,
+        "method": job.method,
+        "steps": job.steps,
+        "top": job.top,
+        "network": str(job.network),
+        **typed,
+    }
 
 
 def prepare(job: Job) -> dict[str, Any] | None:
@@ -118,7 +126,16 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
     tables_fit(sizes, job.method, job.memory, workers.n)
     history = history_of(names, job.history)
     ordered = bool(job.naming.ordered)
-    way = way_of(job.method, sizes, found.labels, job.steps, ordered=ordered, history=history, gold=found.gold > 0)
+    way = way_of(
+        job.method,
+        sizes,
+        found.labels,
+        job.steps,
+        ordered=ordered,
+        history=history,
+        gold=found.gold > 0,
+        network=job.network,
+    )
     state = _believe(job, way, workers, folders)
     plan = Finishing(way, state, columns, names.classes, ordered, job.method != "majority", job.top, job.work, job.out)
     shares = [folders[first :: workers.n] for first in range(min(workers.n, len(folders)))]

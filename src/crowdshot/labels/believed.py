@@ -15,7 +15,7 @@ from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT, STEPS, Consensus
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.choices import names_of
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.labels.inferred import learned
+from crowdshot.labels.inferred import Network, learned
 
 
 class Believed(NamedTuple):
@@ -33,19 +33,19 @@ def believe(
     method: str = DEFAULT,
     steps: int = STEPS,
     gold: Mapping[Any, Any] | None = None,
+    network: Network = None,
 ) -> Believed:
     """``ann``: the labels as read, with items and classes of gold.
 
     The default takes what annotators did before into account and, where classes are ordered, near misses for likelier
-    than far ones; to others the order is nothing.
+    than far ones; to others the order is nothing. ``network``: as in `aggregate.learned`.
     """
-    if read.history and method != DEFAULT:
-        raise CrowdshotError(f"history is given with method {method!r}, expected {DEFAULT!r} with it.")
+    of_default_alone(method, history=read.history, network=network)
 
     def consensus_of(labels: Annotations, truth: Mapping[Any, Any] | None) -> Consensus:
         if method == DEFAULT:
             ordered = read.ordered and not read.several
-            return learned(labels, steps, truth, ordered=ordered, history=read.history)
+            return learned(labels, steps, truth, network, ordered=ordered, history=read.history)
         return AGGREGATORS[method](labels, steps, truth)
 
     if read.several:
@@ -53,3 +53,10 @@ def believe(
         return Believed(several[0], several[1], names_of(ann.classes), several[2])
     consensus = consensus_of(ann, gold)
     return Believed(ann, consensus, ann.classes, consensus.probabilities)
+
+
+def of_default_alone(method: str, **given: object) -> None:
+    """Refuses what only the default can use, with another method."""
+    for name, value in given.items():
+        if value and method != DEFAULT:
+            raise CrowdshotError(f"{name} is given with method {method!r}, expected {DEFAULT!r} with it.")

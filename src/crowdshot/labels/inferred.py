@@ -14,12 +14,13 @@ from crowdshot.labels.consensus import Consensus, check_numbers, in_parts
 from crowdshot.labels.known_truth import Gold
 from crowdshot.model import guesses, inference_network
 from crowdshot.model.beliefs import likeliest
-from crowdshot.model.network_file import load_network, shipped_network
+from crowdshot.model.network_file import network_of
 from crowdshot.model.rounds import Rounds
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
 History = Mapping[Any, tuple[float, float]]
+Network = str | os.PathLike[str] | Mapping[str, Floats] | None
 LEAST = 1e-9  # of a probability, where its logarithm is taken
 
 
@@ -27,7 +28,7 @@ def learned(
     ann: Annotations,
     steps: int = 100,
     gold: Gold = None,
-    network: str | os.PathLike[str] | Mapping[str, Floats] | None = None,
+    network: Network = None,
     *,
     ordered: bool = False,
     history: History | None = None,
@@ -51,10 +52,8 @@ def learned(
     ['cat', 'dog']
     """
     check_numbers(steps)
-    tensors = (
-        network if isinstance(network, Mapping) else shipped_network() if network is None else load_network(network)
-    )
-    return _inferred(ann, gold, inference_network.first_rounds(tensors, steps), ordered, history, pred_probs)
+    rounds = inference_network.first_rounds(network_of(network), steps)
+    return _inferred(ann, gold, rounds, ordered, history, pred_probs)
 
 
 def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:

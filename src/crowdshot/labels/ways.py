@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from crowdshot.labels.aggregate import VOTES
+from crowdshot.labels.inferred import Network
 from crowdshot.model import inference_network
 from crowdshot.model.beliefs import Votes
 from crowdshot.model.em import Coins, Em, Matrices
-from crowdshot.model.network_file import shipped_network
+from crowdshot.model.network_file import network_of
 from crowdshot.model.parts import Floats, Sizes, Way
 from crowdshot.model.rounds import Rounds
 
@@ -20,6 +21,7 @@ def way_of(
     ordered: bool = False,
     history: Floats | None = None,
     gold: bool = False,
+    network: Network = None,
 ) -> Way:
     """As `aggregate.AGGREGATORS` has them. ``history`` (R, 2): labels that were right and wrong before."""
     if method in VOTES or sizes.classes < 2:
@@ -31,4 +33,4 @@ def way_of(
     if method == "shrunk":
         return Rounds(sizes, inference_network.constant(min(steps, 3)), gold=gold)
     right, wrong = (None, None) if history is None else history.T
-    return Rounds(sizes, inference_network.first_rounds(shipped_network(), steps), ordered, right, wrong, gold)
+    return Rounds(sizes, inference_network.first_rounds(network_of(network), steps), ordered, right, wrong, gold)

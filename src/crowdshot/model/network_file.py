@@ -21,6 +21,13 @@ SHIPPED = Path(__file__).parent / "weights" / "inference.safetensors"
 Floats = NDArray[np.float64]
 
 
+def network_of(given: str | os.PathLike[str] | Mapping[str, Floats] | None) -> Mapping[str, Floats]:
+    """By its file, as it is, or the shipped one."""
+    if isinstance(given, Mapping):
+        return given
+    return shipped_network() if given is None else load_network(given)
+
+
 @cache
 def shipped_network() -> dict[str, Floats]:
     """The one that `aggregate` uses."""

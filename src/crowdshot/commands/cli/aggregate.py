@@ -68,6 +68,10 @@ def aggregate(
         ),
     ] = None,
     memory: Annotated[str, typer.Option(metavar="SIZE", help="What --engine may use, all processes together.")] = "4GB",
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What train-inference wrote, in the place of the shipped network."),
+    ] = None,
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
     as_json: AsJson = False,
@@ -84,10 +88,14 @@ def aggregate(
 
         if exported is not None:
             raise CrowdshotError("export is given with engine=, expected one of them.")
-        told = aggregate_parts(reading.of(labels), method.value, steps, out, annotators, engine.value, memory, top)
+        told = aggregate_parts(
+            reading.of(labels), method.value, steps, out, annotators, engine.value, memory, top, network
+        )
         if told.pop("finished_before", False):
             note(f"{out} was finished before: nothing is left to do.")
         show(told, as_json)
         return
-    report, table = aggregate.aggregate(reading.of(labels), method.value, steps, out, annotators, exported, top)
+    report, table = aggregate.aggregate(
+        reading.of(labels), method.value, steps, out, annotators, exported, top, network
+    )
     show(report, as_json, table if out is None else None, "consensus")
