@@ -77,8 +77,20 @@ def resident(process: int) -> int:
     return total
 
 
+def cpu(process: int) -> float:
+    """Seconds of processor that all of them have used, those of their dead included."""
+    ticks = 0
+    for each in tree(process):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def timed(command: list[str], marks: Path) -> tuple[dict[str, float], float]:
-    """Seconds until files appeared and to the end, and the peak of memory in bytes."""
+    """Seconds until files appeared and to the end, by the clock and of processor, and the peak of memory in bytes."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     seen: dict[str, float] = {}
@@ -92,8 +104,11 @@ def timed(command: list[str], marks: Path) -> tuple[dict[str, float], float]:
                 for name in ("names", "state"):
                     if name not in seen and (marks / name).exists():
                         seen[name] = time.perf_counter() - began
+                        seen[f"{name} cpu"] = cpu(process.pid)
                 if "finishing" not in seen and any(marks.parent.glob("part-*")):
                     seen["finishing"] = time.perf_counter() - began
+                    seen["finishing cpu"] = cpu(process.pid)
+                seen["end cpu"] = cpu(process.pid)
             except OSError:  # it ended meanwhile
                 pass
             time.sleep(0.02)
@@ -166,9 +181,14 @@ def row(n_labels: int, args: argparse.Namespace, folder: Path) -> dict[str, obje
         "writing, s": ds["end"] - ds["finishing"],
         "in all, s": ds["end"],
         "million label-steps/s": STEPS * n_labels / stepped / 1e6,
+        "reading and sorting, CPU s": ds["state cpu"],
+        "20 steps, CPU s": ds["finishing cpu"] - ds["state cpu"],
+        "writing, CPU s": ds["end cpu"] - ds["finishing cpu"],
+        "million label-steps a CPU-second": STEPS * n_labels / (ds["finishing cpu"] - ds["state cpu"]) / 1e6,
         "in all / steps": ds["end"] / stepped,
         "peak GB": ds["peak GB"],
         "default in all, s": default["end"],
+        "default in all, CPU s": default["end cpu"],
         "default, peak GB": default["peak GB"],
     }
     if args.in_memory >= n_labels:
@@ -190,7 +210,7 @@ def line(table: pd.DataFrame) -> pd.DataFrame:
     """What 1e9 labels would take if the line through the sizes measured goes on, and how straight that is."""
     labels = table["labels"].astype(float)
     out = []
-    for column in ("reading, s", "sorting, s", "20 steps, s", "writing, s", "in all, s"):
+    for column in ("reading and sorting, CPU s", "20 steps, CPU s", "writing, CPU s", "in all, s"):
         slope, start = np.polyfit(labels, table[column], 1)
         fitted = start + slope * labels
         worst = float((np.abs(fitted - table[column]) / table[column])[-2:].max())

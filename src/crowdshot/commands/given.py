@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.features import features_of
@@ -15,12 +17,15 @@ from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats import LabelsRead, called, join_parts, read_parts
 from crowdshot.labels.formats.naming import Naming, refuse_others
+from crowdshot.labels.matching import named_like
 from crowdshot.labels.numbers import refuse_many
 from crowdshot.labels.texts import read_text_items, texts_of
 from crowdshot.wording import shown
 
 if TYPE_CHECKING:
     from crowdshot.encoders.items import Items
+
+AT_ONCE = 20_000  # items that are looked at together: their embeddings are in memory
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,23 @@ class ItemFiles:
         ids, texts, are_files = read_text_items(self.texts)
         return Items("texts", shown(self.texts), ids, texts, are_files)
 
-    def pieces(self, mixed: bool) -> Iterator[tuple[Items, int, int]]:
-        """Items, and how far that is: (done, in all). Files of texts or features come in pieces, however long."""
+    def pieces(self, mixed: bool, like: Iterable[Any] = ()) -> Iterator[tuple[Items, int, int]]:
+        """Items, and how far that is: (done, in all). They come in pieces, however many they are.
+
+        ``like``: ids in whose manner files are called.
+        """
         from crowdshot.encoders.items import Items  # as above
 
         given = [file for file in (self.images, self.features, self.texts) if file is not None]
         file = self.texts or self.features
         if len(given) != 1 or file is None or not can_be_cut(file):
-            yield self.open(mixed), 1, 1
+            items = self.open(mixed)
+            if items.are_files:
+                items = replace(items, called=named_like(like, [Path(name) for name in items.ids]))
+            n = len(items)
+            for start in range(0, n, AT_ONCE):
+                some = np.arange(start, min(start + AT_ONCE, n))
+                yield items.take(some), start + len(some), n
             return
         for table, done, total in table_pieces(file):
             if self.texts:

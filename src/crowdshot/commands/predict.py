@@ -18,7 +18,6 @@ from crowdshot.encoders.tables import TableInput
 from crowdshot.files.embedding_store import embedding_cache
 from crowdshot.files.whole import check_table, write_csv, written
 from crowdshot.labels.belief import SETTLED
-from crowdshot.labels.matching import named_like
 from crowdshot.progress import progress
 from crowdshot.report.tables import prediction_table
 
@@ -35,6 +34,7 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
     counts = {"items": 0, "settled": 0}
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
+    begun = False
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(written(out))
         for table, kind, unreadable in _tables(clf, model, given):
@@ -44,7 +44,8 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
             if file is None:
                 tables.append(table)
             else:
-                write_csv(table, file, header=counts["items"] == len(table))
+                write_csv(table, file, header=not begun)
+                begun = True
     report = {
         **method_of(clf),
         **counts,
@@ -60,18 +61,24 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     """Predictions piece by piece, what the items are, and those that could not be read."""
     ann = clf.annotations_
     labelled = ann.items[np.unique(ann.item)]
+    first = True
     with embedding_cache(), progress("predicting") as far:
-        for items, done, total in given.pieces(isinstance(clf.encoder_.input, TableInput)):
+        for items, done, total in given.pieces(isinstance(clf.encoder_.input, TableInput), labelled):
             check_kind(clf.encoder_, items, f"{model}")
             check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
-            whole = done == total == 1  # images, which are told one by one
-            kept, unreadable = find_readable(items, given.skip_bad, far if whole else _ignore)
-            items = items.take(kept)
-            log_proba = clf.predict_log_proba(items.X, progress=far if whole else None)
-            if not whole:
-                far(done, total)
-            ids = named_like(labelled, [Path(name) for name in items.ids]) if items.are_files else items.ids
-            table = prediction_table(ids, clf.classes_, np.exp(log_proba), ann.columns.item, ann.columns.label)
+            in_items = items.kind == "images"  # in which these count, and not in bytes or rows
+
+            def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:
+                far(before + n, total)
+
+            kept, unreadable = find_readable(items, given.skip_bad, _ignore, some=first and done == total)
+            items, first = items.take(kept), False
+            p = np.empty((0, len(clf.classes_)))
+            if len(items):
+                p = np.exp(clf.predict_log_proba(items.X, progress=tick if in_items else None))
+            far(done, total)
+            ids = items.ids if items.called is None else items.called
+            table = prediction_table(ids, clf.classes_, p, ann.columns.item, ann.columns.label)
             yield table, items.kind, [image.name for image in unreadable]
 
 

@@ -34,7 +34,7 @@ FEW = 3  # how many culprits a message names
 class Items:
     """N items of one kind. ``ids`` (N,): as the file calls them, or paths below the folder; ``X``: for an encoder.
 
-    ``are_files``: ids are names of files.
+    ``are_files``: ids are names of files. ``called`` (N,): what results call them, where that is something else.
     """
 
     kind: Literal["images", "features", "texts"]
@@ -42,15 +42,17 @@ class Items:
     ids: Ids
     X: list[Path] | list[str] | NDArray[np.float32] | pd.DataFrame
     are_files: bool = False
+    called: Ids | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, wanted: NDArray[np.int64]) -> Items:
+        called = None if self.called is None else self.called[wanted]
         if isinstance(self.X, list):
-            return replace(self, ids=self.ids[wanted], X=[self.X[i] for i in wanted])
+            return replace(self, ids=self.ids[wanted], X=[self.X[i] for i in wanted], called=called)
         X = self.X.iloc[wanted] if isinstance(self.X, pd.DataFrame) else self.X[wanted]
-        return replace(self, ids=self.ids[wanted], X=X)
+        return replace(self, ids=self.ids[wanted], X=X, called=called)
 
     @property
     def paths(self) -> list[Path]:
@@ -96,10 +98,11 @@ def check_width(items: Items, expected: int | None, called: str) -> None:
         )
 
 
-def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int64], list[BadImage]]:
+def find_readable(items: Items, skip: bool, tick: Tick, some: bool = True) -> tuple[NDArray[np.int64], list[BadImage]]:
     """Positions of the items that can be read, and those that cannot, which are an error unless they are skipped.
 
-    Every image is decoded once here, before any work that a bad one could spoil.
+    ``some``: whether one at least must be readable. Every image is decoded once here, before any work that a bad one
+    could spoil.
     """
     if not isinstance(items.X, list):
         return np.arange(len(items)), []
@@ -132,7 +135,7 @@ def find_readable(items: Items, skip: bool, tick: Tick) -> tuple[NDArray[np.int6
         done += len(places)
         tick(done, len(items))
     bad = [BadImage(i, shown(items.ids[i]), why) for i, why in sorted(faults.items()) if why is not None]
-    if bad and (len(bad) == len(items) or not skip):
+    if bad and ((some and len(bad) == len(items)) or not skip):
         named = "; ".join(f"{image.name} {image.reason}" for image in bad[:FEW])
         more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
         hint = "" if skip else "; skip_bad=True leaves them out"

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, push, serve, train, train_inference
-from crowdshot.commands.cli.console import show, told
+from crowdshot.commands.cli.console import note, show, told
 from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
 from crowdshot.errors import CrowdshotError
 from crowdshot.version import __version__
@@ -144,6 +144,7 @@ def embed(
     precision: Annotated[
         Precision, typer.Option(help="float16: mixed precision, on a GPU, which is faster and nearly the same.")
     ] = Precision.FLOAT32,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn images into feature vectors once, to train on or to adapt with.
@@ -151,8 +152,11 @@ def embed(
     What was embedded before is found again, also what a run left that was killed.
     """
     from crowdshot.commands import embed
+    from crowdshot.report.summary import left_out
 
-    report = embed.embed(images, encoder, out, device, precision.value)
+    report = embed.embed(images, encoder, out, device, precision.value, skip_bad)
+    for line in left_out(report["left_out"]):
+        note(f"left out: {line}")
     told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
     typer.echo(json.dumps(report) if as_json else told)
 

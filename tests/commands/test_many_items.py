@@ -1,0 +1,80 @@
+"""Folders of images of any number: looked at in pieces, with the same result."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from crowdshot import CrowdClassifier, CrowdshotError
+from crowdshot.commands import given
+from crowdshot.commands.embed import embed
+from crowdshot.commands.given import ItemFiles
+from crowdshot.commands.predict import predict
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Eleven images in two folders, two of which cannot be read."""
+    random = np.random.default_rng(0)
+    for number in range(11):
+        folder = tmp_path / "photos" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 120, (9, 9)) + 120 * (number % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number:02d}.png")
+    for bad in ("a/04.png", "b/05.png"):
+        (tmp_path / "photos" / bad).write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setenv("CROWDSHOT_CACHE", "")
+    random = np.random.default_rng(1)
+    X = (random.integers(0, 120, (20, 9, 9)) + 120 * (np.arange(20) % 2)[:, None, None]).astype(np.uint8)
+    labels = [[k, k, 1 - k] if n % 5 == 0 else [k] * 3 for n, k in enumerate(np.arange(20) % 2)]
+    clf = CrowdClassifier(encoder="glyphs").fit(X, np.array(labels))
+    clf.save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def test_pieces_give_the_same(photos, model, tmp_path, monkeypatch):
+    whole, expected = predict(model, ItemFiles(photos, skip_bad=True))
+    monkeypatch.setattr(given, "AT_ONCE", 3)
+    told, found = predict(model, ItemFiles(photos, skip_bad=True))
+    pd.testing.assert_frame_equal(found, expected)
+    assert told == whole
+    assert told["items"] == 9
+    assert len(told["left_out"]["unreadable images"]) == 2
+    predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
+    written = pd.read_csv(tmp_path / "out.csv", dtype={0: str})
+    assert written.iloc[:, 0].tolist() == expected.iloc[:, 0].tolist()
+
+
+def test_a_piece_without_a_readable_image_is_passed_over(photos, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(given, "AT_ONCE", 1)
+    told, _ = predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
+    assert told["items"] == 9
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 9
+
+
+def test_a_bad_image_is_an_error_unless_it_is_skipped(photos, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(given, "AT_ONCE", 3)
+    with pytest.raises(CrowdshotError, match=r"that cannot be read \(.*04.png .*\), expected none; skip_bad=True"):
+        predict(model, ItemFiles(photos), tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_embeddings_of_pieces_are_those_of_the_whole(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("CROWDSHOT_CACHE", "")
+    with pytest.raises(CrowdshotError, match=r"that cannot be read \(.*, expected none; skip_bad=True leaves them out"):
+        embed(photos, "glyphs", tmp_path / "all.npz", device="cpu")
+    embed(photos, "glyphs", tmp_path / "all.npz", device="cpu", skip_bad=True)
+    monkeypatch.setattr(given, "AT_ONCE", 2)
+    told = embed(photos, "glyphs", tmp_path / "pieces.npz", device="cpu", skip_bad=True)
+    assert (told["items"], told["classes"]) == (9, 2)
+    assert sorted(told["left_out"]["unreadable images"]) == ["a/04.png", "b/05.png"]
+    whole, pieces = np.load(tmp_path / "all.npz"), np.load(tmp_path / "pieces.npz")
+    assert pieces["ids"].tolist() == whole["ids"].tolist()
+    assert pieces["ids"][0] == "a/00.png"
+    assert pieces["labels"].tolist() == whole["labels"].tolist()
+    np.testing.assert_allclose(pieces["features"], whole["features"], atol=1e-5)
