@@ -234,3 +234,15 @@ def test_parts_that_do_not_fit_each_other_are_refused_without_a_checksum_too(sav
     assert "model.safetensors" in sentence
     assert len(sentence) < 5000
     assert "\n" not in sentence
+
+
+def test_beliefs_that_sum_to_nothing_are_refused(tmp_path):
+    """As those of a labeling among classes that there are not."""
+    path = tmp_path / "model.safetensors"
+    CrowdClassifier("identity", method="labelings").fit(X, LABELS).save(path)
+    tensors, card = load_file(path), card_of(path)
+    del card["sha256"]
+    tensors["fit.believed"] *= 0
+    save_file(tensors, path, metadata={"crowdshot": json.dumps(card)})
+    with pytest.raises(CrowdshotError, match=r"damaged or incomplete \(ValueError: belief holds numbers"):
+        CrowdClassifier.load(path)

@@ -10,7 +10,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files import exchange
-from crowdshot.files.leftovers import SET_ASIDE, passing_name
+from crowdshot.files.leftovers import SET_ASIDE, passing_name, sweep
 from crowdshot.files.whole import check_folder, replacing, write_folder
 from waiting import HANGS
 
@@ -137,6 +137,18 @@ def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
     with replacing(tmp_path / "a.csv") as temporary:
         temporary.write_text("whole")
     assert files(tmp_path) == {"a.csv": "whole"}
+
+
+def test_what_dead_processes_left_of_any_file_goes(tmp_path):
+    for name in ("a.csv", "b.json"):
+        living = passing_name(tmp_path / name)
+        for rest in (living, Path(str(living).replace(f"-{os.getpid()}-", f"-{_dead_process()}-"))):
+            rest.write_text("half")
+    (tmp_path / ".c.tmp").write_text("mine")
+    sweep(tmp_path)
+    left = sorted(os.listdir(tmp_path))
+    assert len(left) == 3
+    assert all(f"-{os.getpid()}-" in name or name == ".c.tmp" for name in left)
 
 
 def _dead_process() -> int:

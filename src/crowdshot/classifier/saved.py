@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.contract import Learner
+from crowdshot.classifier.contract import Learner, belief_of
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learners import AUTO, PAPER, AmongAll, among_all, learner_of
 from crowdshot.classifier.own import LABELINGS, OURS
@@ -132,11 +132,11 @@ def _check(clf: CrowdClassifier) -> None:
         if length and not lowest <= held.min() <= held.max() < end:
             raise ValueError(f"{name} holds positions from {held.min()} to {held.max()} among {end}")
     said = clf.fit_.log_proba(torch.zeros(1, D, dtype=clf.shift_.dtype))
-    numbers = {
+    numbers: dict[str, tuple[Any, tuple[int, ...]]] = {
         "shift": (clf.shift_, (D,)),
         "factor": (clf.factor_, ()),
         "log_proba": (said.exp(), (1, K)),
-        "responsibilities": (clf.fit_.responsibilities, (N, K)),
+        "belief": (belief_of(clf.fit_), (N, K)),
         "class_probs": (clf.fit_.class_probs, (K,)),
         "confusion": (clf.fit_.confusion, (R, K, K)),
         "without_gold": (torch.from_numpy(clf.without_gold_), (int((known.gold >= 0).sum()), K)),

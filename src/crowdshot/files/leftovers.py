@@ -37,6 +37,14 @@ def mend(target: Path) -> None:
                 rest.unlink(missing_ok=True)
 
 
+def sweep(folder: Path) -> None:
+    """`mend` all that dead processes left in a folder, whatever it was to be."""
+    form = re.compile(rf"\.(.+)\.{HERE}-\d+-[0-9a-f]{{8}}\.({UNFINISHED}|{SET_ASIDE})")
+    with suppress(OSError):
+        for found in filter(None, map(form.fullmatch, os.listdir(folder))):
+            mend(folder / found[1])
+
+
 def _is_alive(process: int) -> bool:
     if os.name != "posix":  # where the signal 0 is none that only asks
         return True

@@ -49,6 +49,10 @@ class Table:
     frame: pd.DataFrame
     rows: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        if self.frame.shape[1] == 0:  # records without a field
+            raise CrowdshotError(f"{self.name} has no column, expected a table.")
+
     @property
     def header(self) -> list[str]:
         return [str(column) for column in self.frame.columns]

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS versions (
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 SOUND = (  # queries for what is wrong with a file that can be opened; "ok" is nothing
-    "PRAGMA quick_check(1)",
+    "PRAGMA integrity_check(1)",
     "SELECT 'row ' || row || ' of labels' FROM labels WHERE typeof(at) != 'real' OR typeof(item) != 'text'"
     " OR typeof(annotator) != 'text' OR typeof(label) NOT IN ('text', 'null') OR typeof(source) != 'text' LIMIT 1",
     "SELECT 'row ' || number || ' of versions' FROM versions WHERE typeof(at) != 'real' OR typeof(labels) != 'integer'"

@@ -140,3 +140,11 @@ def test_new_names_in_one_column(tmp_path):
     (tmp_path / "n.jsonl").write_text('{"old": "cat"}\n')
     with pytest.raises(CrowdshotError, match=r"n\.jsonl has the header 'old', expected 'old' and 'new'\."):
         new_names(tmp_path / "n.jsonl", "rename", ("old", "new"), ["cat"])
+
+
+@pytest.mark.parametrize("text", ["{}\n{}", "[{}, {}]"])
+def test_records_without_a_field(tmp_path, text):
+    (tmp_path / "l.json").write_text(text)
+    for read in (read_labels, lambda path: known_truth.read(path, Columns())):
+        with pytest.raises(CrowdshotError, match=r"l\.json (has no column|is a JSON array)"):
+            read(tmp_path / "l.json")

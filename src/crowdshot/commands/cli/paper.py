@@ -102,6 +102,7 @@ def run(
         for line in (*runner.describe(left, place), *expected):
             typer.echo(line)
         return
+    runner.tidy(experiments, place)
     find_data({piece.dataset for piece in left}, place)
     for sentence in expected:
         note(sentence)

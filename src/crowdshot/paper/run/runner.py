@@ -76,6 +76,13 @@ def missing(
     return left
 
 
+def tidy(experiments: Sequence[Experiment], place: Place) -> None:
+    """What a run that was killed at its very end left undone, which is nothing that anybody has to measure again."""
+    for experiment in experiments:
+        for dataset in experiment.datasets:
+            Store(place.results, experiment.name, dataset).compact()
+
+
 def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
     """What `missing` found, a line for each experiment and dataset, and in all."""
     lines = []

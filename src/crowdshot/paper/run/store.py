@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.json_text import parse_json_lines
+from crowdshot.files.leftovers import sweep
 from crowdshot.files.whole import replacing
 
 T = TypeVar("T")
@@ -117,8 +118,13 @@ class Store:
     def note_run(self, about: Mapping[str, Any]) -> None:
         """One line in runs.jsonl."""
         self._make(self.folder)
-        with (self.folder / "runs.jsonl").open("a") as file:
-            file.write(json.dumps({"when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **about}) + "\n")
+        line = json.dumps({"when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **about}) + "\n"
+        file = self.folder / "runs.jsonl"
+        try:
+            with file.open("a") as opened:
+                opened.write(line)
+        except OSError as error:
+            raise CrowdshotError(f"{file} could not be written ({error.strerror or error}).") from None
 
     def runs(self) -> list[dict[str, Any]]:
         """What `note_run` was told, oldest first."""
@@ -133,20 +139,25 @@ class Store:
             return
         with _alone(self.folder):
             files = [file for file in sorted(self.pending.iterdir()) if file.suffix in (".parquet", ".json")]
-            rows, times = self.rows(), self.times()
-            if len(rows):
-                with replacing(self.folder / "rows.parquet") as temporary:
-                    table = pa.Table.from_pandas(_tidy(rows), preserve_index=False, nthreads=1)
-                    pq.write_table(table, temporary, compression="zstd", compression_level=15)
-            if len(times):
-                with replacing(self.folder / "times.csv") as temporary:
-                    times.to_csv(temporary, index=False)
+            if files:
+                self._keep(self.rows(), self.times())
             for file in files:
                 file.unlink(missing_ok=True)
-            for rest in (*self.folder.glob(".*.tmp"), *self.pending.glob(".*.tmp")):
+            for place in (self.folder, self.pending):
+                sweep(place)
+            for rest in (*self.folder.glob(".*.tmp"), *self.pending.glob(".*.tmp")):  # of other machines
                 with suppress(OSError):  # whose it was may have come back to it
                     if time.time() - rest.stat().st_mtime > ABANDONED:
                         rest.unlink()
+
+    def _keep(self, rows: pd.DataFrame, times: pd.DataFrame) -> None:
+        if len(rows):
+            with replacing(self.folder / "rows.parquet") as temporary:
+                table = pa.Table.from_pandas(_tidy(rows), preserve_index=False, nthreads=1)
+                pq.write_table(table, temporary, compression="zstd", compression_level=15)
+        if len(times):
+            with replacing(self.folder / "times.csv") as temporary:
+                times.to_csv(temporary, index=False)
 
     def _make(self, folder: Path) -> None:
         try:
@@ -226,6 +237,7 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
 def _made(row: Any) -> dict[str, Any]:
     found = dict(row)
     hash(tuple(map(found.get, TOLD_BY)))  # a TypeError, of what cannot be told apart
+    json.dumps(found, ensure_ascii=False).encode()  # a UnicodeError, of characters that there are not
     return found
 
 

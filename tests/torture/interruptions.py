@@ -1,0 +1,245 @@
+"""Commands that are killed, or whose disk is full, at any moment: the old results stay or the new ones are complete.
+
+    python -m torture.interruptions --tries 20
+
+A command writes over the results of an earlier run. Each try is a fork of this process, so that nothing is loaded
+twice. It is killed at the n-th step (a file opened for writing, a rename, a link, a new folder …) or at any time; or it
+is told at the n-th step that the disk is full, meets the system's limit on the size of files, or a disk that is full
+indeed. Then the next run's first look is taken: old or new, and nothing may lie about. Of commands that go on where
+they stopped the next run is done, and must end as an undisturbed one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.files.leftovers import mend
+from pools import patterns
+from torture.forks import Way, full, kill, obey_modes, of_size, random_moment, run, sabotage, small_files, start
+
+TRAINING = "--ways 2:3 --shots 1:2 --annotators 2:3 --queries 2 --validation-episodes 4 --width 4 --image-size 16"
+
+
+class Command(NamedTuple):
+    """``most_steps``: that it takes at most; ``goes_on``: by the same line, after a kill."""
+
+    line: str
+    out: str
+    most_steps: int
+    goes_on: bool = False
+
+
+COMMANDS = {
+    "simulate": Command("simulate --items 30 --seed {seed} --out {out} --overwrite", "out", 12),
+    "aggregate": Command("aggregate {data}/labels{seed}.csv --out {out}", "out.csv", 4),
+    "adapt": Command("adapt {data}/labels{seed}.csv --features {data}/features.csv --out {out} --overwrite", "out", 40),
+    "next": Command("next {data}/labels{seed}.csv --budget 5 --out {out}", "out.csv", 4),
+    "predict": Command(
+        "predict {data}/model{seed}.safetensors --features {data}/features.csv --out {out}", "out.csv", 4
+    ),
+    "embed": Command("embed {data}/photos{seed} --encoder glyphs --out {out}", "out.npz", 4),
+    "train": Command(
+        "train {data}/source.npz --seed {seed} --iterations 20 --validate-every 5 --device cpu --objective mixture"
+        f" {TRAINING} --out {{out}}/encoder.safetensors",
+        "out",
+        30,
+        goes_on=True,
+    ),
+    "paper run": Command(
+        "paper run main --quick --device cpu --dataset omniglot --methods PrMV,LRMV --cells 4x3 --splits {seed}:{seed}"
+        " --results {out}/results --work {out}/work",
+        "out",
+        40,
+        goes_on=True,
+    ),
+}
+Files = dict[str, bytes]
+
+
+def make_data(folder: Path) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 24)
+    features = pd.DataFrame(rng.normal(size=(24, 4)) + truth[:, None])
+    features.insert(0, "item", [f"{i:03}.png" for i in range(24)])
+    features.to_csv(folder / "features.csv", index=False)
+    images = patterns(n_classes=12)
+    np.savez(folder / "source.npz", images=images.reshape(-1, 16, 16), labels=np.repeat(np.arange(12), images.shape[1]))
+    for seed in (0, 1):
+        wrong = rng.random((24, 3)) < 0.2
+        said = np.where(wrong, rng.integers(0, 3, (24, 3)), truth[:, None])
+        rows = [(f"{i:03}.png", f"ann{a}", ["cat", "dog", "owl"][said[i, a]]) for i in range(24) for a in range(3)]
+        pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / f"labels{seed}.csv", index=False)
+        (folder / f"photos{seed}").mkdir()
+        for i in range(3):
+            Image.fromarray(rng.integers(0, 255, (20, 20), dtype=np.uint8)).save(folder / f"photos{seed}" / f"{i}.png")
+        fitted = folder / f"fitted{seed}"
+        adapt = COMMANDS["adapt"].line.format(seed=seed, data=folder, out=fitted)
+        assert run(adapt) == 0
+        shutil.move(fitted / "model.safetensors", folder / f"model{seed}.safetensors")
+
+
+def contents(out: Path) -> Files:
+    """All files, hidden ones too; of what differs from run to run by itself, that it is there."""
+    paths = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
+    return {path.relative_to(out.parent).as_posix(): _lasting(path) for path in paths}
+
+
+def _lasting(path: Path) -> bytes:
+    if path.suffix == ".html" or path.name in ("times.csv", "runs.jsonl", "encoder.history.csv"):
+        return b""
+    data = path.read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little") :] if path.suffix == ".safetensors" else data  # without the card
+
+
+class Bench:
+    """A folder in which a command is run over old results, again and again."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self.name, self.command, self.folder = command, COMMANDS[command], folder
+        self.data, self.out = folder / "data", folder / "here" / self.command.out
+        self.data.mkdir()
+        make_data(self.data)
+        started = time.monotonic()
+        self.new = self._fresh(1)
+        self.seconds = time.monotonic() - started
+        self.old = self._fresh(0)
+        if not self.command.goes_on:
+            assert self._fresh(0) == self.old
+        self.saved = folder / "saved"
+        shutil.copytree(self.out.parent, self.saved)
+
+    def line(self, seed: int) -> str:
+        return self.command.line.format(seed=seed, data=self.data, out=self.out)
+
+    def _fresh(self, seed: int) -> Files:
+        shutil.rmtree(self.out.parent, ignore_errors=True)
+        self.out.parent.mkdir()
+        if self.command.goes_on:
+            self.out.mkdir()
+        assert run(self.line(seed)) == 0, f"{self.name} fails undisturbed"
+        return contents(self.out)
+
+    def as_before(self) -> None:
+        """The old results; what goes on begins with none."""
+        for path in self.out.parent.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if self.command.goes_on:
+            self.out.mkdir()
+        else:
+            shutil.copytree(self.saved, self.out.parent, dirs_exist_ok=True)
+
+    def attempt(self, way: Way, relief: Way = lambda: None) -> str:
+        """How it ended; an AssertionError where something between old and new was found. Before it goes on: relief."""
+        self.as_before()
+        code = run(self.line(1), way)
+        assert code in ENDS, f"{self.name} ended with {code}"
+        if self.command.goes_on and code != 0:
+            relief()
+            assert run(self.line(1)) == 0, f"{self.name} does not go on"
+            return f"{ENDS[code]}, then {self._found(said_well=True)}"
+        mend(self.out)
+        return f"{ENDS[code]}, {self._found(said_well=code == 0)}"
+
+    def _found(self, said_well: bool) -> str:
+        found = contents(self.out)
+        assert found in (self.old, self.new), f"{self.name} left something between: {_differences(found, self.new)}"
+        assert not said_well or found == self.new, f"{self.name} said that all is well"
+        rest = sorted(set(os.listdir(self.out.parent)) - {self.command.out})
+        assert not rest, f"{self.name} left {rest}"
+        return "new" if found == self.new else "old"
+
+    def two_at_once(self) -> str:
+        """Both are done, or one is refused; what is there is one's."""
+        self.as_before()
+        codes = sorted(wait() for wait in [start(self.line(1)), start(self.line(0 if not self.command.goes_on else 1))])
+        assert codes in ([0, 0], [0, 2]), f"two of {self.name} ended with {codes}"
+        mend(self.out)
+        return f"two at once, {self._found(said_well=False)}"
+
+
+ENDS = {0: "done", 2: "refused", -signal.SIGKILL: "killed", -signal.SIGALRM: "killed"}
+
+
+def _differences(found: Files, expected: Files) -> list[str]:
+    return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+
+
+def torture(command: str, tries: int, seed: int) -> Counter[str]:
+    """How tries ended."""
+    rng = random.Random(seed)
+    ended: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(command, Path(folder))
+        aimed = [sabotage(rng.randrange(bench.command.most_steps), act) for _ in range(tries) for act in (kill, full)]
+        timed = [random_moment(rng.uniform(0, bench.seconds)) for _ in range(tries)]
+        small = [small_files(rng.choice((0, 1, 100, 1000, 3000, 10_000))) for _ in range(tries)]
+        for way in [*aimed, *timed, *small]:
+            ended[bench.attempt(way)] += 1
+        for _ in range(tries if os.geteuid() == 0 else 0):
+            bench.as_before()
+            with of_size(bench.out.parent, rng.choice((1, 4, 16, 64, 256))) as enlarge:
+                ended[f"a full disk: {bench.attempt(lambda: None, enlarge)}"] += 1
+        ended[_read_only(bench)] += 1
+        for _ in range(tries // 4):
+            ended[bench.two_at_once()] += 1
+    return ended
+
+
+def _read_only(bench: Bench) -> str:
+    """In a folder that may be read, and not written to."""
+    bench.as_before()
+    before = contents(bench.out)
+    folders = [bench.out.parent, *(path for path in bench.out.parent.rglob("*") if path.is_dir())]
+
+    def as_nobody() -> None:
+        for folder in folders:
+            folder.chmod(0o555)
+        obey_modes()
+
+    code = run(bench.line(1), as_nobody)
+    for folder in folders:
+        folder.chmod(0o755)
+    assert code == 2, f"{bench.name} ended with {code} in a folder that may not be written to"
+    assert contents(bench.out) == before
+    return "refused where it may not write"
+
+
+def report(name: str, attack: Callable[[], Counter[str]]) -> int:
+    try:
+        ended = attack()
+        told = f"{sum(ended.values())} tries: " + "; ".join(f"{n} {how}" for how, n in sorted(ended.items()))
+        wrong = 0
+    except AssertionError as error:
+        told, wrong = f"WRONG: {error}", 1
+    print(f"{name:<10} {told}", flush=True)
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kills and full disks against the commands that write.")
+    parser.add_argument("--tries", type=int, default=20, help="of each kind and command")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="commands whose name has this in it")
+    given = parser.parse_args()
+    wanted = [name for name in COMMANDS if given.only in name]
+    return max((report(name, lambda name=name: torture(name, given.tries, given.seed)) for name in wanted), default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
