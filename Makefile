@@ -5,7 +5,7 @@ READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 LABEL_STUDIO ?= label-studio==1.23.2
 
-.PHONY: demo test lint bench docs integration wheel test-wheel test-no-torch test-oldest clean
+.PHONY: demo test lint bench docs integration torture wheel test-wheel test-no-torch test-oldest clean
 
 demo: $(READY)
 	$(BIN)/crowdshot demo
@@ -26,6 +26,11 @@ bench: $(READY)
 integration: $(READY) .venv-integration/.ready
 	$(BIN)/python integration/label_studio.py --server .venv-integration/bin/python
 	$(BIN)/python integration/live.py --server .venv-integration/bin/python
+
+# Attacks of every kind, for hours; `make torture SHARE=0.01` is a short one.
+SHARE ?= 1
+torture: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m torture --share $(SHARE)
 
 docs: $(DOCS_READY)
 	$(BIN)/python docs/quoted.py

@@ -168,6 +168,8 @@ def spoil(folder: Path, how: str) -> None:
         (folder / "consensus.csv").write_text("item,label\n1,cat\n")
     elif how == "words":
         (folder / "consensus.csv").write_text("item,label,confidence,n_labels\n1,cat,much,1\n")
+    elif how == "nothing":
+        (folder / "consensus.csv").write_text("item,label,confidence,n_labels\n1,cat,0.5,\n")
     elif how == "strangers":
         (folder / "consensus.csv").write_text("item,label,confidence,n_labels\nx,cat,0.5,1\n")
 
@@ -180,6 +182,7 @@ def spoil(folder: Path, how: str) -> None:
         ("no table", "after has no annotators.csv, expected a folder that `crowdshot adapt` wrote."),
         ("another table", "consensus.csv has no column 'confidence', expected a table that `crowdshot adapt` wrote."),
         ("words", "consensus.csv, row 2, column 'confidence' is 'much'"),
+        ("nothing", "consensus.csv, row 2, column 'n_labels' is no finite number, expected a table that"),
         ("strangers", "after has none of the items of "),
     ],
 )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from crowdshot import Annotations, aggregate, labelings, mixture
+from crowdshot import Annotations, CrowdClassifier, aggregate, labelings, mixture
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.priors import PAPER
 
@@ -70,10 +71,29 @@ def check_learned(rng: np.random.Generator) -> str:
     return "" if np.allclose(again, p[order], atol=1e-6) else "order decides"
 
 
+def check_default(rng: np.random.Generator) -> str:
+    """The classifier as it is fitted unless asked otherwise, and again with items, annotators and classes renamed."""
+    x, labels, K = draw(rng)
+    order, names = rng.permutation(len(x)), rng.permutation(K)
+    matrix = labels.numpy()
+    again = np.where(matrix < 0, -1, names[matrix])[order][:, ::-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = CrowdClassifier("identity").fit(x.numpy(), matrix)
+        other = CrowdClassifier("identity").fit(x.numpy()[order], again)
+    if told := _sound(torch.from_numpy(clf.belief_), "belief") or _sound(
+        torch.from_numpy(clf.predict_proba(x.numpy())), "predict_proba"
+    ):
+        return told
+    place = [list(other.classes_).index(names[c]) for c in clf.classes_]
+    return "" if np.allclose(other.belief_[:, place], clf.belief_[order], atol=1e-4) else "names or order decide"
+
+
 CHECKS: dict[str, Callable[[np.random.Generator], str]] = {
     "mixture": check_mixture,
     "search": check_search,
     "learned": check_learned,
+    "default": check_default,
 }
 
 
@@ -98,9 +118,10 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=100_000, help="of each kind")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="kinds whose name has this in it")
     given = parser.parse_args()
     bad = 0
-    for name in CHECKS:
+    for name in (name for name in CHECKS if given.only in name):
         tried, wrong = run(name, given.problems, given.seed, given.seconds)
         print(f"{name:<10} {tried:>9,} problems, {sum(wrong.values()):,} wrong {dict(wrong) or ''}", flush=True)
         bad += len(wrong)

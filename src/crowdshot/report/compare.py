@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import Table, one_each, read_table
 from crowdshot.labels.belief import SETTLED
-from crowdshot.wording import clean, counted, percent, plural, show, spread
+from crowdshot.wording import clean, counted, first, percent, plural, show, spread
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"
 
@@ -176,7 +176,13 @@ def numbers_of(table: Table, *columns: str, beside: int) -> list[NDArray[np.floa
         raise CrowdshotError(
             f"{table.name} has no column {missing[0]!r}, expected a table that `crowdshot adapt` wrote."
         )
-    return [table.numbers(table.header.index(name, beside)) for name in columns]
+    places = [table.header.index(name, beside) for name in columns]
+    found = [table.numbers(place) for place in places]
+    for name, place, values in zip(columns, places, found, strict=True):
+        if name != "accuracy" and not np.isfinite(values).all():  # that of one who said nothing is not known
+            where = table.place(first(~np.isfinite(values)), place)
+            raise CrowdshotError(f"{where} is no finite number, expected a table that `crowdshot adapt` wrote.")
+    return found
 
 
 # ---- telling ----------------------------------------------------------------------------------------------------

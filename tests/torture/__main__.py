@@ -1,0 +1,67 @@
+"""`make torture`: all attacks, two at a time, on two cores in a few hours; `--share 0.01` is a hundredth of each.
+
+python -m torture --out torture-results [--only fuzz]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from torture.interruptions import COMMANDS
+from torture.random_problems import CHECKS
+from torture.readers import readers
+
+
+def attacks(share: float, keep: Path) -> dict[str, list[str]]:
+    """Name -> module and arguments."""
+
+    def part(n: int) -> str:
+        return str(max(1, round(n * share)))
+
+    return {
+        **{
+            f"fuzz {reader.name}": ["fuzz", "--inputs", part(100_000), "--only", reader.name, "--keep", str(keep)]
+            for reader in readers()
+        },
+        **{f"problems {name}": ["random_problems", "--problems", part(100_000), "--only", name] for name in CHECKS},
+        **{f"interrupt {name}": ["interruptions", "--tries", part(20), "--only", name] for name in COMMANDS},
+        "interrupt serve": ["serving", "--tries", part(20)],
+        "size": ["size", "--labels", str(max(1000, round(1e6 * share)))],
+    }
+
+
+def run(name: str, words: list[str], out: Path) -> int:
+    file = out / f"{re.sub(r'[^a-z]+', '-', name.lower())}.txt"
+    with file.open("w") as told:
+        line = [sys.executable, "-m", f"torture.{words[0]}", *words[1:]]
+        code = subprocess.run(line, stdout=told, stderr=subprocess.STDOUT).returncode
+    print(f"{'held ' if code == 0 else 'WRONG'} {name}: {file}", flush=True)
+    return code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="All attacks on crowdshot.")
+    parser.add_argument("--out", type=Path, default=Path("torture-results"), help="a folder for what each one tells")
+    parser.add_argument("--share", type=float, default=1.0, help="of the whole campaign")
+    parser.add_argument("--only", default="", help="attacks whose name has this in it")
+    parser.add_argument("--at-once", type=int, default=2)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    chosen = [
+        (name, words) for name, words in attacks(given.share, given.out / "crashers").items() if given.only in name
+    ]
+    with ThreadPoolExecutor(given.at_once) as pool:
+        codes = list(pool.map(lambda attack: run(*attack, given.out), chosen))
+    print(f"{len(codes)} attacks, {sum(code != 0 for code in codes)} of them got through.")
+    return int(any(codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
