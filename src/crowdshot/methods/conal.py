@@ -33,6 +33,15 @@ WEIGHT, WIDTH, HIDDEN = 1e-5, 20, 128  # of the regulariser; of u and v; between
 class CommonNoise:
     """Matrices (G, R, K, K) and (G, K, K) as [true, observed], and what decides between them."""
 
+    common: nn.Parameter
+    individual: nn.Parameter
+    hidden: nn.Parameter
+    hidden_bias: nn.Parameter
+    item: nn.Parameter
+    item_bias: nn.Parameter
+    annotator: nn.Parameter
+    annotator_bias: nn.Parameter
+
     def __init__(self, sizes: Sizes, candidate: Candidate) -> None:
         self.common = sizes.shared(2 * torch.eye(sizes.K))
         self.individual = sizes.shared(2 * torch.eye(sizes.K).repeat(sizes.R, 1, 1))

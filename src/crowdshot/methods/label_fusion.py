@@ -43,6 +43,12 @@ BELIEVED = 0.9  # the identity's share in every mixture before learning
 class LabelFusion:
     """Linear maps from an item's embedding to the annotators' weights, and to M mixture coefficients for each."""
 
+    bases: Tensor
+    trust: nn.Parameter
+    trust_bias: nn.Parameter
+    mixture: nn.Parameter
+    mixture_bias: nn.Parameter
+
     def __init__(self, sizes: Sizes, candidate: Candidate) -> None:
         bases = int(candidate["bases"])
         permutations = [torch.arange(sizes.K)]

@@ -25,6 +25,12 @@ class TrainingLog:
     ``resumed`` keeps what an earlier part of the run has written to ``history``.
     """
 
+    history: Path
+    stream: TextIO
+    rows: list[dict[str, Any]]
+    began: float
+    said: float
+
     def __init__(self, history: Path, resumed: bool = False, stream: TextIO | None = None) -> None:
         self.history, self.stream = history, sys.stderr if stream is None else stream
         self.rows = _read(history) if resumed else []
