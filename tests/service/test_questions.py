@@ -77,6 +77,18 @@ def test_others_who_were_asked_are_reckoned_with(version):
     assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
 
 
+def test_a_history_counts_before_the_first_label(service, crowd, tmp_path):
+    history = tmp_path / "history.csv"
+    history.write_text("annotator,right,wrong\npro,99,1\nguesser,50,50\nann,5,0\n")
+    with service([crowd[0]], history=history) as client:
+        version = client.live.version
+        gain = {who: gains(version, Waiting(), who) for who in ("pro", "guesser", "nobody knows")}
+        item = max(gain["pro"], key=gain["pro"].get)
+        assert gain["pro"][item] > gain["nobody knows"][item] > gain["guesser"].get(item, 0.0)
+        people = client.get("/v1/annotators").json()["annotators"]
+        assert [person["annotator"] for person in people] == ["ann", "bob", "cy"]  # who said something
+
+
 def test_labels_that_come_at_once_are_written_together(tmp_path):
     journal, sizes = Journal(tmp_path), []
     plain = journal.append

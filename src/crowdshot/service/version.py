@@ -26,7 +26,7 @@ NOBODY = "\N{REPLACEMENT CHARACTER} somebody new"
 class Version:
     """``row``: of the journal, up to which its labels count. ``belief`` (N, K) of the annotations' items.
 
-    ``confusion`` (R + 1, K, K): what each annotator may be expected to answer and, last, somebody new. ``seen``: of how
+    ``confusion`` (R + 1, K, K): what each `person` may be expected to answer and, last, somebody new. ``seen``: of how
     many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
     stand by other names that labels have for them. ``several``: whether a class is a set of labels. ``history``: of
     annotators, elsewhere. ``page``: for people to read.
@@ -64,7 +64,8 @@ class Version:
 
     @cached_property
     def person(self) -> dict[str, int]:
-        return {str(name): row for row, name in enumerate(self.annotations.annotators)}
+        """Where each stands who is known, by labels or by their history."""
+        return {name: row for row, name in enumerate(known_people(self.annotations, self.history))}
 
     @cached_property
     def class_place(self) -> dict[str, int]:
@@ -118,9 +119,15 @@ class Version:
         return [{"annotator": str(who), **dict(zip(names, said, strict=True))} for who, *said in rows if said[0]]
 
 
+def known_people(ann: Annotations, history: AnnotatorPriors) -> list[str]:
+    """The annotators, then those who said nothing here but have a history."""
+    return list(dict.fromkeys([*map(str, ann.annotators), *map(str, history)]))
+
+
 def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors) -> Floats:
     """(R + 1, K, K): `asking.expected_confusion`, and of somebody new; where there is one class, nobody errs."""
+    people = known_people(ann, history)
     if ann.n_classes < 2:
-        return np.ones((ann.n_annotators + 1, ann.n_classes, ann.n_classes))
-    with_new = replace(ann, annotators=unique_ids([*ann.annotators, NOBODY], "annotators"))
+        return np.ones((len(people) + 1, ann.n_classes, ann.n_classes))
+    with_new = replace(ann, annotators=unique_ids([*people, NOBODY], "annotators"))
     return asking.expected_confusion(with_new, belief, history.of(with_new.annotators))
