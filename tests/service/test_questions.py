@@ -9,11 +9,12 @@ import pytest
 
 from crowdshot.commands.serve import Listening, _bind
 from crowdshot.labels import asking
+from crowdshot.service import questions
 from crowdshot.service.journal import Journal, Said
 from crowdshot.service.live import Live
 from crowdshot.service.questions import Waiting
 
-from .conftest import say
+from .conftest import after, say
 
 
 @pytest.fixture
@@ -75,6 +76,32 @@ def test_others_who_were_asked_are_reckoned_with(version):
         case = version.belief[row] * new[:, k]
         expected += case.sum() * asking.gains(case[None] / case.sum(), new[None])[0, 0]
     assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
+
+
+def test_many_classes_and_many_questions_are_no_work_without_end(service):
+    """Two hundred classes, and five people who ask for all: the cases of what others may answer would be millions."""
+    with service() as client:
+        say(client, *((f"i{i}", f"p{i % 5}", f"class {i}") for i in range(200)))
+        after(client, 0)
+        version, waiting = client.live.version, Waiting()
+        first = {who: gains(version, waiting, f"p{who}", 100) for who in range(5)}
+        assert all(first.values())
+        assert not set(first[0]) & {f"i{i}" for i in range(0, 200, 5)}  # which p0 labelled
+        alone = gains(version, Waiting(), "new")
+        shared = gains(version, waiting, "new")
+        times = {item: sum(item in asked for asked in first.values()) for item in shared}
+        for item, gain in shared.items():
+            assert gain == pytest.approx(alone[item] / 2 ** times[item])
+
+
+def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
+    whole = gains(version, Waiting(), "new", 5)
+    monkeypatch.setattr(questions, "MOST_WORK", 0)
+    monkeypatch.setattr(questions, "LEAST", 10)
+    few = gains(version, Waiting(), "new", 5)
+    doubtful = sorted(range(40), key=lambda row: version.confidence[row])[:10]
+    assert set(few) <= {str(version.annotations.items[row]) for row in doubtful}
+    assert len(few) == len(whole) == 5
 
 
 def test_a_history_counts_before_the_first_label(service, crowd, tmp_path):

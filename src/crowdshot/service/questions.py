@@ -15,11 +15,14 @@ import numpy as np
 
 from crowdshot.labels import asking
 from crowdshot.labels.belief import Floats
+from crowdshot.labels.positions import Positions
 from crowdshot.service.journal import Said
 from crowdshot.service.version import Version
 
 PATIENCE = 120.0  # seconds after which a question that was not answered is asked of others
 MOST_WAITING = 500  # questions that are remembered
+LEAST = 100  # items that are looked at, however many classes
+MOST_WORK = 20_000_000  # products of numbers for one request, so that the others need not wait
 
 
 class Asked(NamedTuple):
@@ -57,13 +60,18 @@ class Waiting:
         who = version.person.get(annotator, -1)  # the last is somebody new
         ann, belief, answers = version.annotations, self._belief_now(version), version.confusion[who, None]
         out = [each for each in self.asked if each.until > now]
-        gain = asking.gains(belief, answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)
-        others = _by_row(version, out, annotator)
-        if others and ann.n_classes > 1:
+        gain = np.full(ann.n_items, -1.0)
+        rows = np.setdiff1d(np.arange(ann.n_items), self._closed(version, annotator, who, out))
+        rows = _most_doubtful(rows, belief, MOST_WORK // ann.n_classes**2)
+        gain[rows] = asking.gains(belief[rows], answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)[rows]
+        others = {row: people for row, people in _by_row(version, out, annotator).items() if gain[row] > 0}
+        if others and ann.n_classes**3 * len(out) <= MOST_WORK:
             cases = [_answered(version, belief[row], people) for row, people in others.items()]
             starts = np.cumsum([0, *map(len, cases[:-1])])
             gain[list(others)] = np.add.reduceat(asking.gains(np.concatenate(cases), answers)[:, 0], starts)
-        gain[self._closed(version, annotator, who, out)] = -1
+        else:  # of many classes there are too many cases: each who was asked leaves half of it
+            for row, people in others.items():
+                gain[row] /= 2 ** len(people)
         best = np.argsort(-gain, kind="stable")[:n] if n * 20 > len(gain) else _largest(gain, n)
         chosen = [int(row) for row in best if gain[row] >= asking.WORTH]
         names = [str(ann.items[row]) for row in chosen]
@@ -123,6 +131,14 @@ def _by_row(version: Version, out: list[Asked], annotator: str) -> dict[int, lis
         if each.annotator != annotator and each.item in version.place:
             others.setdefault(version.place[each.item], []).append(each.annotator)
     return others
+
+
+def _most_doubtful(rows: Positions, belief: Floats, most: int) -> Positions:
+    """At most so many of these rows, or LEAST."""
+    most = max(most, LEAST)
+    if len(rows) <= most:
+        return rows
+    return rows[np.argpartition(belief[rows].max(1), most)[:most]]
 
 
 def _unlabelled(version: Version) -> Floats:
