@@ -94,6 +94,15 @@ def test_many_classes_and_many_questions_are_no_work_without_end(service):
             assert gain == pytest.approx(alone[item] / 2 ** times[item])
 
 
+def test_who_labelled_everything_is_asked_nothing(service):
+    with service() as client:
+        say(client, ("a", "ann", "cat"), ("b", "ann", "dog"), ("a", "bob", "cat"))
+        after(client, 0)
+        assert client.get("/v1/next?annotator=ann").json()["questions"] == []
+        assert [row["item"] for row in client.get("/v1/next?annotator=bob").json()["questions"]] == ["b"]
+        assert client.get("/v1/next?annotator=bob").json()["questions"] == []  # it is out
+
+
 def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
     whole = gains(version, Waiting(), "new", 5)
     monkeypatch.setattr(questions, "MOST_WORK", 0)

@@ -62,6 +62,8 @@ class Waiting:
         out = [each for each in self.asked if each.until > now]
         gain = np.full(ann.n_items, -1.0)
         rows = np.setdiff1d(np.arange(ann.n_items), self._closed(version, annotator, who, out))
+        if not len(rows):
+            return []
         rows = _most_doubtful(rows, belief, MOST_WORK // ann.n_classes**2)
         gain[rows] = asking.gains(belief[rows], answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)[rows]
         others = {row: people for row, people in _by_row(version, out, annotator).items() if gain[row] > 0}
