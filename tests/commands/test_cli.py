@@ -1015,6 +1015,10 @@ def test_every_command_has_help_with_examples(call) -> None:
     assert call("aggregate", "x", "--steps", "0").code == 2
 
 
+NO_MEMORY = (MemoryError("no 74 GiB"), RuntimeError("DefaultCPUAllocator: not enough memory"))
+MORE = "expected more of it, or fewer annotators or classes"
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "message"),
     [
@@ -1024,6 +1028,7 @@ def test_every_command_has_help_with_examples(call) -> None:
             1,
             "crowdshot: this is a bug in crowdshot (RuntimeError: odd); set CROWDSHOT_DEBUG=1 to see where.\n",
         ),
+        *((error, 2, f"crowdshot: memory is too small for this ({error}), {MORE}.\n") for error in NO_MEMORY),
     ],
 )
 def test_what_nobody_expects_is_one_line(

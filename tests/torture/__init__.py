@@ -1,4 +1,4 @@
-"""Attacks on crowdshot: `make torture`, and a short version with fixed seeds among the tests.
+"""Attacks on crowdshot: `make torture`, and a short version with fixed seeds among the tests. See docs/reliability.md.
 
 mutations.py        a sound file -> a damaged one, by knowledge of its kind: JSON, XML, zip, Parquet, safetensors
 sound_files.py      files of every kind, made on the spot

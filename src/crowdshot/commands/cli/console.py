@@ -55,6 +55,10 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
                 if os.environ.get("CROWDSHOT_DEBUG"):
                     raise
                 first_line = next(iter(str(error).splitlines()), "")
+                if isinstance(error, MemoryError) or "not enough memory" in first_line:  # NumPy's, torch's
+                    told = "expected more of it, or fewer annotators or classes"
+                    typer.echo(f"crowdshot: memory is too small for this ({first_line}), {told}.", err=True)
+                    raise SystemExit(2) from None
                 typer.echo(
                     f"crowdshot: this is a bug in crowdshot ({type(error).__name__}: {first_line}); "
                     "set CROWDSHOT_DEBUG=1 to see where.",
