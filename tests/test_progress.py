@@ -44,7 +44,16 @@ def test_slow_work_tells_lines_now_and_then(
             tick(done + 1, 20)
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.splitlines() == ["embedding 10/20", "embedding 15/20", "embedding 20/20"]
+    assert err.splitlines() == [
+        "embedding 10/20, about 10 min left",  # ten took ten minutes
+        "embedding 15/20, about 5 min left",
+        "embedding 20/20",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "spoken"), [(11, "11 s"), (119, "119 s"), (121, "2 min"), (7300, "2 h")])
+def test_time_is_told_in_whole_units(seconds: float, spoken: str) -> None:
+    assert module._spoken(seconds) == spoken
 
 
 @pytest.mark.usefixtures("impatient")

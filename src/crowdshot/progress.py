@@ -4,8 +4,8 @@
 ...     for done in range(5000):
 ...         tick(done + 1, 5000)
 
-A bar where stderr is a terminal and rich is installed; otherwise a line like "embedding 1200/5000" every few seconds,
-so that logs stay readable.
+A bar where stderr is a terminal and rich is installed; otherwise a line like "embedding 1200/5000, about 3 min left"
+every few seconds, so that logs stay readable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO
 
 PATIENCE = 2.0  # seconds before anything is shown
 EVERY = 5.0  # seconds between two lines
+WORTH_TELLING = 10.0  # seconds that are left
 
 Tick = Callable[[int, int], None]
 """Called with (done, in all); calls are cheap, so make them as often as is convenient."""
@@ -42,7 +43,7 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
     def show() -> None:
         nonlocal display
         if display is None:
-            display = _display(what, target)
+            display = _display(what, target, began)
         display.update(*state)
 
     def tick(done: int, total: int) -> None:
@@ -70,8 +71,8 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
             display.close()
 
 
-def _display(what: str, stream: TextIO) -> _Display:
-    return open_bar(stream, what) or _Lines(what, stream)
+def _display(what: str, stream: TextIO, began: float) -> _Display:
+    return open_bar(stream, what) or _Lines(what, stream, began)
 
 
 def open_bar(stream: TextIO, what: str, telling: bool = False) -> Bar | None:
@@ -85,17 +86,26 @@ def open_bar(stream: TextIO, what: str, telling: bool = False) -> Bar | None:
 
 
 class _Lines:
-    def __init__(self, what: str, stream: TextIO) -> None:
-        self.what, self.stream, self.next = what, stream, 0.0
+    def __init__(self, what: str, stream: TextIO, began: float) -> None:
+        self.what, self.stream, self.began, self.next = what, stream, began, 0.0
 
     def update(self, done: int, total: int) -> None:
         now = time.monotonic()
         if now >= self.next or 0 < total == done:
             self.next = now + EVERY
-            print(f"{self.what} {done}/{total}" if total else f"{self.what} …", file=self.stream, flush=True)
+            left = (now - self.began) * (total - done) / done if done else 0.0  # at the pace so far
+            told = f", about {_spoken(left)} left" if left >= WORTH_TELLING else ""
+            print(f"{self.what} {done}/{total}{told}" if total else f"{self.what} …", file=self.stream, flush=True)
 
     def close(self) -> None:
         pass
+
+
+def _spoken(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 class Bar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from crowdshot.engine.part_files import open_part
+from crowdshot.engine.placing import put
 from crowdshot.engine.scatter import read_list
 from crowdshot.files.cells import Ids
 from crowdshot.labels.annotators import Tally, tally
@@ -90,7 +90,4 @@ def _likeliest(items: pa.ChunkedArray, belief: Belief, plan: Finishing) -> pa.Ta
 
 
 def _put(table: pa.Table, work: Path, file: Path) -> None:
-    """Whole or not at all."""
-    passing = work / f"{file.name}.{os.getpid()}"
-    pa.parquet.write_table(table, passing)
-    os.replace(passing, file)
+    put(file, lambda path: pa.parquet.write_table(table, path), beside=work)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +12,9 @@ import pyarrow.compute
 import pyarrow.ipc
 from numpy.typing import NDArray
 
-from crowdshot.engine.names import Names
+from crowdshot.engine.names import Names, codes_of
 from crowdshot.engine.part_files import Arrays, smallest
+from crowdshot.engine.placing import put
 from crowdshot.engine.scatter import bucket_of, write_list
 
 Positions = NDArray[np.int64]
@@ -41,11 +40,7 @@ def gather(bucket: int, plan: Gathering) -> Gathered:
     """One bucket as a folder of arrays; one that is there was done before."""
     folder = part_folder(plan.parts, bucket)
     if not folder.exists():
-        passing = folder.with_name(f"{folder.name}.{os.getpid()}")
-        shutil.rmtree(passing, ignore_errors=True)
-        passing.mkdir(parents=True)
-        _write(passing, bucket, plan)
-        os.replace(passing, folder)
+        put(folder, lambda path: _write(path, bucket, plan))
     return Gathered(*map(int, np.load(folder / "sizes.npy")))
 
 
@@ -54,6 +49,7 @@ def part_folder(parts: Path, bucket: int) -> Path:
 
 
 def _write(folder: Path, bucket: int, plan: Gathering) -> None:
+    folder.mkdir()
     R, K = len(plan.names.annotators), len(plan.names.classes)
     items, code, who, said = _rows(bucket, plan)
     key = code.astype(np.int64) * R + who
@@ -86,7 +82,7 @@ def _rows(bucket: int, plan: Gathering) -> tuple[pa.Array, Positions, Positions,
             batch = pa.ipc.open_file(source).get_batch(bucket)
             if batch.num_rows == 0 and found:
                 continue
-            annotators, labels = plan.names.codes(plan.scattered, chunk)
+            annotators, labels = codes_of(chunk, plan.scattered)
             label = labels[batch["label"].to_numpy()]
             keep = label >= 0
             found.append(batch["item"].filter(pa.array(keep)))

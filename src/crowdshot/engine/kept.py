@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
 
+from crowdshot.engine.placing import put
 from crowdshot.errors import CrowdshotError
 
 ARRAYS = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}  # of NumPy: by which arrays are made again
@@ -24,8 +24,8 @@ class _Reader(pickle.Unpickler):
 
 
 def keep(file: Path, value: Any) -> None:
-    """Whole or not at all."""
-    write(file, pickle.dumps(value, protocol=5))
+    data = pickle.dumps(value, protocol=5)
+    put(file, lambda path: path.write_bytes(data))
 
 
 def kept(file: Path) -> Any:
@@ -37,9 +37,3 @@ def kept(file: Path) -> Any:
             return _Reader(stored).load()
         except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
             raise CrowdshotError(f"{file} is damaged ({error}), expected what a run has kept; remove it.") from None
-
-
-def write(file: Path, data: bytes) -> None:
-    passing = file.with_name(f"{file.name}.{os.getpid()}")
-    passing.write_bytes(data)
-    os.replace(passing, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
+from crowdshot.engine.part_files import Arrays
 from crowdshot.engine.scatter import read_list
 from crowdshot.errors import NoLabelError
 from crowdshot.files.cells import Ids
@@ -35,12 +37,10 @@ class Names:
     respelled: list[Respelled] = field(default_factory=list)
     blank: int = 0  # rows without a label
 
-    def codes(self, folder: Path, chunk: str) -> tuple[Codes, Codes]:
-        """Of a chunk's annotators and labels; -1 for what is no label."""
-        return (
-            _places(_called(folder / f"{chunk}.annotators", self.people), self.annotators),
-            _places(_called(folder / f"{chunk}.labels", self.spelled), self.classes),
-        )
+    @cached_property
+    def lists(self) -> tuple[pa.Array, pa.Array]:
+        """Annotators and classes as Arrow has them."""
+        return pa.array(self.annotators, pa.string()), pa.array(self.classes, pa.string())
 
 
 def names_of(
@@ -78,6 +78,19 @@ def names_of(
     return Names(annotators, classes, spelled, people, respelled("labels", spelling, written), blank)
 
 
+def encode(chunk: str, folder: Path, names: Names) -> None:
+    """Files that say which number each of a chunk's annotators and labels has; -1 for what is no label."""
+    annotators, classes = names.lists
+    for kind, called, ids in (("annotators", names.people, annotators), ("labels", names.spelled, classes)):
+        codes = pa.compute.index_in(_called(folder / f"{chunk}.{kind}", called), value_set=ids)
+        Arrays(folder)[f"{chunk}.{kind}"] = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+
+
+def codes_of(chunk: str, folder: Path) -> tuple[Codes, Codes]:
+    arrays = Arrays(folder)
+    return arrays[f"{chunk}.annotators"], arrays[f"{chunk}.labels"]
+
+
 def history_of(names: Names, history: AnnotatorPriors) -> NDArray[np.float64] | None:
     """(R, 2)"""
     return history.of(names.annotators) if history else None
@@ -88,9 +101,3 @@ def _called(file: Path, new: dict[str, str]) -> pa.Array:
     if not any(new.get(name, name) != name for name in new):
         return names
     return pa.array([new.get(name) if name in new else name for name in names.to_pylist()], pa.string())
-
-
-def _places(names: pa.Array, ids: Ids) -> Codes:
-    found = pa.compute.index_in(names, value_set=pa.array(ids, pa.string()))
-    places: Codes = pa.compute.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return places

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.files.leftovers import passing_name
+from crowdshot.engine.placing import put
 from crowdshot.model.parts import Part
 
 ARRAYS = ("per_item", "annotator", "label", "known")
@@ -32,10 +31,14 @@ class Arrays(MutableMapping[str, Any]):
         return found
 
     def __setitem__(self, name: str, values: NDArray[Any]) -> None:
-        temporary = passing_name(self._file(name))
-        with temporary.open("wb") as file:
-            np.save(file, values)
-        os.replace(temporary, self._file(name))
+        def write(path: Path) -> None:
+            with path.open("wb") as file:  # else the name would get an ending
+                np.save(file, values)
+
+        put(self._file(name), write)
+
+    def __contains__(self, name: object) -> bool:
+        return self._file(str(name)).exists()
 
     def __delitem__(self, name: str) -> None:
         try:

@@ -6,7 +6,6 @@ What is done lies in the folder ``_work`` until all is; who is killed goes on fr
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ from crowdshot.engine.finish import Finished, Finishing, finish_share
 from crowdshot.engine.gather import Gathered, Gathering, gather, part_folder
 from crowdshot.engine.kept import keep, kept
 from crowdshot.engine.memory import Share, tables_fit
-from crowdshot.engine.names import Names, history_of, names_of
+from crowdshot.engine.names import Names, encode, history_of, names_of
+from crowdshot.engine.part_files import Arrays
+from crowdshot.engine.placing import put
 from crowdshot.engine.scatter import Plan, scatter
 from crowdshot.engine.sources import Source, sources_of
 from crowdshot.engine.workers import Workers, ask_of, in_order
@@ -159,9 +160,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
 
 def conclude(job: Job, report: Mapping[str, Any]) -> None:
     """All is there: what is left of the work goes."""
-    passing = job.work / FINISHED
-    passing.write_text(json.dumps(report))
-    os.replace(passing, job.out / FINISHED)
+    put(job.out / FINISHED, lambda path: path.write_text(json.dumps(report)), beside=job.work)
     shutil.rmtree(job.work, ignore_errors=True)
 
 
@@ -188,6 +187,9 @@ def _read(
         names = names_of(scattered, chunks, job.naming, gold, source, blank)
         keep(known, (names, chunks))
     spelled = {_as_item(item, sources[0].integers): names.spelled.get(label, label) for item, label in gold.items()}
+    left = [chunk for chunk in chunks if scattered.exists() and f"{chunk}.labels" not in Arrays(scattered)]
+    for _ in workers.each(encode, left, scattered, names):
+        pass
     gathering = Gathering(scattered, chunks, names, spelled, buckets, parts)
     out = []
     with progress("sorting") as tick:

@@ -6,7 +6,6 @@ A chunk of rows is one file with a batch of rows for each bucket; annotators and
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.compute
 import pyarrow.ipc
 from numpy.typing import NDArray
 
+from crowdshot.engine.placing import put
 from crowdshot.engine.sources import Source, as_text, refuse_blank
 
 
@@ -50,7 +50,7 @@ def scatter(task: tuple[int, Source], plan: Plan) -> Scattered:
         rows += batch.num_rows
         chunks.append(name)
     found = Scattered(chunks, rows, blank)
-    _put(done, lambda path: path.write_text(json.dumps(found)))
+    put(done, lambda path: path.write_text(json.dumps(found)))
     return found
 
 
@@ -94,9 +94,9 @@ def _write(table: pa.Table, source: Source, first_row: int, plan: Plan, name: st
                 (batch,) = rows.slice(start, end - start).combine_chunks().to_batches() or [_no_rows(rows.schema)]
                 file.write_batch(batch)
 
-    _put(plan.folder / f"{name}.rows", write)
-    _put(plan.folder / f"{name}.annotators", lambda path: write_list(path, who.dictionary))
-    _put(plan.folder / f"{name}.labels", lambda path: write_list(path, said.dictionary, counts))
+    put(plan.folder / f"{name}.rows", write)
+    put(plan.folder / f"{name}.annotators", lambda path: write_list(path, who.dictionary))
+    put(plan.folder / f"{name}.labels", lambda path: write_list(path, said.dictionary, counts))
     return blank
 
 
@@ -121,10 +121,3 @@ def read_list(path: Path) -> pa.Table:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema)
-
-
-def _put(path: Path, write: Any) -> None:
-    """Whole or not at all."""
-    passing = path.with_name(f"{path.name}.{os.getpid()}")
-    write(passing)
-    os.replace(passing, path)
