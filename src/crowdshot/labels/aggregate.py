@@ -58,7 +58,8 @@ def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
     labels = ann.classes[best]
     if ties == "missing":
         rows, columns = shares.nonzero()
-        tied = np.bincount(rows, shares[rows, columns] == top[rows], minlength=ann.n_items) > 1
+        named = np.asarray(shares[rows, columns]).ravel()  # of a sparse table, older SciPy gives a row
+        tied = np.bincount(rows, named == top[rows], minlength=ann.n_items) > 1
         labels = labels.astype(object)
         labels[tied] = None
     labelled = (np.bincount(ann.item, minlength=ann.n_items) > 0).astype(np.float64)
