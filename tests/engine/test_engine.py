@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from crowdshot.engine.memory import Share, as_bytes, shares_of, shown, tables_fi
 from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.parts import Sizes
+from waiting import HANGS, until
 
 METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
 
@@ -209,6 +212,36 @@ def test_a_process_that_is_killed_changes_nothing(tmp_path):
         workers.close()
     assert (tmp_path / "mark-2").exists()
     assert found == {n: n * n for n in range(6)}
+
+
+WAITS = """
+import os, signal, sys
+from pathlib import Path
+from crowdshot.engine.workers import Processes
+
+if __name__ == "__main__":
+    workers = Processes(1, Path(sys.argv[1]))
+    for _, found in workers.each(eval, ["__import__('os').getpid()"]):
+        print(found, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_processes_end_when_who_gives_them_work_is_killed(tmp_path):
+    (tmp_path / "waits.py").write_text(WAITS)
+    command = [sys.executable, str(tmp_path / "waits.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    child = int(done.stdout)
+
+    def is_gone() -> bool:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    until(is_gone)
 
 
 @pytest.mark.slow

@@ -45,3 +45,13 @@ def test_neither_order_nor_number_of_items_decide():
     twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # of 4,800 items a part is played with
     many = settling.forecast(twelve, np.tile(belief, (12, 1)), 0.9)
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
+
+
+def test_luck_puts_no_course_on_the_wrong_side():
+    """Of few items what is drawn decided, and twenty labels were said to do, 25 at best."""
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        ann = Annotations.from_matrix(random.integers(2, size=(6, 3)))
+        found = settling.forecast(ann, random.dirichlet([1, 1], 6), 0.95)
+        at_best, labels, at_worst = (np.inf if n is None else n for n in (found.at_best, found.labels, found.at_worst))
+        assert at_best <= labels <= at_worst

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from crowdshot.engine.part_files import open_part
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.leftovers import end_with_parent
 from crowdshot.model.parts import Ask, added
 
 TRIES = 5  # after so many deaths of workers the fault is not theirs
@@ -82,7 +83,7 @@ class Processes:
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.n, mp_context=get_context("spawn"))
+        return ProcessPoolExecutor(self.n, get_context("spawn"), initializer=end_with_parent)
 
 
 def _call(function: Callable[..., Any], task: Any, file: Path, number: int) -> Any:

@@ -1,12 +1,17 @@
-"""What is on its way to its place has a name that tells who writes it, so that what dead processes left can go."""
+"""What is on its way to its place has a name that tells who writes it, so that what dead processes left can go.
+
+And processes that were started for one that died end with it.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
 import re
 import secrets
 import shutil
+import threading
 from contextlib import suppress
 from hashlib import blake2s
 from pathlib import Path
@@ -55,3 +60,15 @@ def _is_alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def end_with_parent() -> None:
+    """In a process that waits for work: end when who gives it is killed, and not wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

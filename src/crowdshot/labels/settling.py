@@ -40,14 +40,19 @@ class Forecast(NamedTuple):
 
 def forecast(ann: Annotations, belief: Floats, share: float, settled_at: float = SETTLED) -> Forecast:
     """belief (N, K): what is believed of the annotations' items, by labels alone or not."""
-    courses = (course(ann, belief, counts, settled_at) for counts in (EXPECTED, BEST, WORST))
-    return reached(share, ann.n_items, *courses)
+    return reached(share, ann.n_items, *courses(ann, belief, settled_at))
 
 
 def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: Floats) -> Forecast:
     """When three courses have it."""
     needed = (until(course, share) for course in (expected, best, worst))
     return Forecast(share, *(None if n is None else math.ceil(n * n_items - SMALL) for n in needed))
+
+
+def courses(ann: Annotations, belief: Floats, settled_at: float = SETTLED) -> tuple[Floats, Floats, Floats]:
+    """As expected, at best and at worst; luck in what is drawn does not put one on the wrong side of another."""
+    expected, best, worst = (course(ann, belief, counts, settled_at) for counts in (EXPECTED, BEST, WORST))
+    return expected, np.maximum(best, expected), np.minimum(worst, expected)
 
 
 def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:

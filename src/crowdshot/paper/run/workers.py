@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +14,7 @@ import torch
 
 from crowdshot.encoders.devices import choose_device
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.leftovers import end_with_parent
 from crowdshot.progress import Tick
 
 Work = Callable[..., None]
@@ -70,15 +69,7 @@ def _take_device(free: Any) -> None:
     _device = free.get()
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all of us: end without a word
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Else a killed run leaves processes that wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    end_with_parent()
 
 
 def _work_here(work: Work, job: tuple[Any, ...]) -> None:

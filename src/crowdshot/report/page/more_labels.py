@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crowdshot.labels import settling
-from crowdshot.labels.settling import BEST, EXPECTED, ROUND, WORST, Forecast
+from crowdshot.labels.settling import ROUND, Forecast
 from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.levels import LISTED
 
@@ -36,9 +36,7 @@ def curves(basis: Basis) -> list[Curve]:
 
     out = []
     for settled_at in LISTED:
-        expected, best, worst = (
-            settling.course(basis.annotations, basis.belief, counts, settled_at) for counts in (EXPECTED, BEST, WORST)
-        )
+        expected, best, worst = settling.courses(basis.annotations, basis.belief, settled_at)
         n = int(np.clip((expected < ENOUGH).sum() + 1, FEWEST, MOST))
         labels = np.asarray(np.arange(n) * ROUND * n_items, dtype=np.float64)
         forecast = settling.reached(WANTED, n_items, expected, best, worst)
