@@ -1,6 +1,7 @@
-"""What the documentation shows is run: Python blocks in order, and console lines that start with a dollar sign."""
+"""What the documentation shows is run: Python blocks and console lines that start with a dollar sign, in order."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     names: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, str(page), "exec"), names)
-    for line in re.findall(r"^\$ crowdshot (.*)$", text, re.MULTILINE):
-        command = [sys.executable, "-m", "crowdshot", *line.split()]
+    for block, line in re.findall(r"```python\n(.*?)```|^\$ crowdshot ([^\n]*)$", text, re.DOTALL | re.MULTILINE):
+        if block:
+            exec(compile(block, str(page), "exec"), names)
+            continue
+        command = [sys.executable, "-m", "crowdshot", *shlex.split(line)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == 0, (line, done.stderr)

@@ -133,24 +133,18 @@ def test_names_are_text_on_the_page(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [375, 1280, 1920])
-def test_the_page_fits_every_screen_and_asks_for_nothing(rounds, tmp_path, width):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium here (apt-get install chromium)")
+def test_the_page_fits_every_screen_and_asks_for_nothing(browser, rounds, tmp_path, width):
     (tmp_path / "page.html").write_text(render(compare(*rounds)), encoding="utf-8")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        told: list[str] = []
-        page.on("console", lambda message: told.append(message.text))
-        page.on("request", lambda request: told.append(request.url))
-        page.goto((tmp_path / "page.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator(".tile").count() == 4
-        assert page.locator(".better").first.is_visible()
-        assert [url for url in told if not url.startswith(("file:", "data:"))] == []
-        browser.close()
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("request", lambda request: told.append(request.url))
+    page.goto((tmp_path / "page.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".tile").count() == 4
+    assert page.locator(".better").first.is_visible()
+    assert [url for url in told if not url.startswith(("file:", "data:"))] == []
+    page.close()
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -135,7 +136,8 @@ def test_labels_that_come_at_once_are_written_together(tmp_path):
         await asyncio.gather(*(live.add([Said(f"i{i}", "ann", "cat")]) for i in range(50)))
         return live
 
-    live = asyncio.run(come())
+    with ThreadPoolExecutor(1) as thread:  # in this one a browser's loop may run
+        live = thread.submit(asyncio.run, come()).result()
     assert sum(sizes) == 50
     assert len(sizes) < 50
     assert {said.item for said in journal.state().labels} == {f"i{i}" for i in range(50)}

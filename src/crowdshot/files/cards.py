@@ -134,6 +134,11 @@ def _read(
             # copies, because what safetensors returns may lie in the mapped file, which others may overwrite
             found = {name: opened.get_tensor(name) for name in (opened.keys() if framework else ())}
             tensors = {name: value.clone() if framework == "pt" else value.copy() for name, value in found.items()}
+            odd = next(
+                (str(x.dtype) for x in tensors.values() if framework == "np" and x.dtype.kind not in "biuf"), None
+            )
+            if odd is not None:  # bfloat16, which NumPy has where another package adds it
+                raise TypeError(odd)
     except SafetensorError as error:
         looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
         what = "is truncated or damaged" if looks_right else "is not a safetensors file"

@@ -9,7 +9,6 @@ import typer
 
 from crowdshot.commands.cli.console import note
 from crowdshot.commands.cli.options import AsJson
-from crowdshot.wording import plural, show
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
@@ -51,6 +50,7 @@ def push(
     before is replaced; what people said is left alone.
     """
     from crowdshot.commands import push
+    from crowdshot.wording import plural, show
 
     found = push.push(path, to.value, url, project, question, threshold)
     if found["lost"]:
