@@ -314,6 +314,16 @@ def test_options_of_what_it_does_not_read_are_refused(tmp_path):
         aggregate_parts(labels, "soft", 1, None)
 
 
+def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n,ann,cat\n")
+    with pytest.raises(CrowdshotError):
+        aggregate_parts(LabelFiles([tmp_path / "labels.csv"]), "learned", 3, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "labels.csv").write_text("item,annotator,label\na,ann,cat\nb,ann,dog\n")
+    aggregate_parts(LabelFiles([tmp_path / "labels.csv"]), "learned", 3, tmp_path / "out")
+    assert len(parts(tmp_path / "out")) == 2
+
+
 def test_patterns_that_match_nothing_are_told(tmp_path):
     with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file, expected some of labels\.$"):
         LabelFiles([tmp_path / "*.csv"]).expanded()

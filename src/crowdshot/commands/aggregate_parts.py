@@ -8,7 +8,7 @@ from typing import Any
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import LabelFiles
 from crowdshot.engine.memory import as_bytes, shares_of
-from crowdshot.engine.run import Job, conclude, prepare, run_job
+from crowdshot.engine.run import Job, abandon, conclude, prepare, run_job
 from crowdshot.engine.workers import Here, Processes, Workers, cores, single_threaded
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
@@ -74,6 +74,9 @@ def aggregate_parts(
         workers = _workers(engine, share.workers, job.work)
         try:
             done = run_job(job, workers, share)
+        except CrowdshotError:
+            abandon(job)
+            raise
         finally:
             workers.close()
     files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -156,6 +157,14 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
         found.gold,
         len(folders),
     )
+
+
+def abandon(job: Job) -> None:
+    """What cannot be done leaves nothing: the same command would end the same way, and a mended file is another job."""
+    shutil.rmtree(job.work, ignore_errors=True)
+    (job.out / RUN).unlink(missing_ok=True)
+    with suppress(OSError):  # it is not empty: parts were written
+        job.out.rmdir()
 
 
 def conclude(job: Job, report: Mapping[str, Any]) -> None:

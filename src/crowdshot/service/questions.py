@@ -61,7 +61,9 @@ class Waiting:
         ann, belief, answers = version.annotations, self._belief_now(version), version.confusion[who, None]
         out = [each for each in self.asked if each.until > now]
         gain = np.full(ann.n_items, -1.0)
-        rows = np.setdiff1d(np.arange(ann.n_items), self._closed(version, annotator, who, out))
+        may_be_asked = np.ones(ann.n_items, dtype=bool)
+        may_be_asked[self._closed(version, annotator, who, out)] = False
+        rows = np.flatnonzero(may_be_asked)
         if not len(rows):
             return []
         rows = _most_doubtful(rows, belief, MOST_WORK // ann.n_classes**2)
