@@ -350,8 +350,9 @@ def by_id(address, token, project, folder, export, kind, to_name=None):
     return ask(address, token, f"/api/projects/{project}/import/predictions", predictions)["created"]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(run, about, told):
+    """Runs the steps with a server in a passing folder; ``told`` when all of them held."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--server", required=True, help="the Python of an environment that has label-studio")
     python = os.path.abspath(parser.parse_args().server)
     with tempfile.TemporaryDirectory() as folder:
@@ -360,10 +361,10 @@ def main():
         except StepError as failure:
             print(f"FAILED: {failure}", file=sys.stderr)
             return 1
-    print("Label Studio's exports are read and its predictions imported.")
+    print(told)
     return 0
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends too
-    sys.exit(main())
+    sys.exit(main(run, __doc__, "Label Studio's exports are read and its predictions imported."))

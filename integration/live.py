@@ -6,21 +6,32 @@
 through Label Studio's own API, as an admin would; both sides are on 127.0.0.1.
 """
 
-import argparse
 import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import pandas as pd
-from label_studio import CONFIG, StepError, ask, call, check, draw, free_port, multipart, say, serving, tasks_of, truth
+from label_studio import (
+    CONFIG,
+    StepError,
+    ask,
+    call,
+    check,
+    draw,
+    free_port,
+    main,
+    multipart,
+    say,
+    serving,
+    tasks_of,
+    truth,
+)
 
 TWO = CONFIG.format(photo="photo").replace(
     "</View>", '<Choices name="mood" toName="photo"><Choice value="calm"/></Choices></View>'
@@ -250,20 +261,6 @@ def pushed(address, token, personal, project, consensus, folder):
     check("  and the project goes by them", ask(address, token, f"/api/projects/{project}")["model_version"], name)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--server", required=True, help="the Python of an environment that has label-studio")
-    python = os.path.abspath(parser.parse_args().server)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            run(python, Path(folder))
-        except StepError as failure:
-            print(f"FAILED: {failure}", file=sys.stderr)
-            return 1
-    print("Label Studio and crowdshot work together.")
-    return 0
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end too
-    sys.exit(main())
+    sys.exit(main(run, __doc__, "Label Studio and crowdshot work together."))
