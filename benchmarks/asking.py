@@ -1,6 +1,6 @@
 """Labels bought one by one: how fast does the truth come out, by whom and what one asks?
 
-    python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/next.md too
+    python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/measured.md
     python benchmarks/asking.py --figures [--out results/asking]              # only draws, from what was measured
     python benchmarks/asking.py DATA --crowds [--repeats 20] [--only WAY …]   # real crowds by labels alone
     python benchmarks/asking.py --crowds --tables                             # only their tables

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from crowdshot.errors import CrowdshotError
 
 SIDE, N_FEATURES = 224, 1280
-FAST_SIDE = 128  # four times as fast, for one to four points less accuracy (docs/items.md)
+FAST_SIDE = 128  # three times as fast, for one to six points less accuracy (docs/performance.md)
 AT_ONCE = 32  # images; more do not fit in a processor's cache
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 
