@@ -20,7 +20,7 @@ from crowdshot.episodes.crowd_labels import Batch, draw
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import mixture, priors, prototypes
+from crowdshot.model import em_gpu, mixture, priors, prototypes
 from crowdshot.training import validation
 from crowdshot.training.job import Job
 from crowdshot.training.processes import Processes
@@ -149,19 +149,34 @@ class Trainer:
 
         The batch holds ``repeat`` episodes of each model, one model's after the other's.
         """
-        support, query = self.embeddings(batch)
-        fit = mixture.fit(
-            support,
-            batch.labels,
-            self.recipe.ways[1],
-            steps=self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat),
-            most_steps=self.most_steps,
-            classes_in_use=batch.classes_in_use,
-            track=False,
-            classifier_only=True,
-            **priors.repeated(self.current_priors(), repeat),
-        )
-        found = fit.log_proba(query)
+        embedded = self.embedded(batch)
+        n_support, held = batch.labels.shape[1], priors.repeated(self.current_priors(), repeat)
+        support, query = embedded[:, :n_support], embedded[:, n_support:]
+        steps = self.steps.repeat_interleave(repeat)
+        if self.recipe.prior == "paper" and em_gpu.is_available(embedded, batch.labels, self.recipe.ways[1]):
+            found = em_gpu.log_proba(
+                embedded,
+                batch.labels,
+                self.recipe.ways[1],
+                steps,
+                tau=held["tau"],
+                b=held["b"],
+                classes_in_use=batch.classes_in_use,
+                most_steps=self.most_steps,
+            )
+        else:
+            fit = mixture.fit(
+                support,
+                batch.labels,
+                self.recipe.ways[1],
+                steps=self.most_steps if self.same_steps else steps,
+                most_steps=self.most_steps,
+                classes_in_use=batch.classes_in_use,
+                track=False,
+                classifier_only=True,
+                **held,
+            )
+            found = fit.log_proba(query)
         if len(self.of_lnl):
             rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
             theirs = prototypes.log_proba(support[rows], batch.labels[rows], query[rows], self.recipe.ways[1])
@@ -169,15 +184,13 @@ class Trainer:
             found = found.index_copy(0, rows, only_in_use(theirs, in_use))
         return found
 
-    def embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Of support (B, N, D) and query (B, Q, D) items, normalised together; B is a multiple of G."""
+    def embedded(self, batch: Batch) -> Tensor:
+        """Support and query items, (B, N + Q, D), normalised together; B is a multiple of G."""
         items = torch.cat([batch.support, batch.query], 1)
         x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
             embedded = self.stack(x)
-        embedded = embedded.float().reshape(len(items), items.shape[1], -1)
-        n_support = batch.support.shape[1]
-        return embedded[:, :n_support], embedded[:, n_support:]
+        return embedded.float().reshape(len(items), items.shape[1], -1)  # type: ignore[no-any-return]
 
     def current_priors(self) -> priors.Priors:
         """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""
