@@ -9,7 +9,13 @@ import torch
 
 from waiting import HANGS
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from crowdshot.encoders.kernels import first_block_gpu, pooled_norm  # noqa: E402
+from crowdshot.model import em_gpu  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +41,8 @@ for G, n, C, H, W, width in ((2, 3, 1, 8, 6, 16), (1, 2, 3, 6, 6, 32)):
     weight = 0.3 * torch.randn(G * width, C, 3, 3, device=device)
     gamma, beta = torch.randn(2, G * width, device=device)
     ours = [x.clone().requires_grad_() for x in (weight, gamma, beta)]
-    out, mean, var = first_block.first_block(images, *ours, 1e-5, torch.float32)
+    running = torch.zeros(G * width, device=device), torch.ones(G * width, device=device)
+    out = first_block.first_block(images, *ours, 1e-5, running, 0.1, torch.float32)
     upstream = torch.randn_like(out)
     out.backward(upstream)
 
@@ -46,8 +53,8 @@ for G, n, C, H, W, width in ((2, 3, 1, 8, 6, 16), (1, 2, 3, 6, 6, 32)):
     expected.backward(upstream.double())
 
     close(out, expected, 3e-3)
-    close(mean, z.mean((0, 2, 3)), 1e-4)
-    close(var, z.var((0, 2, 3), unbiased=False), 1e-3)
+    close(running[0], 0.1 * z.mean((0, 2, 3)), 1e-4)
+    close(running[1], 0.9 + 0.1 * z.var((0, 2, 3)), 1e-3)
     for a, b in zip(ours, plain):
         close(a.grad, b.grad, 5e-2)
 print("same")
@@ -59,7 +66,8 @@ for n, channels, H, W, dtype in ((3, 16, 7, 5, full), (2, 144, 4, 6, full), (5, 
     z = (3 + 2 * torch.randn(n, channels, H, W, device=device)).to(dtype)
     gamma, beta = torch.randn(2, channels, device=device)
     ours = [x.clone().requires_grad_() for x in (z, gamma, beta)]
-    out, mean, var = pooled_norm.pooled_norm(*ours, 1e-5)
+    running = torch.zeros(channels, device=device), torch.ones(channels, device=device)
+    out = pooled_norm.pooled_norm(*ours, 1e-5, running, 0.1)
     upstream = torch.randn_like(out)
     out.backward(upstream)
 
@@ -69,8 +77,8 @@ for n, channels, H, W, dtype in ((3, 16, 7, 5, full), (2, 144, 4, 6, full), (5, 
 
     rounded = dtype == half  # on the way out, and so are gradients
     close(out, expected, 1e-5, rounded)
-    close(mean, z.double().mean((0, 2, 3)), 1e-5)
-    close(var, z.double().var((0, 2, 3), unbiased=False), 1e-5)
+    close(running[0], 0.1 * z.double().mean((0, 2, 3)), 1e-5)
+    close(running[1], 0.9 + 0.1 * z.double().var((0, 2, 3)), 1e-5)
     for a, b in zip(ours, plain):
         close(a.grad, b.grad, 1e-4, rounded)
 print("same")
@@ -111,3 +119,38 @@ def test_forward_and_backward_equal_the_plain_layers(script):
     words = [sys.executable, "-c", BEGIN + script]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=HANGS)
     assert done.stdout.strip() == "same", done.stderr
+
+
+NUMBERS = {"n", "channels", "H", "W", "M", "blocks", "C", "T", "G", "N", "Q", "K"}
+FRACTIONS = {"epsilon", "momentum", "c"}
+WHOLE = {"labels", "steps", "in_use"}
+SIZES = {
+    first_block_gpu: {"WIDTH": 64, "TP": 16, "P": 32, "TIMES": 2, "_second_moments": {"T": 32}, "_forward": {"T": 16},
+                      "_backward": {"T": 16}, "_statistics": {"C": 16}, "_gradient": {"C": 16}},
+    pooled_norm: {"P": 32, "C": 64, "TIMES": 2, "ROWS": 128},
+    em_gpu: {"R": 5, "MOST": 2, "NP": 16, "QP": 64, "KP": 4},
+}  # fmt: skip
+KERNELS = [
+    pytest.param(module, name, id=f"{module.__name__.rpartition('.')[2]}{name}")
+    for module in SIZES
+    for name in ("_second_moments", "_sum_up", "_statistics", "_forward", "_sum_gradients", "_slopes", "_gradient",
+                 "_backward")
+    if hasattr(module, name)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "name"), KERNELS)
+def test_a_gpu_s_compiler_takes_them(module, name):
+    """The interpreter forgives what the compiler does not: a variable that changes its shape in a loop, for one."""
+    kernel, sizes = getattr(module, name), SIZES[module]
+    constants = {key: value for key, value in {**sizes, **sizes.get(name, {})}.items() if key in kernel.arg_names}
+    kinds = {}
+    for argument in kernel.arg_names:
+        whole = "*i64" if argument in WHOLE else "*fp32"
+        kind = "i32" if argument in NUMBERS else "fp32" if argument in FRACTIONS else whole
+        kinds[argument] = "constexpr" if argument in constants else kind
+    places = {(kernel.arg_names.index(argument),): value for argument, value in constants.items()}
+    compiled = triton.compile(
+        ASTSource(kernel, kinds, places), target=GPUTarget("cuda", 90, 32), options={"num_warps": module.WARPS}
+    )
+    assert compiled.asm["cubin"]

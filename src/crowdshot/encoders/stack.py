@@ -78,12 +78,10 @@ class StackedConv4(nn.Module):
             if self.pure:
                 x = _twice_differentiable_block(x, weight, gamma, beta, G)
                 continue
-            x = F.conv2d(x, weight, padding=1, groups=G)
             if self.training and pooled_norm.is_available(x):
-                n_values = x[:, 0].numel()
-                x, batch_mean, batch_var = pooled_norm.pooled_norm(x, gamma, beta, EPSILON)
-                self._move_statistics(block, n_values, batch_mean, batch_var)
+                x = pooled_norm.pooled_norm(convolve(x, weight, G), gamma, beta, EPSILON, (mean, var), MOMENTUM)
                 continue
+            x = F.conv2d(x, weight, padding=1, groups=G)
             x = F.batch_norm(x, mean, var, gamma, beta, self.training, MOMENTUM, EPSILON)
             x = F.relu(F.max_pool2d(x, 2))  # the same as ReLU first, and a quarter of its work
         return x.reshape(n, G, -1).transpose(0, 1)
@@ -91,11 +89,8 @@ class StackedConv4(nn.Module):
     def _first_block(self, items: Tensor) -> Tensor:
         """What the loop does for block 0 in training, as `first_block_gpu` does it on a GPU."""
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else items.dtype
-        x, mean, var = first_block_gpu.first_block(
-            items.contiguous(), self.weight0, self.gamma0, self.beta0, EPSILON, dtype
-        )
-        self._move_statistics(0, items[0, :, 0].numel(), mean, var)
-        return x
+        weights, running = (self.weight0, self.gamma0, self.beta0), (self.mean0, self.var0)
+        return first_block_gpu.first_block(items.contiguous(), *weights, EPSILON, running, MOMENTUM, dtype)
 
     def _first_block_on_cpu(self, items: Tensor) -> Tensor:
         running = None if self.training else (self.mean0, self.var0)

@@ -42,10 +42,10 @@ def draw(
     truth, query_truth, in_use = drawn.support_truth, drawn.query_truth, None
     if shape.ways[0] < ways:
         in_use = whole_numbers(shape.ways, (B,), randomness)
-        truth, query_truth = (torch.where(t < in_use[:, None], t, -1) for t in (truth, query_truth))
+        truth, query_truth = (t.masked_fill(t >= in_use[:, None], -1) for t in (truth, query_truth))
     if shape.shots[0] < shots:
         nth_of_class = torch.arange(ways * shots, device=device) % shots
-        truth = torch.where(nth_of_class < whole_numbers(shape.shots, (B, 1), randomness), truth, -1)
+        truth = truth.masked_fill(nth_of_class >= whole_numbers(shape.shots, (B, 1), randomness), -1)
 
     support, query = drawn.support, drawn.query
     if pool.crowd_labels is None:

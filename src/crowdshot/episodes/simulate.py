@@ -73,7 +73,7 @@ def draw_kinds(shape: Sequence[int], crowd: Mapping[str, float], generator: Rand
     for index, name in enumerate(KINDS):
         share = crowd.get(name, 0.0)
         if share > 0:  # later kinds overwrite; one that has no share can never appear, whatever the rounding
-            kind = torch.where(lot >= reached, index, kind)
+            kind = kind.masked_fill(lot >= reached, index)
             reached += share
     return kind
 
@@ -176,7 +176,7 @@ def draw_labels(
             lot = lot.masked_fill(~present, 2.0)  # those who are absent come last in the queue
         most = labels_per_item[..., None] if isinstance(labels_per_item, Tensor) else labels_per_item
         asked = asked & (lot.argsort(-1).argsort(-1) < most)
-    return torch.where(asked, labels, -1)
+    return labels.masked_fill(~asked, -1)
 
 
 def _check_crowd(crowd: Mapping[str, float]) -> None:

@@ -289,14 +289,14 @@ if triton is not None:
         of_query = e * Q * K + q[:, None] * K + k[None, :]
         d_log_p = tl.load(gradient + of_query, asked, 0.0)
         p = tl.where(asked, tl.exp(tl.load(out + of_query, asked, 0.0)), 0.0)
-        d_l = d_log_p - p * tl.sum(d_log_p, 1)[:, None]  # (Q, K)
+        d_q = d_log_p - p * tl.sum(d_log_p, 1)[:, None]  # (Q, K)
         reach = (q < Q)[:, None] & (j <= N)[None, :]
         M = tl.load(gram + (N + q[:, None]) * (N + 1) + j[None, :], reach, 0.0)
-        d_m = tl.sum(d_l[:, None, :] * a[None, :, :], 2)
+        d_m = tl.sum(d_q[:, None, :] * a[None, :, :], 2)
         tl.store(d_gram + (N + q[:, None]) * (N + 1) + j[None, :], d_m, reach)
-        d_log_pi = tl.sum(d_l, 0)
+        d_log_pi = tl.sum(d_q, 0)
         d_h = -0.5 * d_log_pi
-        d_a = tl.sum(M[:, :, None] * d_l[:, None, :], 0)
+        d_a = tl.sum(M[:, :, None] * d_q[:, None, :], 0)
         d_s = tl.sum((a * d_h[None, :])[:, None, :] * a[None, :, :], 2)
         d_w = _through_means(S, w, a, near, n_k, below, d_a, d_h, d_log_pi, tau, b, present, n, N)
 

@@ -33,6 +33,7 @@ except ImportError:  # no GPU here; `stack` then takes the plain way
 PIXELS = 32  # output pixels a program works on at a time
 ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
 PROGRAMS = 1024  # that many keep the GPU busy; more of them only write more
+FEW = 16  # channels of which a program finishes the statistics
 WARPS = 4
 
 
@@ -44,16 +45,24 @@ def is_available(items: Tensor, weight: Tensor) -> bool:
 
 
 def first_block(
-    items: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Images (G, n, C, H, W) -> (n, G·width, H/2, W/2) of ``dtype``, channels last; and the batch's mean and variance.
+    items: Tensor,
+    weight: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    epsilon: float,
+    running: tuple[Tensor, Tensor],
+    momentum: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Images (G, n, C, H, W) -> (n, G·width, H/2, W/2) of ``dtype``, channels last.
 
-    ``weight`` is (G·width, C, 3, 3), ``gamma`` and ``beta`` (G·width,).
+    ``weight`` is (G·width, C, 3, 3), ``gamma`` and ``beta`` (G·width,), and so are the ``running`` mean and variance,
+    which move towards the batch's by ``momentum``, in place.
     """
     with torch.autocast("cuda", enabled=False):  # sums over many thousands of pixels stay in float32
         S, A = _moments(items)
-        out, mean, var = _FirstBlock.apply(items, weight, gamma, beta, S, A, epsilon, dtype)  # type: ignore[no-untyped-call]
-    return out, mean, var
+        out: Tensor = _FirstBlock.apply(items, weight, gamma, beta, S, A, epsilon, *running, momentum, dtype)  # type: ignore[no-untyped-call]
+    return out
 
 
 def _moments(items: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,45 +101,44 @@ class _FirstBlock(torch.autograd.Function):
         S: Tensor,
         A: Tensor,
         epsilon: float,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
         dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Tensor:
         G, n, _, H, W = items.shape
-        M = n * H * W
-        w = weight.view(G, -1, S.shape[1])  # (G, width, t)
-        mean = (w @ S[..., None])[..., 0] / M
-        var = ((w @ A) * w).sum(-1) / M - mean.square()
-        var = var.clamp_min(0)
-        rstd = (var + epsilon).rsqrt()
-        factor = gamma.view_as(rstd) * rstd
-        shift = beta.view_as(rstd) - mean * factor
-        width = w.shape[1]
+        t, width = S.shape[1], weight.shape[0] // G
+        w_t = weight.view(G, width, t).mT.contiguous()  # (G, t, width)
+        mean, rstd, factor, shift = torch.empty((4, G, width), dtype=torch.float32, device=items.device)
+        _statistics[(G, width // FEW)](
+            w_t, S, A, gamma, beta, mean, rstd, factor, shift, running_mean, running_var,
+            t, n * H * W, epsilon, momentum, width, _padded(t), FEW, num_warps=WARPS,
+        )  # fmt: skip
         shape, last = (n, G * width, H // 2, W // 2), torch.channels_last
         out = torch.empty(shape, dtype=dtype, device=items.device, memory_format=last)
-        w_t = w.mT.contiguous()  # (G, t, width)
         grid = (triton.cdiv(n * (H // 2) * (W // 2), PIXELS), G)
         _forward[grid](items, w_t, factor, shift, out, *_sizes(items, width), num_warps=WARPS)
         ctx.save_for_backward(items, w_t, factor, shift, mean, rstd, S, A)
-        ctx.mark_non_differentiable(mean, var)
-        return out, mean.flatten(), var.flatten()
+        return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         items, w_t, factor, shift, mean, rstd, S, A = ctx.saved_tensors
-        G, n, _, H, W = items.shape
-        M, t, width = n * H * W, S.shape[1], w_t.shape[-1]
+        G, n, C, H, W = items.shape
+        t, width = S.shape[1], w_t.shape[-1]
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         blocks, rounds = _shares(items)
         rows = _padded(t) + 2
         sums = torch.empty((G, blocks, rows, width), dtype=torch.float32, device=items.device)
         sizes = _sizes(items, width)
         _backward[(blocks, G)](items, w_t, factor, shift, mean, rstd, gradient, sums, *sizes, rounds, num_warps=WARPS)
-        sums = sums.sum(1)
-        E, d_beta, d_gamma = sums[:, :t], sums[:, -2], sums[:, -1]  # (G, t, width), (G, width) twice
-        # sum over patches of (z - mean) / std · patch
-        normalised = (A @ w_t - mean[:, None] * S[..., None]) * rstd[:, None]
-        d_w = factor[:, None] * (E - (d_beta[:, None] * S[..., None] + d_gamma[:, None] * normalised) / M)
-        d_weight = d_w.mT.reshape(G * width, items.shape[2], 3, 3)
-        return None, d_weight, d_gamma.flatten(), d_beta.flatten(), None, None, None, None
+        sums = sums.sum(1)  # E, dβ and dγ
+        d_weight = torch.empty((G * width, C, 3, 3), dtype=torch.float32, device=items.device)
+        _gradient[(G, width // FEW)](
+            w_t, S, A, factor, mean, rstd, sums, d_weight,
+            t, n * H * W, width, _padded(t), FEW, num_warps=WARPS,
+        )  # fmt: skip
+        return None, d_weight, sums[:, -1].flatten(), sums[:, -2].flatten(), *[None] * 7
 
 
 def _sizes(items: Tensor, width: int) -> tuple[Any, ...]:
@@ -194,6 +202,52 @@ if triton is not None:
         start = sums + (g * tl.num_programs(0) + tl.program_id(0)) * 2 * T * T + t[:, None] * T + t[None, :]
         tl.store(start, total)
         tl.store(start + T * T, mixed)
+
+    @triton.jit
+    def _small(w_t, S, A, g, channel, t, T, WIDTH: tl.constexpr, TP: tl.constexpr):  # type: ignore[no-untyped-def]
+        """Weights (T, channels), S (T, 1) and A w (T, channels) of model g, zero beyond the T numbers of a patch."""
+        inside = t < T
+        w = tl.load(w_t + (g * T + t[:, None]) * WIDTH + channel[None, :], mask=inside[:, None], other=0.0)
+        s = tl.load(S + g * T + t, mask=inside, other=0.0)[:, None]
+        both = inside[:, None] & inside[None, :]
+        a = tl.load(A + (g * T + t[:, None]) * T + t[None, :], mask=both, other=0.0)
+        return w, s, tl.dot(a, w, input_precision="ieee")
+
+    @triton.jit
+    def _statistics(w_t, S, A, gamma, beta, mean, rstd, factor, shift, running_mean, running_var, T, M, epsilon,  # type: ignore[no-untyped-def]
+                    momentum, WIDTH: tl.constexpr, TP: tl.constexpr, C: tl.constexpr):  # fmt: skip
+        g = tl.program_id(0)
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        w, s, a_w = _small(w_t, S, A, g, channel, tl.arange(0, TP), T, WIDTH, TP)
+        mu = tl.sum(w * s, 0) / M
+        var = tl.maximum(tl.sum(w * a_w, 0) / M - mu * mu, 0.0)
+        at = g * WIDTH + channel
+        r = 1 / tl.sqrt(var + epsilon)
+        slope = tl.load(gamma + at) * r
+        tl.store(mean + at, mu)
+        tl.store(rstd + at, r)
+        tl.store(factor + at, slope)
+        tl.store(shift + at, tl.load(beta + at) - mu * slope)
+        before = tl.load(running_mean + at)
+        tl.store(running_mean + at, before + momentum * (mu - before))
+        before = tl.load(running_var + at)
+        tl.store(running_var + at, before + momentum * (var * (M / (M - 1)) - before))
+
+    @triton.jit
+    def _gradient(w_t, S, A, factor, mean, rstd, sums, d_weight, T, M, WIDTH: tl.constexpr, TP: tl.constexpr,  # type: ignore[no-untyped-def]
+                  C: tl.constexpr):  # fmt: skip
+        g = tl.program_id(0)
+        channel = tl.program_id(1) * C + tl.arange(0, C)
+        t = tl.arange(0, TP)
+        _, s, a_w = _small(w_t, S, A, g, channel, t, T, WIDTH, TP)
+        at = g * WIDTH + channel
+        normalised = (a_w - tl.load(mean + at)[None, :] * s) * tl.load(rstd + at)[None, :]
+        sums += g * (TP + 2) * WIDTH
+        e = tl.load(sums + t[:, None] * WIDTH + channel[None, :])
+        d_beta = tl.load(sums + TP * WIDTH + channel)[None, :]
+        d_gamma = tl.load(sums + (TP + 1) * WIDTH + channel)[None, :]
+        d_w = tl.load(factor + at)[None, :] * (e - (d_beta * s + d_gamma * normalised) / M)
+        tl.store(d_weight + at[None, :] * T + t[:, None], d_w, mask=(t < T)[:, None])
 
     @triton.jit
     def _forward(items, w_t, factor, shift, out, G, n, C, H, W, WIDTH: tl.constexpr, T: tl.constexpr,  # type: ignore[no-untyped-def]

@@ -27,6 +27,7 @@ except ImportError:  # no GPU here; `stack` then takes the plain way
 PIXELS, CHANNELS = 32, 128  # that a program works on at a time
 ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
 PROGRAMS = 2048  # that many keep the GPU busy; more of them only write more
+ROWS, FEW = 128, 32  # blocks and channels of which a program adds up the shares at a time
 WARPS = 8
 
 
@@ -34,35 +35,49 @@ def is_available(z: Tensor) -> bool:
     return triton is not None and z.is_cuda
 
 
-def pooled_norm(z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, channels, H, W) -> (n, channels, H // 2, W // 2), channels last; and the batch's mean and variance."""
-    out, mean, var = _PooledNorm.apply(z.contiguous(memory_format=torch.channels_last), gamma, beta, epsilon)  # type: ignore[no-untyped-call]
-    return out, mean, var
+def pooled_norm(
+    z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, running: tuple[Tensor, Tensor], momentum: float
+) -> Tensor:
+    """(n, channels, H, W) -> (n, channels, H // 2, W // 2), channels last.
+
+    ``running`` mean and variance, (channels,) each, move towards the batch's by ``momentum``, in place.
+    """
+    z = z.contiguous(memory_format=torch.channels_last)
+    out: Tensor = _PooledNorm.apply(z, gamma, beta, epsilon, *running, momentum)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _PooledNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        epsilon: float,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
+    ) -> Tensor:
         n, channels, H, W = z.shape
         M = n * H * W
         blocks, rounds = _shares(M, channels)
         sums = torch.empty((blocks, 2, channels), dtype=torch.float32, device=z.device)
         _sum_up[(blocks, _parts(channels))](z, sums, M, channels, PIXELS, CHANNELS, rounds, num_warps=WARPS)
-        moments = sums.sum(0, dtype=torch.float64) / M  # a difference of two large numbers follows
-        mean, var = moments[0].float(), (moments[1] - moments[0].square()).clamp_min(0).float()
-        rstd = (var + epsilon).rsqrt()
-        factor = gamma * rstd
-        shift = beta - mean * factor
+        mean, rstd, factor, shift = torch.empty((4, channels), dtype=torch.float32, device=z.device)
+        _statistics[(triton.cdiv(channels, FEW),)](
+            sums, gamma, beta, mean, rstd, factor, shift, running_mean, running_var,
+            blocks, channels, M, epsilon, momentum, triton.cdiv(blocks, ROWS), ROWS, FEW, num_warps=WARPS,
+        )  # fmt: skip
         shape, last = (n, channels, H // 2, W // 2), torch.channels_last
         out = torch.empty(shape, dtype=z.dtype, device=z.device, memory_format=last)
         grid = (triton.cdiv(n * (H // 2) * (W // 2), PIXELS), _parts(channels))
         _forward[grid](z, factor, shift, out, n, channels, H, W, PIXELS, CHANNELS, num_warps=WARPS)
         ctx.save_for_backward(z, factor, shift, mean, rstd)
-        ctx.mark_non_differentiable(mean, var)
-        return out, mean, var
+        return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         z, factor, shift, mean, rstd = ctx.saved_tensors
         n, channels, H, W = z.shape
         gradient = gradient.contiguous(memory_format=torch.channels_last)
@@ -71,13 +86,15 @@ class _PooledNorm(torch.autograd.Function):
         sums = torch.empty((blocks, 2, channels), dtype=torch.float32, device=z.device)
         grid = (blocks, _parts(channels))
         _sum_gradients[grid](z, factor, shift, mean, rstd, gradient, sums, *sizes, rounds, num_warps=WARPS)
-        d_beta, d_gamma = sums.sum(0)
-        share = factor / (n * H * W)
-        constant, slope = share * d_beta, share * d_gamma * rstd
+        d_beta, d_gamma, constant, slope = torch.empty((4, channels), dtype=torch.float32, device=z.device)
+        _slopes[(triton.cdiv(channels, FEW),)](
+            sums, factor, rstd, d_beta, d_gamma, constant, slope,
+            blocks, channels, n * H * W, triton.cdiv(blocks, ROWS), ROWS, FEW, num_warps=WARPS,
+        )  # fmt: skip
         d_z = torch.empty_like(z)
         grid = (triton.cdiv(n * -(-H // 2) * -(-W // 2), PIXELS), _parts(channels))
         _backward[grid](z, factor, shift, mean, constant, slope, gradient, d_z, *sizes, num_warps=WARPS)
-        return d_z, d_gamma, d_beta, None
+        return d_z, d_gamma, d_beta, *[None] * 4
 
 
 def _parts(channels: int) -> int:
@@ -111,6 +128,51 @@ if triton is not None:
         start = sums + tl.program_id(0) * 2 * channels + channel
         tl.store(start, tl.sum(total, 0), mask=channel < channels)
         tl.store(start + channels, tl.sum(squares, 0), mask=channel < channels)
+
+    @triton.jit
+    def _added_up(sums, which, channel, blocks, channels, TIMES: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr):  # type: ignore[no-untyped-def]
+        """Sum ``which`` of the two over all blocks, (C,), in double precision: a small difference may follow."""
+        total = tl.full((ROWS, C), 0.0, tl.float64)
+        for times in range(TIMES):
+            block = times * ROWS + tl.arange(0, ROWS)
+            there = (block < blocks)[:, None] & (channel < channels)[None, :]
+            where = sums + (block * 2 + which)[:, None] * channels + channel[None, :]
+            total += tl.load(where, mask=there, other=0.0).to(tl.float64)
+        return tl.sum(total, 0)
+
+    @triton.jit
+    def _statistics(sums, gamma, beta, mean, rstd, factor, shift, running_mean, running_var, blocks, channels, M,  # type: ignore[no-untyped-def]
+                    epsilon, momentum, TIMES: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr):  # fmt: skip
+        channel = tl.program_id(0) * C + tl.arange(0, C)
+        inside = channel < channels
+        mu = _added_up(sums, 0, channel, blocks, channels, TIMES, ROWS, C) / M
+        squares = _added_up(sums, 1, channel, blocks, channels, TIMES, ROWS, C) / M
+        var = tl.maximum(squares - mu * mu, 0.0).to(tl.float32)
+        mu = mu.to(tl.float32)
+        r = 1 / tl.sqrt(var + epsilon)
+        a = tl.load(gamma + channel, mask=inside, other=0.0) * r
+        tl.store(mean + channel, mu, mask=inside)
+        tl.store(rstd + channel, r, mask=inside)
+        tl.store(factor + channel, a, mask=inside)
+        tl.store(shift + channel, tl.load(beta + channel, mask=inside, other=0.0) - mu * a, mask=inside)
+        before = tl.load(running_mean + channel, mask=inside, other=0.0)
+        tl.store(running_mean + channel, before + momentum * (mu - before), mask=inside)
+        before = tl.load(running_var + channel, mask=inside, other=0.0)
+        unbiased = var * (M / (M - 1))
+        tl.store(running_var + channel, before + momentum * (unbiased - before), mask=inside)
+
+    @triton.jit
+    def _slopes(sums, factor, rstd, d_beta, d_gamma, constant, slope, blocks, channels, M, TIMES: tl.constexpr,  # type: ignore[no-untyped-def]
+                ROWS: tl.constexpr, C: tl.constexpr):  # fmt: skip
+        channel = tl.program_id(0) * C + tl.arange(0, C)
+        inside = channel < channels
+        of_beta = _added_up(sums, 0, channel, blocks, channels, TIMES, ROWS, C).to(tl.float32)
+        of_gamma = _added_up(sums, 1, channel, blocks, channels, TIMES, ROWS, C).to(tl.float32)
+        share = tl.load(factor + channel, mask=inside, other=0.0) / M
+        tl.store(d_beta + channel, of_beta, mask=inside)
+        tl.store(d_gamma + channel, of_gamma, mask=inside)
+        tl.store(constant + channel, share * of_beta, mask=inside)
+        tl.store(slope + channel, share * of_gamma * tl.load(rstd + channel, mask=inside, other=0.0), mask=inside)
 
     @triton.jit
     def _of(values, channel, channels):  # type: ignore[no-untyped-def]
