@@ -205,6 +205,8 @@ def test_lnl_weights_by_hand():
     torch.testing.assert_close(found[:3, 0], expected / expected.sum())
     assert found[3].tolist() == [0, 1, 0]
     assert found[:, 2].tolist() == [0, 0, 0, 0]
+    sharper = torch.tensor([2.0, 1, 1]) * (-2 * far).exp()
+    torch.testing.assert_close(prototypes.weights(u, labels, 3, sharpness=2.0)[:3, 0], sharper / sharper.sum())
 
 
 # ---- MAML -----------------------------------------------------------------------------------------------------------

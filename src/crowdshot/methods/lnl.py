@@ -12,8 +12,9 @@ Annotators are not told apart.
 Left open by the paper, and decided here: which noisy class an item belongs to when annotators disagree: every label
 counts as one example of the class it names, so that an item on which many agree stands several times, at distance zero
 from itself, and gains weight. The weights of a class are softmax(-d) over its examples, d being the mean squared
-distance to the class's other examples; the encoder, trained through it, finds the scale. The authors' second model, a
-transformer, is not the one that the paper describes.
+distance to the class's other examples; the encoder, trained through it, finds the scale, and at test ``sharpness`` can
+change it: softmax(-sharpness d), one of four chosen on validation, as other systems choose theirs. The authors' second
+model, a transformer, is not the one that the paper describes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def similarity_weighted(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    log_p = log_proba(support, episodes.labels, query, episodes.n_classes)
-    found = known_classes(log_p, votes.counts(episodes.labels, episodes.n_classes))
-    return [found for _ in candidates]
+    counts = votes.counts(episodes.labels, episodes.n_classes)
+    return [
+        known_classes(log_proba(support, episodes.labels, query, episodes.n_classes, **candidate), counts)
+        for candidate in candidates
+    ]

@@ -26,10 +26,10 @@ def known_classes(log_p: Tensor, weights: Tensor) -> Tensor:
     return log_p.masked_fill(~known & known.any(-1, keepdim=True), -torch.inf).softmax(-1)
 
 
-def weights(support: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+def weights(support: Tensor, labels: Tensor, n_classes: int, sharpness: float = 1.0) -> Tensor:
     """(..., N, D) and (..., N, R) -> (..., N, K), columns sum to 1; zero for a class that nobody named.
 
-    With c_nk labels k on item n: d_nk = sum_m c_mk |u_n - u_m|^2 / (sum_m c_mk - 1), w_nk ~ c_nk exp(-d_nk).
+    With c_nk labels k on item n: d_nk = sum_m c_mk |u_n - u_m|^2 / (sum_m c_mk - 1), w_nk ~ c_nk exp(-sharpness d_nk).
     """
     counts = votes.counts(labels, n_classes).to(support.dtype)
     centred = support - support.mean(-2, keepdim=True)
@@ -37,9 +37,9 @@ def weights(support: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     distances = (norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT).clamp_min(0)
     others = (counts.sum(-2, keepdim=True) - 1).clamp_min(1)
     far = distances @ counts / others  # (..., N, K)
-    scores = torch.where(counts > 0, counts.clamp_min(1).log() - far, -1e9)
+    scores = torch.where(counts > 0, counts.clamp_min(1).log() - sharpness * far, -1e9)
     return scores.softmax(-2) * (counts.sum(-2, keepdim=True) > 0)
 
 
-def log_proba(support: Tensor, labels: Tensor, query: Tensor, n_classes: int) -> Tensor:
-    return classify(support, weights(support, labels, n_classes), query)
+def log_proba(support: Tensor, labels: Tensor, query: Tensor, n_classes: int, sharpness: float = 1.0) -> Tensor:
+    return classify(support, weights(support, labels, n_classes, sharpness), query)
