@@ -1,14 +1,19 @@
 """The report for many items: how much work it is, how large it gets, and how soon a browser shows it.
 
-    python benchmarks/report.py [--items 10000] [--images FOLDER] [--keep report.html]
+    python benchmarks/report.py [--items 10000] [--images FOLDER | --features] [--keep report.html] [--out report.json]
 
 Without a folder of images, drawn ones are used, whose noise compresses worse than photographs do. Half of the items are
-labelled, three labels each, by forty annotators; embeddings are drawn, because embedding is not what is measured. The
-page is opened from disk in a fresh Chromium, where there is one: until the load event, when everything in the page has
-been read, and until the first paint. A page of fifty items is opened for comparison.
+labelled, three labels each, by forty annotators; embeddings are drawn, because embedding is not what is measured. With
+``--features`` there are no images, and all items are labelled. The fit and the page are made by a process of its own
+for each size, whose peak memory is told. The page is opened from disk in a fresh Chromium, where there is one: until
+the load event, when everything in the page has been read, and until the first paint. A page of fifty items is opened
+for comparison.
 """
 
 import argparse
+import json
+import multiprocessing
+import resource
 import statistics
 import tempfile
 import time
@@ -25,7 +30,7 @@ from crowdshot.report.page import facts
 from crowdshot.report.page.how_made import Run
 from crowdshot.report.page.writing import write_page
 
-ANNOTATORS, CLASSES, WIDTH, LABELS = 40, 10, 192, 3
+ANNOTATORS, CLASSES, WIDTH, FEW, LABELS = 40, 10, 192, 16, 3  # FEW: numbers an item, where there are no images
 
 
 def draw_images(folder, n, random):
@@ -36,26 +41,29 @@ def draw_images(folder, n, random):
         Image.fromarray(image).save(folder / f"{i:05d}.jpg", quality=85)
 
 
-def fitted(n, random):
+def fitted(n, labelled, width, random):
     """A classifier of which all but the embedding is real, and the embeddings."""
     truth = random.integers(CLASSES, size=n)
-    centres = random.normal(size=(CLASSES, WIDTH))
-    embeddings = torch.from_numpy(centres[truth] + 2.5 * random.normal(size=(n, WIDTH))).float()
-    said = np.full((n, ANNOTATORS), -1)
-    for i in range(n // 2):
-        for who in random.choice(ANNOTATORS, LABELS, replace=False):
-            said[i, who] = truth[i] if random.random() < 0.75 else random.integers(CLASSES)
-    labels = Annotations.from_matrix(said, items=[f"photos/{i:05d}.jpg" for i in range(n)], classes=range(CLASSES))
+    embeddings = torch.from_numpy(random.normal(size=(CLASSES, width))[truth] + 2.5 * random.normal(size=(n, width)))
+    item, place = np.divmod(np.arange(labelled * LABELS), LABELS)
+    annotator = (random.integers(ANNOTATORS, size=labelled)[item] + place * (ANNOTATORS // LABELS)) % ANNOTATORS
+    label = np.where(random.random(len(item)) < 0.75, truth[item], random.integers(CLASSES, size=len(item)))
+    ids = np.array([f"photos/{i:07d}.jpg" for i in range(n)], dtype=object)
+    labels = Annotations(item, annotator, label, ids, np.arange(ANNOTATORS), np.arange(CLASSES))
     clf = CrowdClassifier("identity")
-    return clf.fit_embeddings(embeddings, labels, items=labels.items), embeddings
+    return clf.fit_embeddings(embeddings.float(), labels, items=labels.items), embeddings.float()
 
 
-def make(path, n, images, random):
-    clf, embeddings = fitted(n, random)
-    run = Run(["labels.csv"], "photos", images[:n], {}, "crowdshot adapt labels.csv --images photos --out results")
+def make(path, n, images):
+    """Seconds of the fit, seconds of the page, and gigabytes at most."""
+    torch.set_num_threads(1)
     start = time.process_time()
+    clf, embeddings = fitted(n, n // 2 if images else n, WIDTH if images else FEW, np.random.default_rng(0))
+    run = Run(["labels.csv"], "photos", images[:n], {}, "crowdshot adapt labels.csv --images photos --out results")
+    then = time.process_time()
     write_page(path, facts.gather(clf, embeddings, run))
-    return time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"fit, CPU s": then - start, "page, CPU s": time.process_time() - then, "peak GB": peak}
 
 
 def opened(path, times=3):
@@ -85,25 +93,28 @@ def opened(path, times=3):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, default=10_000)
+    parser.add_argument("--items", type=float, nargs="+", default=[10_000])
     parser.add_argument("--images", type=Path, help="a folder with as many images")
-    parser.add_argument("--keep", type=Path, help="where to leave the page")
+    parser.add_argument("--features", action="store_true", help="no images")
+    parser.add_argument("--keep", type=Path, help="where to leave the last page")
+    parser.add_argument("--out", type=Path, help="where to leave the numbers, as JSON")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    random = np.random.default_rng(0)
+    sizes, rows = [50, *(int(n) for n in args.items)], []
     with tempfile.TemporaryDirectory() as folder:
-        if args.images is None:
-            draw_images(Path(folder), args.items, random)
-        images = list(list_images(args.images or folder).values())
-        print(f"{'items':>8s} {'CPU seconds':>17s} {'megabytes':>10s} {'loaded after':>13s} {'first paint':>12s}")
-        for n in (50, args.items):
+        if args.images is None and not args.features:
+            draw_images(Path(folder), max(sizes), np.random.default_rng(0))
+        images = [] if args.features else list(list_images(args.images or folder).values())
+        for n in sizes:
             path = Path(folder) / f"report-{n}.html"
-            seconds = make(path, n, images, random)
-            shown = [f"{s:.2f} s" for s in opened(path) or ()] or ["no browser", ""]
-            size = path.stat().st_size / 1e6
-            print(f"{n:8,d} {seconds:17.2f} {size:10.2f} {shown[0]:>13s} {shown[1]:>12s}")
+            with multiprocessing.get_context("spawn").Pool(1) as alone:
+                row = {"items": n, **alone.apply(make, (path, n, images)), "page, MB": path.stat().st_size / 1e6}
+            row |= dict(zip(("loaded, s", "first paint, s"), opened(path) or (), strict=False))
+            print("  ".join(f"{name} {value:,.6g}" for name, value in row.items()), flush=True)
+            rows.append(row)
         if args.keep:
             args.keep.write_bytes(path.read_bytes())
+    if args.out:
+        args.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

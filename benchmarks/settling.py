@@ -70,7 +70,8 @@ def main() -> None:
                 continue
             belief = aggregate.learned(ann.keep(there)).probabilities
             kinds = (settling.WORST, settling.EXPECTED, settling.BEST)
-            foretold = [settling.course(ann.keep(there), belief, counts) for counts in kinds]
+            start = settling.begin(ann.keep(there), belief)
+            foretold = [settling.course(start, counts) for counts in kinds]
             for bought, real in course:
                 worst, expected, best = (one[round(bought / ann.n_items / settling.ROUND)] for one in foretold)
                 within = worst - NEARLY <= real <= best + NEARLY

@@ -476,3 +476,12 @@ def test_items_without_measure_are_refused_and_not_called_the_first_class(method
     for far in (1e6, 1e33, -1e33):
         said = clf.predict_proba([[far, 0], [0, far]])
         np.testing.assert_allclose(said.sum(1), 1)
+
+
+def test_tables_that_no_memory_holds_are_refused_before_the_work():
+    """20,000 annotators of 200 classes: 800 million cells."""
+    who = np.arange(20_000)
+    ann = Annotations(who % 50, who, who % 200, np.arange(50), who, np.arange(200))
+    found = r"^labels has 200 classes of 20,000 annotators and 50 items, expected at most 200,000,000 cells"
+    with pytest.raises(CrowdshotError, match=found):
+        CrowdClassifier("identity").fit(np.eye(50), ann)

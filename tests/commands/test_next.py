@@ -451,3 +451,24 @@ def test_what_is_wrong_with_who_and_when_is_told(labels: Path, tmp_path: Path, o
     assert (said.code, said.out) == (2, "")
     assert message in said.err
     assert not (tmp_path / "questions.csv").exists()
+
+
+def test_questions_about_a_thousand_classes(tmp_path: Path, call) -> None:
+    """For which a table of a hundred annotators by classes by classes would take 800 MB, and is made by nobody."""
+    random = np.random.default_rng(0)
+    item = np.repeat(np.arange(1_000), 4)
+    truth = random.permutation(1_000)[item]
+    label = np.where(random.random(4_000) < 0.7, truth, random.integers(1_000, size=4_000))
+    who = (item * 7 + np.tile(np.arange(4), 1_000) * 31) % 100
+    table = pd.DataFrame({"item": item, "annotator": who, "label": pd.Series(label).map("c{}".format)})
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    asked = call(tmp_path / "labels.csv", "--budget", 30, "--out", tmp_path / "questions.csv", "--json")
+    report, questions = json.loads(asked.out), pd.read_csv(tmp_path / "questions.csv")
+    assert asked.code == 0
+    assert report["n_questions"] == len(questions) == 30
+    assert (len(report["classes"]), report["doubt"] > report["gain"] > 0) == (len(table["label"].unique()), True)
+    split = table.groupby("item")["label"].nunique()
+    assert (split[questions["item"]] == 4).all()  # of which nobody agrees with another
+    said = call(tmp_path / "labels.csv", "--stop-at", 0.9)
+    assert (said.code, said.out) == (2, "")
+    assert "--stop-at is given with labels of 1,000 classes of 100 annotators, expected fewer" in said.err

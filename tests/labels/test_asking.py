@@ -232,6 +232,28 @@ def test_each_question_is_the_best_that_is_left(seed):
         asked.append(top)
 
 
+@given(st.integers(0, 10_000), st.floats(0.5, 30), st.booleans())
+def test_items_that_wait_together_are_looked_at_in_time(seed, budget, priced):
+    """One at a time, or all at once: the same questions."""
+    belief, confusion, closed = crowd(seed, N=20)
+    cost = np.random.default_rng(seed).uniform(0.3, 3, 4) if priced else None
+    together = choose(belief, confusion, closed, budget, cost, most=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "AT_ONCE", 1)
+        assert [q[:2] for q in choose(belief, confusion, closed, budget, cost, most=3)] == [q[:2] for q in together]
+
+
+def test_items_of_little_doubt_are_not_looked_at(monkeypatch):
+    """A toss-up and thousands of items that are nearly sure: an answer about these cannot be worth as much."""
+    monkeypatch.setattr(asking, "AT_ONCE", 100)
+    belief = np.vstack([np.tile([0.99, 0.01], (5_000, 1)), [[0.5, 0.5]]])
+    looked_at = []
+    monkeypatch.setattr(asking, "gains", real := lambda p, C: looked_at.append(len(p)) or gains(p, C))
+    found = choose(belief, one_coin(0.9, 0.8), NONE, 1, by=real)
+    assert [q[:2] for q in found] == [(5_000, 0)]
+    assert sum(looked_at) < 100
+
+
 def _doubt_left(p: np.ndarray, confusion: np.ndarray) -> float:
     left = 0.0
     for answers in itertools.product(range(len(p)), repeat=len(confusion)):

@@ -8,7 +8,9 @@ import pytest
 from scipy import sparse
 
 from crowdshot import Annotations, CrowdshotError, aggregate
-from crowdshot.labels.annotators import judge
+from crowdshot.labels import asking
+from crowdshot.labels.annotators import expected_confusion, judge
+from crowdshot.labels.belief import doubt
 from crowdshot.model import parts
 from crowdshot.report.tables import with_probabilities
 
@@ -47,6 +49,51 @@ def test_what_is_said_of_annotators_is_the_same_from_a_sparse_belief() -> None:
     ann, _ = crowd(40, 6, 4, 3)
     belief = aggregate.soft_vote(ann)
     pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(belief)), judge(ann, belief))
+
+
+def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one() -> None:
+    ann, _ = crowd(60, 6, 5, 4)
+    belief = aggregate.soft_vote(ann)
+    whole, few = (asking.expected_confusion(ann, held) for held in (belief, sparse.csr_array(belief)))
+    assert whole.shape == (6, 5, 5)
+    some = np.array([3, 1])
+    found = few.among(some)
+    np.testing.assert_allclose(found[..., :2], whole[:, some][..., some])
+    np.testing.assert_allclose(found[..., 2], whole[:, some][..., [0, 2, 4]].sum(-1))
+    np.testing.assert_allclose(few.among(np.arange(5))[..., :5], whole)
+
+
+@pytest.mark.parametrize("budget", [1, 5, 40])
+def test_the_same_questions_are_asked_however_classes_are_held(budget) -> None:
+    """Where each item has a belief in every class, nothing is left out."""
+    ann, _ = crowd(30, 8, 4, 3)
+    belief = 0.7 * aggregate.soft_vote(ann) + 0.3 / 4
+    asked = []
+    for held in (belief, sparse.csr_array(belief)):
+        confusion = asking.expected_confusion(ann, held)
+        found = asking.choose(held, confusion, (ann.item, ann.annotator), budget, most=6)
+        plain = expected_confusion(ann, held)
+        asked.append((found, asking.mended(held, plain, found), doubt(held)))
+    (whole, mended, doubts), (few, mended_too, doubts_too) = asked
+    assert [q[:2] for q in few] == [q[:2] for q in whole]
+    assert len(whole) == budget
+    np.testing.assert_allclose([q.gain for q in few], [q.gain for q in whole])
+    assert mended_too == pytest.approx(mended)
+    np.testing.assert_allclose(doubts_too, doubts)
+
+
+def test_questions_about_three_thousand_classes_take_little_memory() -> None:
+    ann, _ = crowd(1_000, 50, 3_000, 4)
+    tracemalloc.start()
+    belief = aggregate.learned(ann).probabilities
+    confusion = asking.expected_confusion(ann, belief)
+    found = asking.choose(belief, confusion, (ann.item, ann.annotator), 20, most=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) == 20
+    assert peak < 50e6
+    certain = belief.max(axis=1).toarray().ravel()
+    assert max(certain[q.item] for q in found) < np.median(certain)
 
 
 def test_the_vote_is_the_same_however_its_classes_are_held(monkeypatch) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crowdshot import CrowdClassifier
+from crowdshot.classifier import cross_check
 from crowdshot.classifier.cross_check import _parts, leave_out, why_not
 from crowdshot.labels.belief import Share
 
@@ -53,6 +54,25 @@ def test_leaving_out_is_fitting_without_the_labels_of_a_part(method):
     assert check.when_sure().hits == right.sum()
     assert check.when_sure(0.6) == Share.of_all(right[sure])
     assert check.when_sure(1.1) is None
+
+
+def test_of_many_items_some_are_hidden_and_those_that_are_shown(monkeypatch):
+    """Twelve of sixty, by the first two lots; three others besides, which do not count."""
+    monkeypatch.setattr(cross_check, "MOST", 12)
+    said, truth = crowd([coin(0.9, 3)] * 3, 60)
+    x = (np.eye(3, 4)[truth] + np.random.default_rng(1).normal(size=(60, 4))).astype(np.float32)
+    clf = CrowdClassifier("identity").fit(x, said)
+    part = _parts(clf.belief_.argmax(1), np.random.default_rng(0))
+    besides = np.flatnonzero(part == 7)[:3]
+    check = leave_out(clf, clf.embed(x), [int(np.flatnonzero(part == 0)[0]), *besides.tolist()])
+    assert check.rows.tolist() == np.flatnonzero(part < 2).tolist()
+    assert check.when_sure().of == 12
+    assert list(check.besides) == besides.tolist()
+    said[(part == 0) | np.isin(np.arange(60), besides)] = -1
+    again = CrowdClassifier("identity").fit(x, said, classes=range(3))
+    for row in (*check.besides, int(np.flatnonzero(part == 0)[0])):
+        told = check.besides.get(row, check.probabilities[check.rows == row].sum(0))
+        np.testing.assert_allclose(again.predict_proba(x[[row]])[0], told, atol=1e-9)
 
 
 def test_where_a_part_has_all_there_is_of_a_class_the_other_is_all_one_knows():

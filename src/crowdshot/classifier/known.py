@@ -18,6 +18,8 @@ from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.positions import Positions
 from crowdshot.wording import first, listing, show
 
+MOST_CELLS = 200_000_000  # of a table, which is 1.6 GB
+
 
 @dataclass(frozen=True)
 class Known:
@@ -133,13 +135,22 @@ def weights_of(sample_weight: Any, n_items: int) -> Floats | None:
 
 
 def check_classes(annotations: Annotations, known: Known, listed: bool = True) -> None:
-    """There must be something to tell apart; ``listed``: somebody said that these are classes."""
+    """There must be something to tell apart, in tables that memory holds.
+
+    ``listed``: somebody said that these are classes.
+    """
     classes, numbers = annotations.classes, annotations.classes.dtype.kind in "iu"
     if classes.dtype.kind == "f" and not listed:
         odd = next(value for value in classes.tolist() if not value.is_integer())
         raise CrowdshotError(
             f"labels holds {odd!r}, expected names or whole numbers (Unknown label type: continuous); classes= lists"
             " numbers that are classes."
+        )
+    N, R, K = annotations.n_items, annotations.n_annotators, annotations.n_classes
+    if max(R * K, N) * K > MOST_CELLS:
+        raise CrowdshotError(
+            f"labels has {K:,} classes of {R:,} annotators and {N:,} items, expected at most {MOST_CELLS:,} cells in a"
+            " table of annotators by classes by classes and in one of items by classes; aggregate has no such tables."
         )
     named = known.classes_of(annotations)
     if len(named) == 1:

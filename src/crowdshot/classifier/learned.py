@@ -22,7 +22,6 @@ from crowdshot.model.looks import Forecast
 from crowdshot.model.network_file import shipped_network
 
 LEARNED = "Learned"
-AT_ONCE = 20_000  # queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +55,7 @@ class Believed:
         return Forecast(**{field.name: getattr(self, field.name).numpy() for field in fields(Forecast)})
 
     def log_proba(self, queries: Tensor, /) -> Tensor:
-        forecast = self.forecast
-        parts = [forecast(part.double().cpu().numpy()) for part in torch.split(queries, AT_ONCE)]
-        return torch.from_numpy(np.log(np.concatenate(parts))).to(queries.device)
+        return torch.from_numpy(np.log(self.forecast(queries.double().cpu().numpy()))).to(queries.device)
 
 
 def look_at(x: Tensor, annotations: Annotations, known: Known) -> learned.Joint:

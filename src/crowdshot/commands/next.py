@@ -27,6 +27,9 @@ from crowdshot.labels.formats.label_studio import UNLABELLED
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.formats.write import write_questions
 from crowdshot.labels.positions import as_index, positions, unique_ids
+from crowdshot.model.beliefs import likeliest
+from crowdshot.model.parts import Belief as Table
+from crowdshot.model.parts import Sizes
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
 from crowdshot.wording import first, listing, show
@@ -41,7 +44,7 @@ class Belief(NamedTuple):
 
     labels: LabelsRead
     annotations: Annotations
-    probabilities: Floats
+    probabilities: Table
     left_out: dict[str, Any]
     texts: Sequence[str] = ()  # the items themselves, where they are texts
 
@@ -76,6 +79,9 @@ def ask(
         fitted = fit(labels, given)
         belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out, fitted.items.texts)
     check_columns(belief.annotations.columns, str(labels), OWN_NAMES)
+    if stop_at is not None and not isinstance(belief.probabilities, np.ndarray):
+        many = f"{belief.annotations.n_classes:,} classes of {belief.annotations.n_annotators:,} annotators"
+        raise CrowdshotError(f"stop_at is given with labels of {many}, expected fewer of them for a forecast.")
     ann, can = _available(available, belief.annotations)
     belief = belief._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
@@ -87,7 +93,7 @@ def ask(
         limit = np.where(can, most, 0)
         questions = asking.choose(belief.probabilities, confusion, closed, budget, price, limit)
         plain = annotators.expected_confusion(ann, belief.probabilities, history)
-        open_ = np.flatnonzero(belief.probabilities.max(1) < SETTLED)
+        open_ = np.flatnonzero(likeliest(belief.probabilities)[1] < SETTLED)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:
         with progress("writing"):
@@ -129,7 +135,7 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     read = labels.read()
     ann, left_out = read.annotations, dict(read.left_out)
     known_truth.some_of(read.gold, ann.items, source=labels.gold)
-    if read.project is not None:
+    if read.project is not None and not Sizes(ann.n_items, ann.n_annotators, ann.n_classes).sparse:
         items = dict.fromkeys([*ann.items, *(task.item for task in read.project.tasks)])
         ann = replace(ann, items=np.array(list(items), dtype=object))
         left_out.pop(UNLABELLED, None)
@@ -202,7 +208,7 @@ def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats |
     ann = belief.annotations
     item = np.array([question.item for question in questions], dtype=np.int64)
     annotator = np.array([question.annotator for question in questions], dtype=np.int64)
-    p = belief.probabilities[item]
+    believed, confidence = likeliest(belief.probabilities[item])
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
@@ -211,8 +217,8 @@ def _table(questions: Sequence[asking.Question], belief: Belief, price: Floats |
             ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),
             **({} if price is None else {"cost": price[annotator]}),
-            "believed": as_index(ann.classes).take(p.argmax(1)),
-            "confidence": p.max(1),
+            "believed": as_index(ann.classes).take(believed),
+            "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
         }
     )

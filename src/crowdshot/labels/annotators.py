@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import interval
+from crowdshot.labels.confusions import Confusions
 from crowdshot.labels.positions import as_index
 from crowdshot.model.beliefs import belief_at
 from crowdshot.model.keyed import Keyed
@@ -97,12 +98,24 @@ def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: F
     )
 
 
-def expected_confusion(ann: Annotations, belief: Floats, history: Floats | None = None) -> Floats:
-    """(R, K true, K observed): what annotators said of each class, shrunk to how often they are right at all."""
+def expected_confusion(ann: Annotations, belief: Belief, history: Floats | None = None) -> Any:
+    """(R, K true, K observed): what annotators said of each class, shrunk to how often they are right at all.
+
+    `Confusions`, where the belief is sparse, as classes are many.
+    """
+    return shrunk_to(judge(ann, belief, history)["accuracy"].fillna(EXPECTED).to_numpy(), ann, belief)
+
+
+def shrunk_to(right: Floats, ann: Annotations, belief: Belief) -> Any:
+    """The same to any accuracies (R,), which count for `ANNOTATOR` labels of each class."""
     K = ann.n_classes
-    right = judge(ann, belief, history)["accuracy"].fillna(EXPECTED).to_numpy()[:, None, None]
-    even = np.where(np.eye(K, dtype=bool), right, (1 - right) / max(K - 1, 1))
-    out: Floats = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
+    sizes = Sizes(ann.n_items, ann.n_annotators, K)
+    counts = said_of(ann.item, ann.annotator, ann.label, belief, sizes)
+    if isinstance(counts, Keyed):
+        return Confusions.of(counts, right, ANNOTATOR, K)
+    wrong = (1 - right) / max(K - 1, 1)
+    even = np.where(np.eye(K, dtype=bool), right[:, None, None], wrong[:, None, None])
+    out: Floats = counts.reshape(-1, K, K).transpose(0, 2, 1) + ANNOTATOR * even
     out /= out.sum(2, keepdims=True)
     return out
 

@@ -35,16 +35,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import ndtri
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotators import ANNOTATOR, EXPECTED, judge, said
-from crowdshot.labels.belief import INTERVAL, Floats
+from crowdshot.labels.annotators import EXPECTED, judge, shrunk_to
+from crowdshot.labels.belief import INTERVAL, Floats, doubt
+from crowdshot.labels.confusions import Confusions
 from crowdshot.labels.positions import Positions
+from crowdshot.model.parts import Belief
 from crowdshot.wording import show
 
 Gains = Callable[[Floats, Floats], Floats]
@@ -57,6 +60,7 @@ WORTH = 1e-6  # a question that gains less is not asked
 MENDED = 0.85  # of the errors that independent answers would mend: people share mistakes
 SAME = 1e-9  # gains that differ by less, relatively, are a tie
 AT_ONCE = 2_000_000  # numbers computed together
+FEW = 8  # classes that are named for an item, or about so many
 
 
 class Question(NamedTuple):
@@ -67,9 +71,9 @@ class Question(NamedTuple):
     gain: float
 
 
-def expected_confusion(ann: Annotations, belief: Floats, history: Floats | None = None) -> Floats:
+def expected_confusion(ann: Annotations, belief: Belief, history: Floats | None = None) -> Any:
     """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K), and by (R, 2)
-    labels that were right and wrong elsewhere.
+    labels that were right and wrong elsewhere. `Confusions`, where the belief is sparse.
 
     From the crowd to the cell: how often the crowd is right; from there, how often each annotator is; from there, what
     they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
@@ -80,16 +84,11 @@ def expected_confusion(ann: Annotations, belief: Floats, history: Floats | None 
     Without it the first to look good gets all the questions, and if that is a spammer, their own labels go on to
     confirm them.
     """
-    K = ann.n_classes
-    if K < 2:
+    if ann.n_classes < 2:
         raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
     people = judge(ann, belief, history)
     better = (people["high"] - people["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # of a standard deviation
-    right = (people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy()[:, None, None]
-    even = np.where(np.eye(K, dtype=bool), right, (1 - right) / (K - 1))
-    confusion: Floats = said(ann, belief).transpose(0, 2, 1) + ANNOTATOR * even
-    confusion /= confusion.sum(2, keepdims=True)
-    return confusion
+    return shrunk_to((people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, belief)
 
 
 def fair_share(questions: float, n_annotators: int) -> int:
@@ -98,24 +97,35 @@ def fair_share(questions: float, n_annotators: int) -> int:
 
 
 def gains(cases: Floats, confusion: Floats) -> Floats:
-    """(A, K) beliefs, or cases that sum to less than 1, and (R, K, K) -> (A, R): the doubt that an answer takes away.
+    """(A, K) beliefs, or cases that sum to less than 1, and (R, K, l) -> (A, R): the doubt that an answer takes away.
 
-    A case's gain counts by its probability: that of c p is c times that of p.
+    A case's gain counts by its probability: that of c p is c times that of p. There are l different answers.
     """
-    A, K = cases.shape
+    (A, K), answers = cases.shape, confusion.shape[2]
     columns = confusion.transpose(1, 0, 2).reshape(K, -1)  # [true, annotator and what they say]
     probable = cases @ columns
     squares = np.square(cases) @ np.square(columns)
-    after = np.divide(squares, probable, out=np.zeros_like(squares), where=probable > 0).reshape(A, -1, K).sum(2)
+    after = np.divide(squares, probable, out=np.zeros_like(squares), where=probable > 0).reshape(A, -1, answers).sum(2)
     total = cases.sum(1)
     before = np.divide(np.square(cases).sum(1), total, out=np.zeros(A), where=total > 0)
     out: Floats = np.maximum(after - before[:, None], 0)
     return out
 
 
+def seen(belief: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats, Floats]:
+    """(1, k) what is believed of an item, and (R, k, l) what annotators may say of it.
+
+    Where classes are many, k of them were named for it, and any answer but these is one and the same.
+    """
+    if not isinstance(confusion, Confusions):
+        return belief[item, None], confusion
+    named = slice(belief.indptr[item], belief.indptr[item + 1])
+    return belief.data[None, named], confusion.among(belief.indices[named])
+
+
 def choose(
-    belief: Floats,
-    confusion: Floats,
+    belief: Belief,
+    confusion: Floats | Confusions,
     closed: tuple[Positions, Positions],
     budget: float,
     cost: Floats | None = None,
@@ -124,41 +134,58 @@ def choose(
 ) -> list[Question]:
     """The questions to ask, the best first, until the budget is spent or no question is worth asking.
 
-    ``belief`` (N, K), ``confusion`` (R, K, K). ``closed``: items and annotators, (L,) each, of the pairs that must not
-    be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for
-    one annotator, or (R,) for each of them. Of annotators whose answers are worth the same, the one with the fewest
-    questions gets it.
+    ``belief`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`. ``closed``: items and annotators, (L,) each,
+    of the pairs that must not be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1
+    each. ``most``: questions for one annotator, or (R,) for each of them. Of annotators whose answers are worth the
+    same, the one with the fewest questions gets it.
 
     Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
-    annotators who have had enough or cost too much by now, which is noticed when their turn comes.
+    annotators who have had enough or cost too much by now, which is noticed when their turn comes. An answer takes away
+    no more than an item's doubt, so items of little doubt wait together, and most are never looked at.
     """
-    N, R = len(belief), len(confusion)
+    N, R = belief.shape[0], len(confusion)
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
     limit = np.broadcast_to(N if most is None else most, R)
     _check(belief, confusion, budget, price, limit)
     left, asked = float(budget), np.zeros(R, dtype=np.int64)
-    not_from = _by_item(*closed, N)
+    taken = csr_array((np.ones(len(closed[0]), dtype=np.int8), closed), (N, R))
     cases: dict[int, Floats] = {}
+    asked_of: dict[int, list[int]] = {}
 
-    def values(item: int, gain: Floats) -> Floats:
-        """(R,) gain for its price, -1 where the question may not be asked."""
+    def values(gain: Floats) -> Floats:
+        """(..., R) gain for its price, -1 of who may not be asked."""
         shut = (price > left * (1 + SAME)) | (asked >= limit) | (gain < WORTH)
-        shut[not_from[item]] = True
         return np.where(shut, -1.0, gain / price)
 
-    queue: list[tuple[float, int]] = []  # (-best value, item)
-    step = max(1, AT_ONCE // (R * belief.shape[1]))
-    for start in range(0, N, step):
-        for item, gain in enumerate(by(belief[start : start + step], confusion), start):
-            queue.append((-float(values(item, gain).max()), item))
+    def value_of(item: int, gain: Floats) -> Floats:
+        value = values(gain)
+        value[taken.indices[taken.indptr[item] : taken.indptr[item + 1]]] = -1
+        value[asked_of.get(item, [])] = -1
+        return value
+
+    at_most = doubt(belief) * (1 + SAME) / price[limit > 0].min() if by is gains else np.full(N, np.inf)
+    together = max(1, AT_ONCE // (R * (belief.shape[1] if isinstance(belief, np.ndarray) else FEW)))
+    waiting = np.split(np.argsort(-at_most, kind="stable"), range(together, N, together))
+    queue = [(-float(at_most[rows[0]]), -1 - place) for place, rows in enumerate(waiting)]  # (-value, item or who wait)
     heapq.heapify(queue)
 
     chosen: list[Question] = []
-    while queue and queue[0][0] <= 0:
+    while queue and queue[0][0] <= 0 and (values(np.full(R, np.inf)) > 0).any():
         place, item = heapq.heappop(queue)
-        now = cases.get(item, belief[item, None])
-        gain = by(now, confusion).sum(0)
-        value = values(item, gain)
+        if item < 0:
+            rows = waiting[-1 - item]
+            if isinstance(confusion, Confusions):
+                gain = np.concatenate([by(*seen(belief, confusion, row)) for row in rows.tolist()])
+            else:
+                gain = by(belief[rows], confusion)
+            worth = np.where(taken[rows].toarray(), -1, values(gain)).max(1)
+            for row in np.flatnonzero(worth > 0):
+                heapq.heappush(queue, (-float(worth[row]), int(rows[row])))
+            continue
+        first, answers = seen(belief, confusion, item)
+        now = cases.get(item, first)
+        gain = by(now, answers).sum(0)
+        value = value_of(item, gain)
         best = float(value.max())
         if best < -place * (1 - SAME):  # an annotator has gone since: back into the queue
             heapq.heappush(queue, (-best, item))
@@ -168,9 +195,9 @@ def choose(
         chosen.append(Question(item, annotator, float(gain[annotator])))
         left -= price[annotator]
         asked[annotator] += 1
-        not_from[item] = np.append(not_from[item], annotator)
-        cases[item] = answered(now, confusion[annotator])
-        heapq.heappush(queue, (-float(values(item, by(cases[item], confusion).sum(0)).max()), item))
+        asked_of.setdefault(item, []).append(annotator)
+        cases[item] = answered(now, answers[annotator])
+        heapq.heappush(queue, (-float(value_of(item, by(cases[item], answers).sum(0)).max()), item))
     return chosen
 
 
@@ -203,32 +230,28 @@ def nobody_left(
     """Of the items ``open_`` (n,), how many everybody who can be asked has labelled, or will."""
     item = np.append(closed[0], [question.item for question in questions]).astype(np.int64)
     annotator = np.append(closed[1], [question.annotator for question in questions]).astype(np.int64)
-    said = np.bincount(item[limit[annotator] > 0], minlength=max([*open_, *item], default=0) + 1)
+    said = np.bincount(item[limit[annotator] > 0], minlength=int(max(open_.max(initial=0), item.max(initial=0))) + 1)
     return int((said[open_] >= (limit > 0).sum()).sum())
 
 
-def mended(belief: Floats, confusion: Floats, questions: Sequence[Question]) -> float:
+def mended(belief: Belief, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
     """How many more items are expected to be right, by their likeliest class, after these answers.
 
     ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
     Answers are not as independent as Bayes' rule takes them to be: what one gets wrong, others do too. So `MENDED` of
     it is expected, as was found on two real crowds and holds on three others (benchmarks/asking_crowds.py).
     """
+    before: dict[int, float] = {}
     cases: dict[int, Floats] = {}
-    for question in questions:
-        now = cases.get(question.item, belief[question.item, None])
-        cases[question.item] = answered(now, confusion[question.annotator])
-    return MENDED * float(sum(after.max(1).sum() - belief[item].max() for item, after in cases.items()))
-
-
-def _by_item(item: Positions, annotator: Positions, n_items: int) -> list[Positions]:
-    """For each item the annotators paired with it."""
-    order = np.argsort(item, kind="stable")
-    return np.split(annotator[order], np.searchsorted(item[order], np.arange(1, n_items)))
+    for item, annotator, _ in questions:
+        first, answers = seen(belief, confusion, item)
+        before[item] = first.max()
+        cases[item] = answered(cases.get(item, first), answers[annotator])
+    return MENDED * float(sum(after.max(1).sum() - before[item] for item, after in cases.items()))
 
 
 def answered(cases: Floats, confusion: Floats) -> Floats:
-    """(A, K) -> (A·K, K): each case, with each answer that one more annotator, of confusion (K, K), can give.
+    """(A, K) -> (A·l, K): each case, with each answer that one more annotator, of confusion (K, l), can give.
 
     Where that is too many, cases with the same likeliest class become one: which of them it was is forgotten.
     """
@@ -242,9 +265,9 @@ def answered(cases: Floats, confusion: Floats) -> Floats:
     return possible
 
 
-def _check(belief: Floats, confusion: Floats, budget: float, price: Floats, limit: Positions) -> None:
+def _check(belief: Belief, confusion: Floats | Confusions, budget: float, price: Floats, limit: Positions) -> None:
     R, K = len(confusion), belief.shape[1]
-    if confusion.shape != (R, K, K):
+    if not isinstance(confusion, Confusions) and confusion.shape != (R, K, K):
         raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with belief.")
     if price.shape != (R,):
         raise CrowdshotError(f"cost is of shape {price.shape}, expected ({R},), as many as confusion has annotators.")

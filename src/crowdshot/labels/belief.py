@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from crowdshot.model.parts import Belief
+
 Floats = NDArray[np.float64]
 
 SETTLED = 0.9  # an item is settled when its label is at least this probable
 INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
 
 
-def doubt(belief: Floats) -> Floats:
+def doubt(belief: Belief) -> Floats:
     """(..., K) -> (...): how often one is wrong who draws the label from the belief; what a sure answer takes away."""
-    out: Floats = 1 - np.square(belief).sum(-1)
+    squares = np.square(belief) if isinstance(belief, np.ndarray) else belief.multiply(belief)
+    out: Floats = 1 - squares.sum(-1)
     return out
 
 

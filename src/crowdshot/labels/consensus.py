@@ -12,8 +12,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.known_truth import Gold, as_mapping
 from crowdshot.labels.positions import Positions, as_index, positions
-from crowdshot.model.beliefs import joined, likeliest
-from crowdshot.model.parts import Belief, Part, Sizes, Way, asked, parts_of, run
+from crowdshot.model.beliefs import believe, likeliest
+from crowdshot.model.parts import Belief, Part, Sizes, Way, parts_of
 from crowdshot.wording import first, listing, show
 
 Floats = NDArray[np.float64]
@@ -72,8 +72,7 @@ class InParts(NamedTuple):
 
     def believe(self, way: Way) -> tuple[Any, Belief]:
         """What is known of the crowd in the end, and (N, K)."""
-        state = run(way, asked(self.parts))
-        return state, joined([way.believe(part, state) for part in self.parts])
+        return believe(way, self.parts)
 
 
 def in_parts(ann: Annotations, gold: Gold = None) -> InParts:

@@ -29,6 +29,14 @@ DRAWS = 4  # of answers
 SMALL = 1e-6  # what a computer makes of a whole number
 
 
+class Start(NamedTuple):
+    """What is played with."""
+
+    belief: Floats  # (n, K)
+    confusion: Floats  # (R, K, K)
+    often: Floats  # (R,) how often each annotator answers
+
+
 class Forecast(NamedTuple):
     """More labels until ``share`` of the items is settled; None where `MOST` an item would not do."""
 
@@ -40,7 +48,7 @@ class Forecast(NamedTuple):
 
 def forecast(ann: Annotations, belief: Floats, share: float, settled_at: float = SETTLED) -> Forecast:
     """belief (N, K): what is believed of the annotations' items, by labels alone or not."""
-    return reached(share, ann.n_items, *courses(ann, belief, settled_at))
+    return reached(share, ann.n_items, *courses(begin(ann, belief), settled_at))
 
 
 def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: Floats) -> Forecast:
@@ -49,24 +57,28 @@ def reached(share: float, n_items: int, expected: Floats, best: Floats, worst: F
     return Forecast(share, *(None if n is None else math.ceil(n * n_items - SMALL) for n in needed))
 
 
-def courses(ann: Annotations, belief: Floats, settled_at: float = SETTLED) -> tuple[Floats, Floats, Floats]:
+def begin(ann: Annotations, belief: Floats) -> Start:
+    """Of very many items some, as doubtful as all."""
+    rows = np.argsort(belief.max(1), kind="stable")  # the same whatever the order of items
+    if len(rows) > ITEMS:
+        rows = rows[np.linspace(0, len(rows) - 1, ITEMS).round().astype(np.int64)]
+    often = np.bincount(ann.annotator, minlength=ann.n_annotators) / ann.n_labels
+    return Start(belief[rows], expected_confusion(ann, belief), often)
+
+
+def courses(start: Start, settled_at: float = SETTLED) -> tuple[Floats, Floats, Floats]:
     """As expected, at best and at worst; luck in what is drawn does not put one on the wrong side of another."""
-    expected, best, worst = (course(ann, belief, counts, settled_at) for counts in (EXPECTED, BEST, WORST))
+    expected, best, worst = (course(start, counts, settled_at) for counts in (EXPECTED, BEST, WORST))
     return expected, np.maximum(best, expected), np.minimum(worst, expected)
 
 
-def course(ann: Annotations, belief: Floats, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:
+def course(start: Start, counts: float = EXPECTED, settled_at: float = SETTLED) -> Floats:
     """The share of items that is settled after 0, `ROUND`, 2 `ROUND`, … more labels an item, up to `MOST`.
 
     ``counts``: what an answer's evidence counts for with two classes, 1 for independent answers.
     """
-    rows = np.argsort(belief.max(1), kind="stable")  # the same whatever the order of items
-    if len(rows) > ITEMS:
-        rows = rows[np.linspace(0, len(rows) - 1, ITEMS).round().astype(np.int64)]
-    confusion = expected_confusion(ann, belief)
-    often = np.bincount(ann.annotator, minlength=ann.n_annotators) / ann.n_labels
-    counts *= 2 / max(2, ann.n_classes)
-    draws = [_played(belief[rows], confusion, often, counts, settled_at, seed) for seed in range(DRAWS)]
+    counts *= 2 / max(2, start.belief.shape[1])
+    draws = [_played(*start, counts, settled_at, seed) for seed in range(DRAWS)]
     out: Floats = np.mean(draws, axis=0)
     return out
 

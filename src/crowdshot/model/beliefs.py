@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from crowdshot.model.parts import Ask, Belief, Floats, Part, Positions, Sizes
+from crowdshot.model.parts import Ask, Belief, Floats, Part, Positions, Sizes, Way, asked, run
 from crowdshot.model.problem import Problem, problem_of, total
 
 BLOCK = 4096  # items normalised at a time, so that the working set stays in the processor's cache
@@ -120,6 +121,12 @@ def likeliest(belief: Belief) -> tuple[Positions, Floats]:
         return best, belief[np.arange(len(belief)), best]
     best = np.asarray(belief.argmax(axis=1), dtype=np.int64).ravel()
     return best, belief_at(belief, np.arange(len(best)), best)
+
+
+def believe(way: Way, parts: Sequence[Part]) -> tuple[Any, Belief]:
+    """What is known in the end of a crowd whose parts are in memory, and (N, K)."""
+    state = run(way, asked(parts))
+    return state, joined([way.believe(part, state) for part in parts])
 
 
 def joined(beliefs: Sequence[Belief]) -> Belief:

@@ -36,6 +36,12 @@ class Keyed:
         place = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         return np.where(self._keys[place] == keys, self._values[place], 0.0)
 
+    def between(self, first: int, after: int) -> tuple[Keys, Floats]:
+        """Keys from ``first`` on and below ``after``, less ``first``, and their sums."""
+        self._settle()
+        found = slice(*np.searchsorted(self._keys, (first, after)).tolist())
+        return self._keys[found] - first, self._values[found]
+
     def items(self) -> tuple[Keys, Floats]:
         """Keys in order, and their sums."""
         self._settle()

@@ -12,17 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.model import inference
+from crowdshot.model.beliefs import believe
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
 from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
-from crowdshot.model.problem import problem_of
+from crowdshot.model.parts import Sizes, parts_of
+from crowdshot.model.rounds import Rounds
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 TURNS = 3
 CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
+LEAST = 1e-70  # of a probability by labels, where its logarithm is taken
 
 
 class Joint(NamedTuple):
@@ -62,21 +64,11 @@ def fit(
     place = np.full(N, -1)
     place[rows] = np.arange(len(rows))
     right, wrong = (None, None) if history is None else history.T
-    problem = problem_of(
-        place[item],
-        annotator,
-        label,
-        len(rows),
-        n_annotators,
-        K,
-        named_only=False,
-        known=gold[rows],
-        right=right,
-        wrong=wrong,
-        ordered=ordered,
-    )
-    score = inference.infer(problem, network)[-1].reshape(-1, K)
     held = gold[rows] >= 0
+    sizes = Sizes(len(rows), n_annotators, K)
+    parts = parts_of(place[item], annotator, label, sizes, gold[rows] if held.any() else None)
+    named = believe(Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any())), parts)[1]
+    score = np.log((named if isinstance(named, np.ndarray) else named.toarray()).clip(LEAST))
     truth = np.eye(K)[gold[rows][held]]
     score[held] = CERTAIN * (truth - 1)
 

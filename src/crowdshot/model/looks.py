@@ -51,6 +51,7 @@ ALONE = 2.0  # others of its class at which an item's forecast has half its weig
 RARE = 0.3  # of an equal share: less frequent classes count as this frequent in the second link
 LANDMARKS = 1_200  # items that nearness is told by, at most
 MOST = 20_000  # items that teach, at most
+AT_ONCE = 3_000_000  # numbers of a piece of queries, which stays near the processor
 FORGOTTEN = 1e-3  # ways that are believed less are left out
 SMALL = 1e-9
 
@@ -148,6 +149,11 @@ class Forecast:
 
     def __call__(self, x: Floats) -> Floats:
         """(Q, D) -> (Q, K)"""
+        at_once = max(1, AT_ONCE // (len(self.landmarks) + len(SHARPNESS) * len(self.size)))
+        out: Floats = np.concatenate([self._of(x[i : i + at_once]) for i in range(0, max(len(x), 1), at_once)])
+        return out
+
+    def _of(self, x: Floats) -> Floats:
         z = Standard(self.centre, self.factor)(x)
         out = np.tile(self.nothing * self.size, (len(z), 1))
         seen = [(z, self.plain_slopes, self.plain_starts, self.plain_weights)]

@@ -127,7 +127,7 @@ def _add(total: Any, more: Any) -> Any:
     return total
 
 
-def asked(parts: list[Part]) -> Ask:
+def asked(parts: Iterable[Part]) -> Ask:
     """Of parts in memory, by this process."""
     return lambda function, *given: added(function(part, *given) for part in parts)
 

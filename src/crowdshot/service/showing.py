@@ -145,7 +145,7 @@ def tell(version: Version) -> dict[str, str]:
 
 def will_settle(version: Version, labels: int = AHEAD) -> float:
     """How many more items so many labels should settle, if the most doubtful are asked."""
-    shares = settling.course(version.annotations, version.belief)
+    shares = settling.course(settling.begin(version.annotations, version.belief))
     at = labels / version.annotations.n_items / settling.ROUND
     after = float(np.interp(at, np.arange(len(shares)), shares))
     return max(0.0, (after - float(shares[0])) * version.annotations.n_items)

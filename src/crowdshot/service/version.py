@@ -130,4 +130,5 @@ def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors)
     if ann.n_classes < 2:
         return np.ones((len(people) + 1, ann.n_classes, ann.n_classes))
     with_new = replace(ann, annotators=unique_ids([*people, NOBODY], "annotators"))
-    return asking.expected_confusion(with_new, belief, history.of(with_new.annotators))
+    expected: Floats = asking.expected_confusion(with_new, belief, history.of(with_new.annotators))
+    return expected

@@ -66,9 +66,8 @@ class Basis:
         """(N,): labelled, but nobody said what is believed most."""
         return np.asarray(self.labelled & (self.votes_for(self.label) == 0))
 
-    @cached_property
-    def names(self) -> list[str]:
-        return [clean(name) for name in self.annotations.items]
+    def name(self, item: int) -> str:
+        return clean(self.annotations.items[item])
 
     def votes_for(self, label: Positions) -> Floats:
         """(N,): how many labels of each item are the given one."""

@@ -96,7 +96,7 @@ def describe_classes(basis: Basis, check: Check | None, examples: Sequence[tuple
     largest = np.argsort(-sizes, kind="stable")[:MOST_CLASSES]
 
     def show(rows: Rows) -> list[Example]:
-        return [Example(i, basis.names[i], float(basis.confidence[i])) for i in rows]
+        return [Example(i, basis.name(i), float(basis.confidence[i])) for i in rows]
 
     out = []
     for k in sorted(largest[sizes[largest] > 0].tolist()):

@@ -106,9 +106,9 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     """A fitted classifier and the embeddings (N, D) that it was fitted with -> what there is to say."""
     basis = Basis(clf, embeddings)
     why_unchecked = cross_check.why_not(clf, embeddings)
-    check = None if why_unchecked else cross_check.leave_out(clf, embeddings)
-    everyone = sorted(people(basis), key=lambda person: person.high)
     wanted = need_a_person(basis)
+    check = None if why_unchecked else cross_check.leave_out(clf, embeddings, wanted)
+    everyone = sorted(people(basis), key=lambda person: person.high)
     examples = choose_examples(basis)
     crowd = confusion_of(everyone, len(clf.classes_))
     levels = count_levels(basis, check)

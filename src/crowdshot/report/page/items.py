@@ -97,11 +97,11 @@ def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: s
         sides[int(ann.item[row])][against].append(bool(is_reliable[ann.annotator[row]]))
         answers = said[int(ann.item[row])].setdefault(int(ann.label[row]), [])
         answers.append(clean(ann.annotators[ann.annotator[row]], 60))
-    alone = {int(i): p for i, p in zip(check.rows, check.probabilities, strict=True)} if check else {}
+    alone = {**dict(zip(check.rows.tolist(), check.probabilities, strict=True)), **check.besides} if check else {}
     return [
         Item(
             row=i,
-            name=basis.names[i],
+            name=basis.name(i),
             labelled=bool(basis.labelled[i]),
             overruled=bool(overruled[i]),
             confidence=float(basis.confidence[i]),

@@ -55,7 +55,7 @@ def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
         labels=basis.label[rows],
         marks=np.where(basis.labelled[rows], disputed, UNLABELLED),
         confidence=basis.confidence[rows],
-        names=[clean(basis.names[i], 60) for i in rows],
+        names=[clean(basis.name(i), 60) for i in rows],
         votes=[[(int(k), int(row[k])) for k in np.flatnonzero(row)] for row in votes],
         sheet=sheet([paths[i] for i in rows]) if paths else Sheet(),
     )

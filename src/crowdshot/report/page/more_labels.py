@@ -32,11 +32,10 @@ class Curve(NamedTuple):
 
 def curves(basis: Basis) -> list[Curve]:
     """One for each of the thresholds that are `LISTED`."""
-    n_items = basis.annotations.n_items
-
+    n_items, start = basis.annotations.n_items, settling.begin(basis.annotations, basis.belief)
     out = []
     for settled_at in LISTED:
-        expected, best, worst = settling.courses(basis.annotations, basis.belief, settled_at)
+        expected, best, worst = settling.courses(start, settled_at)
         n = int(np.clip((expected < ENOUGH).sum() + 1, FEWEST, MOST))
         labels = np.asarray(np.arange(n) * ROUND * n_items, dtype=np.float64)
         forecast = settling.reached(WANTED, n_items, expected, best, worst)

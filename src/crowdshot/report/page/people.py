@@ -146,7 +146,7 @@ def _examples(basis: Basis, item: Positions, said: Positions) -> list[Example]:
     wrong = np.flatnonzero((label != said) & (confidence >= SURE))
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_EXAMPLES]
     return [
-        Example(int(item[i]), basis.names[item[i]], int(said[i]), int(label[i]), float(confidence[i])) for i in chosen
+        Example(int(item[i]), basis.name(item[i]), int(said[i]), int(label[i]), float(confidence[i])) for i in chosen
     ]
 
 

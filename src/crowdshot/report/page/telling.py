@@ -52,4 +52,4 @@ def for_the_script(found: Facts) -> dict[str, Any]:
 def _cut(kind: str, shown: int, number: int) -> str:
     if shown == number:
         return ""
-    return f"{kind}: the page has {shown:,} of {plural(number, 'item')}, the most doubtful; consensus.csv has all."
+    return f"{kind}: the page has {shown:,} of {plural(number, 'item')}, the most doubtful of each kind; consensus.csv has all."
