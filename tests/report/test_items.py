@@ -116,7 +116,7 @@ def test_of_many_items_the_most_doubtful_are_shown():
     basis = basis_of(np.column_stack([sure, 1 - sure]), np.zeros((80, 1), dtype=int))
     assert need_a_person(basis) == list(range(60))
     _, page, _ = report_on(basis)
-    assert "Not settled: the page has 60 of 80 items, the most doubtful of each kind; consensus.csv has all." in page.text
+    assert "Not settled: the page has 60 of 80 items, the most doubtful of each kind; consensus.csv" in page.text
 
 
 def test_what_somebody_told_is_overruled_by_nobody():

@@ -28,7 +28,7 @@ def test_it_says_how_many_of_how_many_items_are_on_it(made):
     assert found.n_items == N
     shown = sum(item.kind() == "open" for item in found.items)
     assert 60 <= shown < kinds["open"] / 2
-    told = f"Not settled: the page has {shown} of {kinds['open']:,} items, the most doubtful of each kind; consensus.csv"
+    told = f"Not settled: the page has {shown} of {kinds['open']:,} items, the most doubtful of each kind;"
     assert told in page.text
     assert "300 of 1,200 items are shown, labelled ones first and else by lot." in page.text
     assert "until 120 of 1,200 items, drawn by lot from each class, had been hidden." in page.text

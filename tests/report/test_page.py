@@ -128,7 +128,7 @@ def test_large_crowds_are_cut_and_said_to_be():
     _, page, html = report_on(basis_of(belief, said))
     assert len(re.findall(r"<li data-kind=", html)) == 300
     assert "300 of 310; annotators.csv has all." in page.text
-    assert "Not settled: the page has 60 of 310 items, the most doubtful of each kind; consensus.csv has all." in page.text
+    assert "Not settled: the page has 60 of 310 items, the most doubtful of each kind; consensus.csv" in page.text
     many = fitted_crowd([coin(0.9, 14)] * 3, 56)
     _, page, html = report_on(many)
     assert "With 14 classes a table of all answers would be too large to read" in page.text

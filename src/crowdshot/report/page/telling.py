@@ -52,4 +52,5 @@ def for_the_script(found: Facts) -> dict[str, Any]:
 def _cut(kind: str, shown: int, number: int) -> str:
     if shown == number:
         return ""
-    return f"{kind}: the page has {shown:,} of {plural(number, 'item')}, the most doubtful of each kind; consensus.csv has all."
+    cut = f"{shown:,} of {plural(number, 'item')}, the most doubtful of each kind"
+    return f"{kind}: the page has {cut}; consensus.csv has all."
