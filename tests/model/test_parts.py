@@ -146,6 +146,7 @@ def test_a_run_that_was_interrupted_goes_on(many):
 
 def test_parts_in_memory_hold_so_many_labels(monkeypatch):
     monkeypatch.setattr(parts, "LABELS", 8)
+    monkeypatch.setattr(parts, "LABELS_A_CELL", 2)
     item = np.array([4, 0, 1, 1, 0, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4])
     annotator = np.arange(len(item)) % 2
     found = parts_of(item, annotator, annotator, Sizes(6, 2, 2))

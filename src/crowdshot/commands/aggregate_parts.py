@@ -9,7 +9,7 @@ from crowdshot.commands.counts import Report
 from crowdshot.commands.given import LabelFiles
 from crowdshot.engine.memory import as_bytes, shares_of
 from crowdshot.engine.run import Job, abandon, conclude, prepare, run_job
-from crowdshot.engine.workers import Here, Processes, Workers, cores, single_threaded
+from crowdshot.engine.workers import Here, Processes, Workers, cores, environment
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels import known_truth
@@ -70,7 +70,7 @@ def aggregate_parts(
     before = prepare(job)
     if before is not None:
         return {**before, "finished_before": True}
-    with single_threaded():
+    with environment():
         workers = _workers(engine, share.workers, job.work)
         try:
             done = run_job(job, workers, share)

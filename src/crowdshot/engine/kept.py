@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any
 
+from crowdshot.engine import mapped
 from crowdshot.engine.placing import put
 from crowdshot.errors import CrowdshotError
 
@@ -16,24 +18,22 @@ CLASSES = {"Keyed", "Names"}  # of ours, beside named tuples
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] not in ("numpy", "crowdshot") or (module.startswith("numpy") and name not in ARRAYS):
-            raise CrowdshotError(f"what is kept holds {module}.{name}, expected arrays and names.")
+            raise pickle.UnpicklingError(f"it holds {module}.{name}")
         found = super().find_class(module, name)
         if module.startswith("crowdshot") and name not in CLASSES and not issubclass(found, tuple):
-            raise CrowdshotError(f"what is kept holds {module}.{name}, expected arrays and names.")
+            raise pickle.UnpicklingError(f"it holds {module}.{name}")
         return found
 
 
 def keep(file: Path, value: Any) -> None:
-    data = pickle.dumps(value, protocol=5)
-    put(file, lambda path: path.write_bytes(data))
+    put(file, lambda path: mapped.write(path, value))
 
 
 def kept(file: Path) -> Any:
     """None where nothing is kept."""
     if not file.exists():
         return None
-    with file.open("rb") as stored:
-        try:
-            return _Reader(stored).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
-            raise CrowdshotError(f"{file} is damaged ({error}), expected what a run has kept; remove it.") from None
+    try:
+        return mapped.read(file, lambda rest, buffers: _Reader(io.BytesIO(rest), buffers=buffers).load())
+    except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, TypeError, ValueError) as error:
+        raise CrowdshotError(f"{file} is damaged ({error}), expected what a run has kept; remove it.") from None

@@ -6,7 +6,6 @@ A task is a file or a few; what it makes is there whole or not at all, and to do
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,15 +14,20 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
+from crowdshot.engine import mapped
 from crowdshot.engine.part_files import open_part
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.leftovers import end_with_parent
 from crowdshot.model.parts import Ask, added
 
 TRIES = 5  # after so many deaths of workers the fault is not theirs
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS")
+ENVIRONMENT = dict.fromkeys(THREADS, "1") | {  # one core each; and glibc is not to give back what is asked for again
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+    "MALLOC_TRIM_THRESHOLD_": str(2**29),
+}
 
-_given: tuple[int, Any] = (-1, None)  # in a worker: what all tasks were given last
+_given: tuple[Path | None, Any] = (None, None)  # in a worker: what all tasks were given last
 
 
 class Workers(Protocol):
@@ -49,28 +53,31 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine; ``folder``: where what they are given lies."""
+    """Processes of this machine; ``folder``: where lies what they are given and give back."""
 
     def __init__(self, n: int, folder: Path) -> None:
-        self.n, self.file = n, folder / "given.pickle"
+        self.n, self.folder = n, folder
         self.asked = 0
         self.pool = self._start()
 
     def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
         self.asked += 1
-        with self.file.open("wb") as file:
-            pickle.dump(given, file, protocol=5)
+        asked = self.folder / f"{self.asked}.given"
+        mapped.write(asked, given)
         left = dict(enumerate(tasks))
         for _ in range(TRIES):
             try:
                 futures = {
-                    self.pool.submit(_call, function, task, self.file, self.asked): place
+                    self.pool.submit(_call, function, task, asked, asked.with_suffix(f".{place}")): place
                     for place, task in left.items()
                 }
                 for done in as_completed(futures):
-                    result = done.result()
+                    found = done.result()
+                    result = mapped.read(found)
+                    found.unlink()
                     del left[futures[done]]
                     yield futures.pop(done), result
+                asked.unlink()
                 return
             except BrokenProcessPool:
                 self.close()
@@ -86,20 +93,20 @@ class Processes:
         return ProcessPoolExecutor(self.n, get_context("spawn"), initializer=end_with_parent)
 
 
-def _call(function: Callable[..., Any], task: Any, file: Path, number: int) -> Any:
+def _call(function: Callable[..., Any], task: Any, asked: Path, answer: Path) -> Path:
     global _given
-    if _given[0] != number:
-        _given = (-1, None)  # both would not find room
-        with file.open("rb") as stored:
-            _given = (number, pickle.load(stored))
-    return function(task, *_given[1])
+    if _given[0] != asked:
+        _given = (None, None)  # both would not find room
+        _given = (asked, mapped.read(asked))
+    mapped.write(answer, function(task, *_given[1]))
+    return answer
 
 
 @contextmanager
-def single_threaded() -> Iterator[None]:
-    """Processes that are started meanwhile use one core each."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+def environment() -> Iterator[None]:
+    """In which processes that are started meanwhile work best."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
     try:
         yield
     finally:

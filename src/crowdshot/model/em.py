@@ -27,6 +27,7 @@ from crowdshot.model.problem import Problem, problem_of, total
 
 # Without a prior, a label that an annotator did give never gets probability zero: its count is at least this.
 FLOOR = 1e-10
+BLOCK = 32_768  # cells of a table of items by classes that are computed at a time
 PIECE = 200_000  # labels taken at a time where classes are many
 
 
@@ -129,31 +130,37 @@ class Em:
             return self.model.says_named(state.counts, self.sizes)
         _, R, K = self.sizes
         alpha, log_prior = self.model.confusion(state.counts.reshape(R, K, K), self.sizes)
-        return np.log(alpha, out=np.zeros_like(alpha), where=alpha > 0).reshape(R * K, K), log_prior
+        log_alpha = np.log(np.where(alpha > 0, alpha, 1.0))  # of what was never said nothing is asked
+        return log_alpha.reshape(R * K, K), log_prior
 
     # ---- every item has all classes
 
     def _believe(self, part: Part, log_class_probs: Floats, log_alpha: Floats) -> tuple[Floats, float]:
-        scores: Floats = self._said(part) @ log_alpha
-        hold(part, scores, -np.inf)
-        return scores, normalise(scores, log_class_probs)
+        """Some items at a time, so that what is computed of them stays in the processor's cache."""
+        K, said = self.sizes.classes, self._said(part)
+        belief, log_likelihood = np.empty((part.n_items, K)), 0.0
+        at_a_time = max(1, BLOCK // K)
+        for first in range(0, part.n_items, at_a_time):
+            items = slice(first, min(first + at_a_time, part.n_items))
+            scores: Floats = _rows(said, items) @ log_alpha
+            if part.known is not None:
+                hold(part.known[items], scores, -np.inf)
+            log_likelihood += normalise(scores, log_class_probs, out=belief[items])
+        return belief, log_likelihood
 
     def _count(self, part: Part, belief: Floats, log_likelihood: float) -> Sums:
-        items = np.einsum("n,nk->k", part.counted.astype(np.float64), belief)
-        return Sums(self._said(part).T @ belief, items, log_likelihood)
+        items = part.counted.astype(np.float64) @ belief
+        return Sums(self._said(part).T @ belief, items, log_likelihood)  # all at once, as the sums are a large table
 
     def _said(self, part: Part) -> sparse.csr_array:
         """(N, R·K) with a 1 at [item, annotator · K + label]."""
-
-        def make() -> sparse.csr_array:
-            (_, R, K), L = self.sizes, len(part.label)
-            small = np.int32 if max(R * K, L) < 2**31 else np.int64
+        (_, R, K), L = self.sizes, len(part.label)
+        small = np.int32 if max(R * K, L) < 2**31 else np.int64
+        if "cell" not in part.kept:
             cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
-            np.add(cell, part.label, out=cell, casting="unsafe")
-            rows = np.append(0, np.cumsum(part.per_item)).astype(small)
-            return sparse.csr_array((ones(L), cell, rows), shape=(part.n_items, R * K))
-
-        return part.once("said", make)
+            part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
+        starts = np.append(0, np.cumsum(part.per_item, dtype=small))
+        return _ones_at(starts, part.kept["cell"], R * K)
 
     # ---- or those that somebody named for it
 
@@ -182,6 +189,18 @@ class Em:
     def _nothing(self) -> Sums:
         nothing = problem_of(*(np.empty(0, np.int64),) * 3, 0, *self.sizes[1:], named_only=True)
         return self._count_named(nothing, np.empty(0), 0.0)
+
+
+def _rows(matrix: sparse.csr_array, rows: slice) -> sparse.csr_array:
+    starts = matrix.indptr[rows.start : rows.stop + 1]
+    return _ones_at(starts - starts[0], matrix.indices[starts[0] : starts[-1]], matrix.shape[1])
+
+
+def _ones_at(starts: NDArray[Any], columns: NDArray[Any], n_columns: int) -> sparse.csr_array:
+    """Of these very arrays: given to it at once, SciPy would copy what is a small piece of a larger one."""
+    matrix = sparse.csr_array((len(starts) - 1, n_columns))
+    matrix.data, matrix.indices, matrix.indptr = ones(len(columns)), columns, starts
+    return matrix
 
 
 # ---- what is thought of annotators ----------------------------------------------------------------------------------
@@ -214,13 +233,12 @@ class Matrices:
 
     def confusion(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
         # α[r, l, k] = (Σₙ λₙₖ [r said l of n] + c) / (Σₙ λₙₖ [r labelled n] + K c)
-        alpha = counts.copy()
+        alpha = counts + self.c
         if self.c == 0:
-            used = alpha.sum(axis=2, keepdims=True) > 0.5  # [annotator, observed]
+            used = np.einsum("rlk->rl", alpha) > 0.5
             used |= ~used.any(axis=1, keepdims=True)
-            np.maximum(alpha, np.where(used, FLOOR, 0.0), out=alpha)
-        alpha += self.c
-        alpha /= alpha.sum(axis=1, keepdims=True)
+            np.maximum(alpha, np.where(used, FLOOR, 0.0)[:, :, None], out=alpha)
+        alpha /= np.einsum("rlk->rk", alpha)[:, None]
         return alpha, self.c * float(np.log(alpha).sum()) if self.c else 0.0
 
 

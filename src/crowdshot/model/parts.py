@@ -24,7 +24,8 @@ Ask = Callable[..., Any]
 
 MANY = 100  # classes, beyond which a table of items by classes is too wide to be read, and maybe to be held
 MOST_CELLS = 30_000_000  # of a table, beyond which what nobody named is left out of it
-LABELS = 500_000  # of a part in memory, so that what is computed of it stays in the processor's cache
+LABELS = 2_000_000  # of a part in memory
+LABELS_A_CELL = 8  # of annotators' tables at least, so that making and adding these up is little beside the rest
 
 
 class Sizes(NamedTuple):
@@ -49,18 +50,9 @@ class Part:
     known: NDArray[Any] | None = None  # (N,) the class of items whose truth is known, else -1
     kept: MutableMapping[str, Any] = field(default_factory=dict)  # what a way to believe keeps from step to step
 
-    made: dict[str, Any] = field(default_factory=dict)  # what is made of these arrays, as long as they are in memory
-
     @property
     def n_items(self) -> int:
         return len(self.per_item)
-
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """What was made before under this name, or is made now."""
-        if name not in self.made:
-            self.made[name] = make()
-        found: T = self.made[name]
-        return found
 
     @cached_property
     def item(self) -> Positions:
@@ -144,5 +136,5 @@ def parts_of(
     rows = matrix.tocsr()  # by counting, which is faster than sorting
     who, said = np.divmod(rows.indices, small(K))
     whole = Part(np.diff(rows.indptr), who, said, known)
-    most = max(LABELS, 0 if sizes.sparse else 2 * R * K)
+    most = max(LABELS, 0 if sizes.sparse else LABELS_A_CELL * R * K)
     return [part for _, part in whole.pieces(most)]

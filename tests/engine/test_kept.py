@@ -1,0 +1,60 @@
+"""What is kept in files: it comes back as it was, arrays mapped, and nothing that could do harm is loaded."""
+
+import os
+
+import numpy as np
+import pytest
+
+from crowdshot.engine import mapped
+from crowdshot.engine.kept import keep, kept
+from crowdshot.errors import CrowdshotError
+from crowdshot.model.em import State
+from crowdshot.model.keyed import Keyed
+
+
+def test_what_is_kept_comes_back_with_its_arrays_mapped(tmp_path):
+    counts, turned = np.arange(6.0).reshape(2, 3), np.arange(6, dtype=np.int8).reshape(2, 3).T
+    state = State((counts, turned, turned[::2]), np.empty(0), np.array([-3.5]), done=False)
+    keep(tmp_path / "state", state)
+    found = kept(tmp_path / "state")
+    assert isinstance(found, State)
+    assert not found.done
+    for array, expected in zip((*found.counts, *found[1:3]), (*state.counts, *state[1:3]), strict=True):
+        np.testing.assert_array_equal(array, expected)
+        assert array.dtype == expected.dtype
+    assert not found.counts[0].flags.owndata
+    assert found.counts[0].ctypes.data % mapped.ALIGNED == 0
+    keep(tmp_path / "state", State(-counts, np.empty(0), np.empty(0), done=True))
+    np.testing.assert_array_equal(found.counts[0], counts)  # what was read before stays
+    assert kept(tmp_path / "nothing") is None
+
+
+def test_sums_by_their_keys_are_kept(tmp_path):
+    keep(tmp_path / "state", Keyed.total(np.array([1.0, 2.0]), np.array([2**60, 7])))
+    assert [values.tolist() for values in kept(tmp_path / "state").items()] == [[7, 2**60], [2.0, 1.0]]
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]\n", b"7\n", b"[9, 9]\nnonsense", b"\x80\x04nonsense"])
+def test_a_damaged_file_is_told(tmp_path, damage):
+    (tmp_path / "state").write_bytes(damage)
+    with pytest.raises(CrowdshotError, match=r"state is damaged \(.*\), expected what a run has kept; remove it\.$"):
+        kept(tmp_path / "state")
+
+
+def test_a_file_cut_short_is_told(tmp_path):
+    keep(tmp_path / "state", (np.arange(1000.0), "name"))
+    whole = (tmp_path / "state").read_bytes()
+    (tmp_path / "state").write_bytes(whole[:-100])
+    with pytest.raises(CrowdshotError, match=r"is damaged"):
+        kept(tmp_path / "state")
+
+
+def test_what_could_do_harm_is_not_loaded(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    keep(tmp_path / "state", Harm())
+    with pytest.raises(CrowdshotError, match=r"state is damaged \(it holds posix.mkdir\), expected"):
+        kept(tmp_path / "state")
+    assert not (tmp_path / "harm").exists()
