@@ -131,3 +131,12 @@ def test_what_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(CrowdshotError, match="onnx is not installed, expected it to write such a file; pip install"):
         clf.to_onnx(tmp_path / "model.onnx")
+
+
+def test_sets_of_labels(tmp_path):
+    X, labels = vectors(40)
+    words = np.array(["cat", "dog", "cat;dog;owl"])[labels]
+    clf = CrowdClassifier("identity", method="learned", settings={"several": True}).fit(X, words)
+    clf.to_onnx(tmp_path / "model.onnx")
+    new = vectors(50, seed=1)[0] * 3
+    np.testing.assert_allclose(run(tmp_path / "model.onnx", new), clf.predict_proba(new), atol=1e-5)

@@ -64,7 +64,7 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     )
     clf = CrowdClassifier("identity")
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
-    clf.learner_, clf.fit_ = "LRDS", SimpleNamespace(responsibilities=belief)
+    clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=belief)
     clf.known_ = Known.nothing(5)
     found = worth_of(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)

@@ -143,6 +143,24 @@ def test_answers_that_name_several_labels(folder: Path, call, command: str) -> N
     assert consensus["p_owl"].max() < 0.5
 
 
+def test_sets_are_learned_a_label_at_a_time_and_predicted_so(folder: Path, call) -> None:
+    (folder / "labels.csv").write_text(SETS)
+    refused = call(*commands(folder)["adapt"], "--multi-label", "--method", "LRDS")
+    assert refused.code == 2
+    assert refused.err == (
+        "crowdshot: --multi-label is given with method 'LRDS', expected 'auto' or 'Learned' with it, which ask yes or"
+        " no of each label.\n"
+    )
+    assert not (folder / "out").exists()
+    assert call(*commands(folder)["adapt"], "--multi-label").code == 0
+    features = folder / "features.csv"
+    out = folder / "predictions.csv"
+    assert call("predict", folder / "out" / "model.safetensors", "--features", features, "--out", out).code == 0
+    predicted = pd.read_csv(out)
+    assert [name for name in predicted if name.startswith("p_")] == ["p_cat", "p_dog", "p_owl"]
+    assert set(predicted["label"]) <= {"cat", "dog", "cat;dog", "dog;owl"}
+
+
 RATINGS = "item,ann,bob,cyd\n1,low,low,medium\n2,high,high,medium\n3,medium,medium,medium\n"
 
 

@@ -279,3 +279,35 @@ def test_what_makes_no_sense(change, message):
     given = {"belief": np.full((2, 2), 0.5), "confusion": one_coin(0.9, 0.8), "closed": NONE, "budget": 2} | change
     with pytest.raises(CrowdshotError, match=message):
         choose(**given)
+
+
+# ---- several labels an answer ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_names_several_labels_answers_a_question_for_each():
+    """Two who are right four times in five, and two labels: p (1 - p) of yes before, by hand after."""
+    yes = np.array([[0.5, 0.5, 0.9], [0.5, 1.0, 0.9]])  # [label, item]
+    belief = np.stack([1 - yes, yes], 2)
+    (right,) = one_coin(0.8)
+    confusion = np.stack([one_coin(0.8, 0.8)] * 2)
+    chosen = choose(belief, confusion, NONE, 3)
+    # of a toss-up an answer leaves 2 · 0.8 · 0.2 = 0.32 of 0.5; item 0 is one twice, item 1 once
+    assert [(question.item, round(question.gain, 6)) for question in chosen[:1]] == [(0, 0.36)]
+    after = {answer: np.array([0.1, 0.9]) * right[:, answer] for answer in (0, 1)}
+    left = sum(p.sum() * doubt(p / p.sum()) for p in after.values())
+    third = 2 * (doubt(np.array([0.1, 0.9])) - left)
+    found = {question.item: question.gain for question in choose(belief, confusion, NONE, 6)[::-1]}
+    assert found[1] == pytest.approx(0.18)
+    assert found[2] == pytest.approx(third)
+
+
+@given(st.integers(0, 50))
+def test_the_same_question_twice_gains_twice_as_much(seed):
+    belief, confusion, _ = crowd(seed)
+    once = choose(belief, confusion, NONE, 8)
+    twice = choose(np.stack([belief] * 2), np.stack([confusion] * 2), NONE, 8)
+    assert [question[:2] for question in twice] == [question[:2] for question in once]
+    assert [question.gain for question in twice] == pytest.approx([2 * question.gain for question in once])
+    assert asking.mended(np.stack([belief] * 2), np.stack([confusion] * 2), once) == pytest.approx(
+        2 * asking.mended(belief, confusion, once)
+    )

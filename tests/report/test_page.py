@@ -138,6 +138,9 @@ def test_large_crowds_are_cut_and_said_to_be():
 def test_how_it_was_done(tmp_path: Path):
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     assert describe(CrowdClassifier("identity").fit(x, np.arange(20)[:, None] % 2), None)["Settings"] == "none; seed 0"
+    both = CrowdClassifier("identity", method="both").fit(x, np.arange(20)[:, None] % 2)
+    assert describe(both, None)["Method"].startswith("Both: Labelings and Learned")
+    assert "Dawid–Skene" not in describe(both, None)["Method"]  # its consensus is its own
     clf = CrowdClassifier("identity", method="ours").fit(x, np.arange(20)[:, None] % 2)
     how = describe(clf, None)
     assert (

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from crowdshot.service.journal import Journal, Said
 from waiting import until
 
 COMMAND = [sys.executable, "-m", "crowdshot", "serve"]
@@ -81,3 +82,34 @@ def test_what_is_wrong_is_told_before_anything_listens(tmp_path, arguments, told
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_refused_labels_leave_no_journal_but_one_that_was_there(tmp_path):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n1,ann,cat;dog\n2,ann,cat\n")
+    command = [*COMMAND, "--labels", "labels.csv", "--data", "some/live", "--port", "0"]
+
+    def refused():
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, "has the label 'cat;dog'" in done.stderr) == (2, True)
+
+    refused()
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
+    journal = Journal(tmp_path / "some" / "live")
+    journal.append([Said("2", "bob", "cat")])
+    journal.close()
+    refused()
+    kept = Journal(tmp_path / "some" / "live")
+    assert kept.state().labels == [Said("2", "bob", "cat")]
+    kept.close()
+
+
+@pytest.mark.slow
+def test_sets_of_labels_with_items(tmp_path):
+    rows = [f"{i},{who},{'cat;dog' if i % 2 else 'owl'}" for i in range(12) for who in ("ann", "bob")]
+    (tmp_path / "labels.csv").write_text("\n".join(["item,annotator,label", *rows]))
+    (tmp_path / "features.csv").write_text("\n".join(["item,x", *(f"{i},{5 * (i % 2)}" for i in range(14))]))
+    given = ("--labels", tmp_path / "labels.csv", "--features", tmp_path / "features.csv", "--multi-label")
+    with serving(*given, "--data", tmp_path / "live") as process:
+        believed = {row["item"]: row["label"] for row in get(process, "/v1/consensus")["consensus"]}
+        assert [believed["12"], believed["13"]] == ["owl", "cat;dog"]  # which nobody labelled

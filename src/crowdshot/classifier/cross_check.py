@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crowdshot.classifier.both import Both
 from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.compared import Compared
 from crowdshot.classifier.contract import belief_of
-from crowdshot.classifier.learned import ByLooks
 from crowdshot.classifier.learners import learn
-from crowdshot.classifier.own import Mixture, Searched
 from crowdshot.labels.belief import Share
 from crowdshot.labels.positions import Positions
 from crowdshot.methods import find
@@ -60,7 +58,7 @@ def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
     n_labelled = len(np.unique(clf.annotations_.item))
     if n_labelled < FEWEST:
         return f"{n_labelled} labelled items are too few to hide some of them"
-    if isinstance(clf.learner_again(), Both | ByLooks | Mixture | Searched):
+    if not isinstance(clf.learner_again(), Compared):
         return ""
     if find(clf.learner_).needs is not None or embeddings.numel() > MOST_NUMBERS:
         return f"{clf.learner_} would take too long to learn {PARTS} times"

@@ -22,6 +22,7 @@ from crowdshot.classifier.contract import Fitted, Learned, Learner, belief_of, c
 from crowdshot.classifier.known import Known
 from crowdshot.classifier.learned import LEARNED, ByLooks
 from crowdshot.classifier.own import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
+from crowdshot.classifier.sets import SEVERAL, BySets
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -119,8 +120,11 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
         return Both(seed, Searched(settings, seed).given, decided=True)
     if name == LEARNED.lower():
         refuse(LEARNED, given)
-        check_names(LEARNED, settings, ())
-        return ByLooks(seed)
+        check_names(LEARNED, settings, (SEVERAL,))
+        several = settings.get(SEVERAL, False)
+        if not isinstance(several, bool):
+            raise CrowdshotError(f"settings has several {several!r}, expected true or false.")
+        return BySets(seed) if several else ByLooks(seed)
     if name == LABELINGS.lower():
         refuse(LABELINGS, given)
         return Searched(settings, seed)

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import warnings
-from functools import singledispatch
+from functools import reduce, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from crowdshot.classifier.contract import Fitted
 from crowdshot.classifier.learned import Believed
 from crowdshot.classifier.learners import AmongAll
 from crowdshot.classifier.onnx_graph import OPSET, Graph, Name
+from crowdshot.classifier.sets import Answered
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import ImageInput
@@ -143,6 +144,17 @@ def _(fit: labelings.Posterior, graph: Graph, x: Name) -> Name:
 @probabilities.register
 def _(fit: Believed, graph: Graph, x: Name) -> Name:
     return _forecast(graph, x, fit.forecast)
+
+
+@probabilities.register
+def _(fit: Answered, graph: Graph, x: Name) -> Name:
+    """Logarithms of the answers of each set added up."""
+    logs = []
+    for has, question in zip(fit.has.T.numpy(), fit.questions, strict=True):
+        p = graph.normalised(probabilities(question, graph, x))
+        said = graph.op("Log", graph.op("Max", p, graph.constant(TINY)))
+        logs.append(graph.product(said, np.stack([1 - has, has])))
+    return graph.softmax(reduce(graph.plus, logs))
 
 
 @probabilities.register

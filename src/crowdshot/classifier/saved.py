@@ -161,6 +161,9 @@ def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:
             out[prefix + name] = value
         elif is_dataclass(value):
             out |= _tensors(value, f"{prefix}{name}.")
+        elif isinstance(value, tuple):
+            for number, part in enumerate(value):
+                out |= _tensors(part, f"{prefix}{name}.{number}.")
     return out
 
 

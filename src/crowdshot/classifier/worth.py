@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +13,9 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.learned import LEARNED, Believed, ByLooks
 from crowdshot.classifier.learners import AmongAll, learn
 from crowdshot.classifier.own import LABELINGS
-from crowdshot.labels import aggregate
+from crowdshot.classifier.sets import SEVERAL, Answered
+from crowdshot.labels import aggregate, yes_no
+from crowdshot.labels.belief import Floats
 from crowdshot.labels.positions import Positions
 
 # Of what class sizes leave open of labels, what noise for features foretells in one crowd of twenty, times the root of
@@ -45,7 +47,7 @@ def worth_of(clf: CrowdClassifier, embeddings: Tensor) -> Worth:
     ann, belief = clf.annotations_, clf.belief_
     best = belief.argmax(1)
     rows = np.setdiff1d(ann.item, np.flatnonzero(clf.known_.gold >= 0))  # what gold decides, neither did
-    alone = aggregate.learned(ann).probabilities
+    alone = _by_labels_alone(clf)
     differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]
     unsaid = rows[ann.vote_counts()[rows, best[rows]] == 0]
     if clf.learner_ not in (LEARNED, LABELINGS, BOTH):
@@ -55,17 +57,24 @@ def worth_of(clf: CrowdClassifier, embeddings: Tensor) -> Worth:
         fit = learn(ByLooks(clf.seed), embeddings, ann, clf.encoder_, clf.known_).fit
     fit = fit.fit if isinstance(fit, AmongAll) else fit
     fit = fit.looks if isinstance(fit, Pooled) else fit
-    assert isinstance(fit, Believed)
-    foretold, by_size = fit.foretold.tolist()
-    return Worth(foretold, by_size, _helped(fit, clf.learner_ == LEARNED), differ, unsaid)
+    looks = fit.questions if isinstance(fit, Answered) else (cast(Believed, fit),)  # of several, the mean
+    foretold, by_size = np.mean([each.foretold.tolist() for each in looks], 0).tolist()
+    counted = float(np.mean([float(each.counted) for each in looks]))
+    helped = _helped(foretold, by_size, counted, len(looks[0].class_probs), clf.learner_)
+    return Worth(foretold, by_size, helped, differ, unsaid)
 
 
-def _helped(fit: Believed, told: bool) -> bool | None:
-    """``told``: what is not foretold was not believed. A search may have believed it all the same."""
-    foretold, by_size = fit.foretold.tolist()
-    counted = float(fit.counted)
-    if counted < fit.class_probs.shape[0]:
+def _by_labels_alone(clf: CrowdClassifier) -> Floats:
+    """(N, K), or more columns where answers name several labels and sets are likely that nobody named."""
+    if clf.settings_.get(SEVERAL):
+        return yes_no.believe(clf.annotations_, lambda ann, _: aggregate.learned(ann))[1].probabilities
+    return aggregate.learned(clf.annotations_).probabilities
+
+
+def _helped(foretold: float, by_size: float, counted: float, n_classes: int, learner: str) -> bool | None:
+    """What is not foretold was not believed, but by a search, which may have believed it all the same."""
+    if counted < n_classes:
         return None
     if (foretold - by_size) / max(1 - by_size, LEAST) >= max(LEAST, BY_LUCK / math.sqrt(counted)):
         return True
-    return False if told else None
+    return False if learner == LEARNED else None

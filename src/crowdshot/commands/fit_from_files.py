@@ -13,7 +13,9 @@ from torch import Tensor
 
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.known import check_classes, known_of
+from crowdshot.classifier.learned import LEARNED
 from crowdshot.classifier.learners import AUTO
+from crowdshot.classifier.sets import SEVERAL
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import ItemFiles, LabelFiles
 from crowdshot.encoders.items import Items, check_kind, find_readable
@@ -59,6 +61,8 @@ def fit(
     """
     items = given.open(None if given.encoder in (None, "table") else False)
     clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
+    if labels.multi_label:
+        clf.set_params(**by_sets(method, settings))
     if given.encoder is not None:
         named = clf.choose_encoder(items.X)
         check_kind(named, items, f"encoder {given.encoder}")
@@ -89,6 +93,14 @@ def fit(
         "gold labels of other items": others,
     }
     return FittedFromFiles(clf, read, items, embeddings, left_out)
+
+
+def by_sets(method: str = AUTO, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The parameters of a classifier where answers name several labels."""
+    if method.lower() not in (AUTO, LEARNED.lower()):
+        expected = f"{AUTO!r} or {LEARNED!r} with it, which ask yes or no of each label"
+        raise CrowdshotError(f"multi_label is given with method {method!r}, expected {expected}.")
+    return {"method": LEARNED, "settings": {**(settings or {}), SEVERAL: True}}
 
 
 def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Positions:

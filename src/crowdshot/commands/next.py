@@ -18,7 +18,7 @@ from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
-from crowdshot.labels import annotators, asking, known_truth, settling
+from crowdshot.labels import annotators, asking, known_truth, settling, yes_no
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.labels.believed import believe
@@ -87,12 +87,14 @@ def ask(
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
     closed, history = (ann.item, ann.annotator), belief.labels.history.of(ann.annotators)
     with progress("choosing questions"):
-        confusion = asking.expected_confusion(ann, belief.probabilities, history)
+        asked = yes_no.questions(ann, belief.probabilities, belief.labels.several)
+        p = asking.at_once([of_one for _, of_one in asked])
+        confusion = asking.at_once([asking.expected_confusion(*one, history) for one in asked])
         if most is None:
             most = asking.fair_share(budget / price[can].min() if math.isfinite(budget) else 1, int(can.sum()))
         limit = np.where(can, most, 0)
-        questions = asking.choose(belief.probabilities, confusion, closed, budget, price, limit)
-        plain = annotators.expected_confusion(ann, belief.probabilities, history)
+        questions = asking.choose(p, confusion, closed, budget, price, limit)
+        plain = asking.at_once([annotators.expected_confusion(*one, history) for one in asked])
         open_ = np.flatnonzero(likeliest(belief.probabilities)[1] < SETTLED)
     table = _table(questions, belief, None if cost is None else price)
     if out is not None:
@@ -112,9 +114,9 @@ def ask(
         "asked_annotators": len({question.annotator for question in questions}),
         "cost": float(sum(price[question.annotator] for question in questions)),
         "budget": budget,
-        "doubt": float(doubt(belief.probabilities).sum()),
+        "doubt": float(doubt(p).sum()),
         "gain": float(sum(question.gain for question in questions)),
-        "errors_mended": asking.mended(belief.probabilities, plain, questions),
+        "errors_mended": asking.mended(p, plain, questions),
         "unasked": ann.n_items * int(can.sum()) - int(can[ann.annotator].sum()),
         "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
         "most": most,
@@ -142,10 +144,7 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     ann, _ = known_truth.hold(known_truth.join(ann, read.gold), read.gold)
     with progress("aggregating"):
         believed = believe(read, ann, gold=read.gold)
-    probabilities = believed.consensus.probabilities
-    if read.several:  # of all sets those that somebody named, and the likeliest
-        probabilities = probabilities / probabilities.sum(1, keepdims=True)
-    return Belief(read, believed.annotations, probabilities, left_out)
+    return Belief(read, believed.annotations, believed.belief, left_out)
 
 
 def _available(given: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.sets import SEVERAL
 from crowdshot.commands.counts import Report
 from crowdshot.commands.fit_from_files import method_of
 from crowdshot.commands.given import ItemFiles
@@ -60,7 +61,7 @@ def predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Rep
 def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
     """Predictions piece by piece, what the items are, and those that could not be read."""
     ann = clf.annotations_
-    labelled = ann.items[np.unique(ann.item)]
+    labelled, several = ann.items[np.unique(ann.item)], bool(clf.settings_.get(SEVERAL))
     first = True
     with embedding_cache(), progress("predicting") as far:
         for items, done, total in given.pieces(isinstance(clf.encoder_.input, TableInput), labelled):
@@ -78,7 +79,7 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
                 p = np.exp(clf.predict_log_proba(items.X, progress=tick if in_items else None))
             far(done, total)
             ids = items.ids if items.called is None else items.called
-            table = prediction_table(ids, clf.classes_, p, ann.columns.item, ann.columns.label)
+            table = prediction_table(ids, clf.classes_, p, ann.columns.item, ann.columns.label, several)
             yield table, items.kind, [image.name for image in unreadable]
 
 

@@ -64,9 +64,11 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
     labels.naming.check()
     door = _bind(listening)
     journal, worker = Journal(data), Worker(partial(open_sources, labels, items, model), data)
+    fitted = False
     try:
         with progress("fitting"):
             version = worker.fit()
+        fitted = True
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         live = Live(journal, worker, data, listening.log_labels)
         hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
@@ -81,7 +83,7 @@ def serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, 
     finally:
         door.close()
         worker.close()
-        journal.close()
+        journal.close() if fitted else journal.discard()
 
 
 def _bind(listening: Listening) -> socket.socket:
@@ -137,16 +139,19 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
     if not given:
         return Sources(parts, read)
     from crowdshot.classifier.classifier import CrowdClassifier  # here, as labels alone need not wait for torch
+    from crowdshot.commands.fit_from_files import by_sets
     from crowdshot.encoders.items import check_kind, find_readable
     from crowdshot.files.embedding_store import embedding_cache
 
     items = given.open(None if given.encoder in (None, "table") else False)
     clf = CrowdClassifier(given.encoder or "auto")
+    if labels.multi_label:
+        clf.set_params(**by_sets())
     if model is not None:
-        clf = CrowdClassifier(CrowdClassifier.load(model).encoder_)
+        clf.set_params(encoder=CrowdClassifier.load(model).encoder_)
         check_kind(clf.choose_encoder(items.X), items, f"{model}")
     elif given.encoder is not None:
-        clf = CrowdClassifier(clf.choose_encoder(items.X))
+        clf.set_params(encoder=clf.choose_encoder(items.X))
         check_kind(clf.choose_encoder(items.X), items, f"encoder {given.encoder}")
     with embedding_cache(), progress(f"checking {items.kind}") as tick:
         kept, _ = find_readable(items, given.skip_bad, tick)

@@ -21,6 +21,9 @@ What will be answered to these is not known, so all that may be answered is kept
 p(answers so far, class), a row for each way the answers can turn out, and gains are summed over them. That is exact for
 answers that are independent given the class, until there are more than `MOST_CASES` ways.
 
+Where an answer names several labels, it answers a yes/no question for each of them at once: beliefs and confusion
+matrices have one more axis in front, of these questions, and gains are summed over it.
+
 >>> import numpy as np
 >>> from crowdshot import asking
 >>> belief = np.array([[0.5, 0.5], [0.9, 0.1]])  # of two items
@@ -91,6 +94,11 @@ def expected_confusion(ann: Annotations, belief: Belief, history: Floats | None 
     return shrunk_to((people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, belief)
 
 
+def at_once(parts: Sequence[Any]) -> Any:
+    """Beliefs or confusion matrices of the questions that an answer answers, as `choose` takes them."""
+    return parts[0] if len(parts) == 1 else np.stack(parts)
+
+
 def fair_share(questions: float, n_annotators: int) -> int:
     """What one annotator is asked at most, unless told: a tenth, or an equal share where that is more."""
     return max(1, math.ceil(questions / 10), math.ceil(questions / n_annotators))
@@ -134,22 +142,23 @@ def choose(
 ) -> list[Question]:
     """The questions to ask, the best first, until the budget is spent or no question is worth asking.
 
-    ``belief`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`. ``closed``: items and annotators, (L,) each,
-    of the pairs that must not be asked, as they were; no other is asked twice. ``cost`` (R,): of an answer, else 1
-    each. ``most``: questions for one annotator, or (R,) for each of them. Of annotators whose answers are worth the
-    same, the one with the fewest questions gets it.
+    ``belief`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`, or both with an axis in front, of what is
+    answered at once. ``closed``: items and annotators, (L,) each, of the pairs that must not be asked, as they were; no
+    other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for one annotator, or (R,) for
+    each of them. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
 
     Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
     annotators who have had enough or cost too much by now, which is noticed when their turn comes. An answer takes away
     no more than an item's doubt, so items of little doubt wait together, and most are never looked at.
     """
-    N, R = belief.shape[0], len(confusion)
+    parts = _parts(belief, confusion)
+    (N, K), R = parts[0][0].shape, len(parts[0][1])
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
     limit = np.broadcast_to(N if most is None else most, R)
-    _check(belief, confusion, budget, price, limit)
+    _check(*parts[0], budget, price, limit)
     left, asked = float(budget), np.zeros(R, dtype=np.int64)
     taken = csr_array((np.ones(len(closed[0]), dtype=np.int8), closed), (N, R))
-    cases: dict[int, Floats] = {}
+    cases: dict[int, list[Floats]] = {}
     asked_of: dict[int, list[int]] = {}
 
     def values(gain: Floats) -> Floats:
@@ -163,8 +172,13 @@ def choose(
         value[asked_of.get(item, [])] = -1
         return value
 
-    at_most = doubt(belief) * (1 + SAME) / price[limit > 0].min() if by is gains else np.full(N, np.inf)
-    together = max(1, AT_ONCE // (R * (belief.shape[1] if isinstance(belief, np.ndarray) else FEW)))
+    def gain_of(now: Sequence[Floats], views: Sequence[tuple[Floats, Floats]]) -> Floats:
+        each = [by(case, answers).sum(0) for case, (_, answers) in zip(now, views, strict=True)]
+        return np.asarray(np.sum(each, 0))
+
+    of_all = np.sum([doubt(p) for p, _ in parts], 0) if by is gains else np.full(N, np.inf)
+    at_most = of_all * (1 + SAME) / price[limit > 0].min()
+    together = max(1, AT_ONCE // (R * (K if isinstance(belief, np.ndarray) else FEW)))
     waiting = np.split(np.argsort(-at_most, kind="stable"), range(together, N, together))
     queue = [(-float(at_most[rows[0]]), -1 - place) for place, rows in enumerate(waiting)]  # (-value, item or who wait)
     heapq.heapify(queue)
@@ -177,14 +191,14 @@ def choose(
             if isinstance(confusion, Confusions):
                 gain = np.concatenate([by(*seen(belief, confusion, row)) for row in rows.tolist()])
             else:
-                gain = by(belief[rows], confusion)
+                gain = np.sum([by(p[rows], says) for p, says in parts], 0)
             worth = np.where(taken[rows].toarray(), -1, values(gain)).max(1)
             for row in np.flatnonzero(worth > 0):
                 heapq.heappush(queue, (-float(worth[row]), int(rows[row])))
             continue
-        first, answers = seen(belief, confusion, item)
-        now = cases.get(item, first)
-        gain = by(now, answers).sum(0)
+        views = [seen(p, says, item) for p, says in parts]
+        now = cases.get(item) or [first for first, _ in views]
+        gain = gain_of(now, views)
         value = value_of(item, gain)
         best = float(value.max())
         if best < -place * (1 - SAME):  # an annotator has gone since: back into the queue
@@ -196,9 +210,14 @@ def choose(
         left -= price[annotator]
         asked[annotator] += 1
         asked_of.setdefault(item, []).append(annotator)
-        cases[item] = answered(now, answers[annotator])
-        heapq.heappush(queue, (-float(value_of(item, by(cases[item], answers).sum(0)).max()), item))
+        cases[item] = [answered(case, answers[annotator]) for case, (_, answers) in zip(now, views, strict=True)]
+        heapq.heappush(queue, (-float(value_of(item, gain_of(cases[item], views)).max()), item))
     return chosen
+
+
+def _parts(belief: Any, confusion: Any) -> list[tuple[Any, Any]]:
+    """(N, K) and (R, K, K) of each question that an answer answers."""
+    return [(belief, confusion)] if belief.ndim == 2 else list(zip(belief, confusion, strict=True))
 
 
 def why_no_more(
@@ -235,19 +254,22 @@ def nobody_left(
 
 
 def mended(belief: Belief, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
-    """How many more items are expected to be right, by their likeliest class, after these answers.
+    """How many more items, or labels of items, are expected to be right, by their likeliest class, after these answers.
 
     ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
     Answers are not as independent as Bayes' rule takes them to be: what one gets wrong, others do too. So `MENDED` of
     it is expected, as was found on two real crowds and holds on three others (benchmarks/asking_crowds.py).
     """
-    before: dict[int, float] = {}
-    cases: dict[int, Floats] = {}
-    for item, annotator, _ in questions:
-        first, answers = seen(belief, confusion, item)
-        before[item] = first.max()
-        cases[item] = answered(cases.get(item, first), answers[annotator])
-    return MENDED * float(sum(after.max(1).sum() - before[item] for item, after in cases.items()))
+    total = 0.0
+    for p, says in _parts(belief, confusion):
+        before: dict[int, float] = {}
+        cases: dict[int, Floats] = {}
+        for item, annotator, _ in questions:
+            first, answers = seen(p, says, item)
+            before[item] = first.max()
+            cases[item] = answered(cases.get(item, first), answers[annotator])
+        total += float(sum(after.max(1).sum() - before[item] for item, after in cases.items()))
+    return MENDED * total
 
 
 def answered(cases: Floats, confusion: Floats) -> Floats:

@@ -26,6 +26,12 @@ class Believed(NamedTuple):
     names: Ids
     probabilities: NDArray[np.float64]
 
+    @property
+    def belief(self) -> NDArray[np.float64]:
+        """(N, K) in the annotations' classes; of all sets those that somebody named, and the likeliest."""
+        belief = self.consensus.probabilities
+        return belief if self.names is self.annotations.classes else belief / belief.sum(1, keepdims=True)
+
 
 def believe(
     read: LabelsRead,

@@ -34,7 +34,7 @@ def believe(
     said = members(ann.classes, names)
     yes = np.empty((ann.n_items, len(names)))
     for k in range(len(names)):
-        question = replace(ann, label=said[ann.label, k].astype(np.int64), classes=NO_YES)
+        question = _about(ann, said[:, k])
         truth = None if gold is None else {item: NO_YES[int(names[k] in parts(label))] for item, label in gold.items()}
         yes[:, k] = aggregate(question, truth).probabilities[:, 1]
     likeliest = yes > 0.5
@@ -44,6 +44,25 @@ def believe(
     belief = _probability(yes, members(classes, names))
     ann = replace(ann, classes=classes)
     return ann, Consensus(classes[belief.argmax(1)], belief, belief.mean(0)), yes
+
+
+def questions(
+    ann: Annotations, belief: NDArray[np.float64], several: bool = True
+) -> list[tuple[Annotations, NDArray[np.float64]]]:
+    """For each label, what was answered about it and (N, 2) what is believed; belief (N, S) in the sets.
+
+    Where answers do not name ``several`` labels, there is one question: the labels and the belief as they are.
+    """
+    if not several:
+        return [(ann, belief)]
+    said = members(ann.classes, names_of(ann.classes))
+    yes = (belief @ said).clip(0, 1)
+    return [(_about(ann, said[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]
+
+
+def _about(ann: Annotations, said: NDArray[np.bool_]) -> Annotations:
+    """The answers to one question; said (S,): whether a set says yes."""
+    return replace(ann, label=said[ann.label].astype(np.int64), classes=NO_YES)
 
 
 def _probability(yes: NDArray[np.float64], sets: NDArray[np.bool_]) -> NDArray[np.float64]:

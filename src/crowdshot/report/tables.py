@@ -93,16 +93,22 @@ def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, belief: NDArr
     """
     if labels.ordered:
         table = table.assign(expected_rank=expected_rank(belief))
-    if labels.several:
-        names = names_of(classes)
-        table = with_probabilities(table, names, (belief @ members(classes, names)).clip(0, 1))
-    return table
+    return with_probabilities(table, *_of_each_label(classes, belief)) if labels.several else table
 
 
-def prediction_table(ids: Any, classes: Any, probabilities: Any, item: str, label: str) -> pd.DataFrame:
+def prediction_table(
+    ids: Any, classes: Any, probabilities: Any, item: str, label: str, several: bool = False
+) -> pd.DataFrame:
+    """``several``: classes are sets of labels."""
     best = probabilities.argmax(1)
     table = pd.DataFrame({item: as_index(ids), label: as_index(classes).take(best), "confidence": probabilities.max(1)})
-    return with_probabilities(table, classes, probabilities)
+    return with_probabilities(table, *_of_each_label(classes, probabilities) if several else (classes, probabilities))
+
+
+def _of_each_label(sets: Ids, belief: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
+    """(K,) the labels that sets name, and (N, K) how probable each is."""
+    names = names_of(sets)
+    return names, (belief @ members(sets, names)).clip(0, 1)
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ from crowdshot.labels.belief import Floats
 from crowdshot.labels.believed import believe
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.labels import LabelsRead
-from crowdshot.labels.inferred import learned
 from crowdshot.labels.matching import match_files, named_like
 from crowdshot.labels.positions import Positions, positions
 from crowdshot.service.journal import State
@@ -79,10 +78,7 @@ def _by_labels(read: LabelsRead) -> Found:
     gold = read.gold
     ann, _ = known_truth.hold(known_truth.join(read.annotations, gold), gold)
     believed = believe(read, ann, gold=gold)
-    belief = believed.consensus.probabilities
-    if read.several:  # of all sets those that somebody named, and the likeliest
-        belief = belief / belief.sum(1, keepdims=True)
-    return Found(read, believed.annotations, belief, {}, 0, None)
+    return Found(read, believed.annotations, believed.belief, {}, 0, None)
 
 
 def _with_items(sources: Sources, read: LabelsRead) -> Found:
@@ -95,7 +91,9 @@ def _with_items(sources: Sources, read: LabelsRead) -> Found:
     seen = ann.keep(ann.item < len(items))
     n_classes = len(np.unique(seen.label))
     gold, _ = known_truth.some_of(read.gold, ann.items)
-    belief = learned(ann, gold=gold, ordered=read.ordered, history=read.history).probabilities
+    belief = believe(read, ann, gold=gold).belief
+    if read.several:  # the classifier has the sets that somebody named
+        belief = belief[:, : ann.n_classes] / belief[:, : ann.n_classes].sum(1, keepdims=True)
     if n_classes < 2:
         return Found(read, ann, belief, aliases, len(items), None, items.are_files)
     known = replace(seen, items=ann.items[: len(items)])

@@ -71,6 +71,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
+        self._made = [path for path in (self.path, folder, *folder.parents) if not path.exists()]
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -170,3 +171,12 @@ class Journal:
 
     def close(self) -> None:
         self._db.close()
+
+    def discard(self) -> None:
+        """Closes it and takes away what was made for it: of a new one, into which nobody has said anything yet."""
+        self.close()
+        for path in self._made:
+            try:
+                path.unlink() if path == self.path else path.rmdir()
+            except OSError:  # somebody else has put something there
+                return

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.learned import ByLooks
-from crowdshot.classifier.own import Mixture, Searched
+from crowdshot.classifier.compared import Compared
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
 from crowdshot.model import priors
 from crowdshot.version import __version__
 
-OWN = (ByLooks, Mixture, Searched)  # what they believe of items and annotators is their own
 BY_OTHERS = "; the consensus of labelled items and all that is said of annotators is Dawid–Skene's, from labels alone"
 VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
 
@@ -64,7 +62,7 @@ def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
     versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
     return {
-        "Method": f"{method.name}: {method.summary}" + ("" if isinstance(learner, OWN) else BY_OTHERS),
+        "Method": f"{method.name}: {method.summary}" + (BY_OTHERS if isinstance(learner, Compared) else ""),
         "Encoder": f"{encoder or 'chosen by the items'}: {_encoder(clf.encoder_)}",
         "Settings": f"{settings or 'none'}; seed {clf.seed}",
         "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",

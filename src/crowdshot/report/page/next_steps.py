@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crowdshot.labels import asking
+from crowdshot.classifier.sets import SEVERAL
+from crowdshot.labels import asking, yes_no
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
@@ -55,9 +56,11 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    confusion = asking.expected_confusion(ann, basis.belief)
+    parts = yes_no.questions(ann, basis.belief, bool(basis.clf.settings_.get(SEVERAL)))
+    belief = asking.at_once([p for _, p in parts])
+    confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     most = asking.fair_share(budget, ann.n_annotators)
-    questions = asking.choose(basis.belief, confusion, (ann.item, ann.annotator), budget, most=most)
+    questions = asking.choose(belief, confusion, (ann.item, ann.annotator), budget, most=most)
     asked = Counter(question.annotator for question in questions).most_common()
     people = [(apart(ann.annotators[who]), number) for who, number in asked]
     return Asked(len(questions), len({question.item for question in questions}), people)

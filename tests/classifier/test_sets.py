@@ -1,0 +1,115 @@
+"""Answers that name several labels: a yes/no question each, against classifiers that answer one question alone."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError
+from crowdshot.classifier.worth import worth_of
+
+NAMES = np.array(["bird", "cat", "dog", "owl", "pig", "rat"])
+SEVERAL = {"method": "learned", "settings": {"several": True}}
+
+
+def problem(n=60, M=4, annotators=4, right=0.85, seed=0, noise=1.0):
+    """X (n, 8) in which every label adds a direction of its own, the true sets (n, M), and what people say."""
+    random = np.random.default_rng(seed)
+    truth = random.random((n, M)) < 0.35
+    truth[np.arange(n), random.integers(M, size=n)] |= ~truth.any(1)
+    X = 2 * truth @ random.normal(size=(M, 8)) + noise * random.normal(size=(n, 8))
+    said = truth[:, None] ^ (random.random((n, annotators, M)) > right)
+    said[..., 0] |= ~said.any(-1)
+    return X.astype(np.float32), truth, [[";".join(NAMES[:M][one]) for one in row] for row in said]
+
+
+def holds(sets, M):
+    return np.array([[name in label.split(";") for name in NAMES[:M]] for label in sets])
+
+
+def each_alone(X, labels, M):
+    """(n, M): the probability of yes by M classifiers, each of which knows one label and no set."""
+    yes = []
+    for k in range(M):
+        words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
+        clf = CrowdClassifier("identity", method="learned").fit(X, words)
+        yes.append(clf.belief_[:, list(clf.classes_).index("yes")])
+    return np.stack(yes, 1)
+
+
+def test_a_set_is_as_probable_as_all_its_answers_together_among_sets_that_were_named():
+    X, _, labels = problem()
+    clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels)
+    yes, has = each_alone(X, labels, 4), holds(clf.classes_, 4)
+    expected = np.stack([np.where(one, yes, 1 - yes).prod(1) for one in has], 1)
+    np.testing.assert_allclose(clf.belief_, expected / expected.sum(1, keepdims=True), atol=1e-9)
+    assert clf.predict_proba(X[:7]).shape == (7, len(clf.classes_))
+    np.testing.assert_allclose(clf.predict_proba(X).sum(1), 1)
+    assert (clf.learner_, clf.settings_) == ("Learned", {"several": True})
+
+
+@pytest.mark.slow
+def test_many_sets_are_better_known_so_than_as_classes_of_their_own():
+    X, truth, labels = problem(250, M=6, seed=1)
+    new, sought, X, truth, labels = X[150:], truth[150:], X[:150], truth[:150], labels[:150]
+    found, as_classes = (CrowdClassifier("identity", **how).fit(X, labels) for how in (SEVERAL, {"method": "learned"}))
+    assert len(found.classes_) > 40
+    for clf in (found, as_classes):
+        clf.right = (holds(clf.consensus_["label"], 6) == truth).all(1).mean()
+    assert found.right > as_classes.right + 0.1
+    assert (holds(found.predict(new), 6) == sought).mean() > 0.9
+
+
+def test_a_label_that_every_set_has_and_true_sets_that_are_known(tmp_path):
+    X, _, labels = problem(30, M=3)
+    labels = [[f"{label};owl" for label in row] for row in labels]
+    gold = {0: "bird;cat;dog;owl", 1: "dog;owl"}
+    clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels, gold=gold)
+    assert clf.consensus_["label"].tolist()[:2] == list(gold.values())
+    assert clf.consensus_["confidence"].tolist()[:2] == pytest.approx([1, 1])
+    clf.save(tmp_path / "sets.safetensors")
+    again = CrowdClassifier.load(tmp_path / "sets.safetensors")
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X))
+    np.testing.assert_allclose(again.belief_, clf.belief_)
+    assert again.update({2: {9: "cat;owl"}}).settings_ == {"several": True}
+
+
+def test_what_features_were_worth_is_that_of_the_questions():
+    X, _, labels = problem(noise=0.3)
+    clf = CrowdClassifier("identity", **SEVERAL)
+    embeddings = clf.embed(X)
+    worth = worth_of(clf.fit_embeddings(embeddings, labels), embeddings)
+    one_by_one = []
+    for k in range(4):
+        words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
+        alone = CrowdClassifier("identity", method="learned")
+        seen = alone.embed(X)
+        one_by_one.append(worth_of(alone.fit_embeddings(seen, words), seen))
+    assert worth.foretold == pytest.approx(np.mean([each.foretold for each in one_by_one]))
+    assert worth.by_class_sizes == pytest.approx(np.mean([each.by_class_sizes for each in one_by_one]))
+    assert worth.helped is True
+    nothing = torch.from_numpy(np.random.default_rng(5).normal(size=(60, 8)).astype(np.float32))
+    assert worth_of(CrowdClassifier("identity", **SEVERAL).fit_embeddings(nothing, labels), nothing).helped is False
+
+
+def test_probabilities_of_another_classifier_are_split_among_the_questions():
+    X, truth, labels = problem(40, M=2, right=0.6, noise=9)
+    ann = Annotations.from_matrix(np.array(labels, dtype=object))
+    has = holds(ann.classes, 2)
+    knows = (truth[:, None] == has).all(-1) * 0.97 + 0.01
+    known = CrowdClassifier("identity", **SEVERAL).fit(X, ann, pred_probs=knows / knows.sum(1, keepdims=True))
+    assert (holds(known.consensus_["label"], 2) == truth).all(1).mean() > 0.9
+
+
+def test_a_setting_that_is_none():
+    X, _, labels = problem(10)
+    with pytest.raises(CrowdshotError, match=r"^settings has several 'yes', expected true or false.$"):
+        CrowdClassifier("identity", method="learned", settings={"several": "yes"}).fit(X, labels)
+
+
+def test_members_are_all_that_were_named():
+    labels = [[";".join(one)] for one in product(["cat"], ["dog", "owl"])] * 6
+    X = np.tile([[0.0, 1.0], [5.0, 1.0]], (6, 1)).astype(np.float32)
+    clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels)
+    assert clf.predict(X[:2]).tolist() == ["cat;dog", "cat;owl"]
