@@ -160,12 +160,14 @@ class Interrupted(Here):
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("every", [0.0, 1e9])  # seconds: each step is kept, or the first and the last
 @pytest.mark.parametrize("method", ["learned", "dawid-skene"])
-def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method):
+def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method, every):
+    monkeypatch.setattr("crowdshot.engine.run.EVERY", every)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     _, expected = aggregate(labels, method, 4)
     kills = 0
-    for tasks in range(16):
+    for tasks in range(0, 26, 2):
         with monkeypatch.context() as patch:
             patch.setattr(command, "Here", lambda tasks=tasks: Interrupted(tasks))
             out = tmp_path / f"out-{tasks}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from crowdshot.model.parts import Sizes, Way, added, run
 from crowdshot.progress import progress
 
 WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
+EVERY = 1.0  # seconds after which what is known is kept again
 
 
 @dataclass(frozen=True)
@@ -219,13 +221,15 @@ def _as_item(item: str, integers: bool) -> Any:
 
 def _believe(job: Job, way: Way, workers: Workers, folders: list[Path]) -> Any:
     file = job.work / STATE
-    done = 0
+    done, last = 0, -EVERY
     with progress("aggregating") as tick:
 
         def after(state: Any) -> None:
-            nonlocal done
+            nonlocal done, last
             done += 1
             tick(done, job.steps + 1)
-            keep(file, state)
+            if way.is_done(state) or time.monotonic() - last >= EVERY:
+                keep(file, state)
+                last = time.monotonic()
 
         return run(way, ask_of(workers, folders), kept(file), after)

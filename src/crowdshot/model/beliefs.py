@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from crowdshot.model.parts import Ask, Belief, Floats, Part, Positions, Sizes, Way, asked, run
 from crowdshot.model.problem import Problem, problem_of, total
+
+BLOCK = 4096  # items normalised at a time, so that the working set stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ def votes(part: Part, K: int) -> Floats:
     shares: Floats = said.toarray()
     shares /= np.maximum(part.per_item, 1)[:, None]
     shares[np.asarray(part.per_item) == 0] = 1.0 / K
-    if part.known is not None:
-        hold(part.known, shares, 0.0, 1.0)
+    hold(part, shares, 0.0, 1.0)
     return shares
 
 
@@ -57,25 +57,31 @@ def votes_named(p: Problem) -> Floats:
     return shares if p.known is None else np.where(np.isnan(p.known), shares, p.known)
 
 
-def hold(known: NDArray[Any], values: Floats, elsewhere: float, there: float | None = None) -> None:
+def hold(part: Part, values: Floats, elsewhere: float, there: float | None = None) -> None:
     """In rows (N, K) of items whose class is known, all classes but this have the value ``elsewhere``."""
-    row = np.flatnonzero(np.asarray(known) >= 0)
-    own = values[row, known[row]] if there is None else there
+    if part.known is None:
+        return
+    row = np.flatnonzero(np.asarray(part.known) >= 0)
+    own = values[row, part.known[row]] if there is None else there
     values[row] = elsewhere
-    values[row, known[row]] = own
+    values[row, part.known[row]] = own
 
 
-def normalise(scores: Floats, log_class_probs: Floats, out: Floats) -> float:
-    """(N, K) log p(labels | class) -> p(class | labels); returns the log-likelihood.
+def normalise(scores: Floats, log_class_probs: Floats) -> float:
+    """(N, K) log p(labels | class) -> p(class | labels), in place; returns the log-likelihood.
 
-    Works on the (K, N) transpose, because NumPy is slow along a short last axis.
+    Works on (K, block) transposes, because NumPy is slow along a short last axis.
     """
-    turned = np.add(scores.T, log_class_probs[:, None], order="C")
-    top = turned.max(axis=0)
-    np.exp(np.subtract(turned, top, out=turned), out=turned)
-    total = turned.sum(axis=0)
-    out[:] = np.divide(turned, total, out=turned).T
-    return float(top.sum() + np.log(total).sum())
+    log_likelihood = 0.0
+    for start in range(0, len(scores), BLOCK):
+        rows = scores[start : start + BLOCK]
+        block = np.add(rows.T, log_class_probs[:, None], order="C")
+        top = block.max(axis=0)
+        np.exp(np.subtract(block, top, out=block), out=block)
+        total = block.sum(axis=0)
+        rows[:] = np.divide(block, total, out=block).T
+        log_likelihood += float(top.sum() + np.log(total).sum())
+    return log_likelihood
 
 
 def as_matrix(p: Problem, belief: Floats) -> sparse.csr_array:

@@ -27,7 +27,6 @@ from crowdshot.model.problem import Problem, problem_of, total
 
 # Without a prior, a label that an annotator did give never gets probability zero: its count is at least this.
 FLOOR = 1e-10
-BLOCK = 32_768  # cells of a table of items by classes that are computed at a time
 PIECE = 200_000  # labels taken at a time where classes are many
 
 
@@ -91,7 +90,7 @@ class Em:
         says, _ = self._says(state)
         log_class_probs = self.log_class_probs(state)
         if not self.sizes.sparse:
-            return self._believe(part, log_class_probs, says)[0]
+            return self._believe(part, self._said(part), log_class_probs, says)[0]
         found = [as_matrix(p, self._believe_named(p, log_class_probs, says)[0]) for p in self._named(part)]
         return sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.sizes.classes))
 
@@ -113,13 +112,14 @@ class Em:
 
     def count_votes(self, part: Part) -> Sums:
         if not self.sizes.sparse:
-            return self._count(part, votes(part, self.sizes.classes), 0.0)
+            return self._count(part, self._said(part), votes(part, self.sizes.classes), 0.0)
         found = (self._count_named(p, votes_named(p), 0.0) for p in self._named(part))
         return added([self._nothing(), *found])
 
     def step(self, part: Part, log_class_probs: Floats, says: Any) -> Sums:
         if not self.sizes.sparse:
-            return self._count(part, *self._believe(part, log_class_probs, says))
+            said = self._said(part)
+            return self._count(part, said, *self._believe(part, said, log_class_probs, says))
         named = self._named(part)
         found = (self._count_named(p, *self._believe_named(p, log_class_probs, says)) for p in named)
         return added([self._nothing(), *found])
@@ -135,22 +135,17 @@ class Em:
 
     # ---- every item has all classes
 
-    def _believe(self, part: Part, log_class_probs: Floats, log_alpha: Floats) -> tuple[Floats, float]:
-        """Some items at a time, so that what is computed of them stays in the processor's cache."""
-        K, said = self.sizes.classes, self._said(part)
-        belief, log_likelihood = np.empty((part.n_items, K)), 0.0
-        at_a_time = max(1, BLOCK // K)
-        for first in range(0, part.n_items, at_a_time):
-            items = slice(first, min(first + at_a_time, part.n_items))
-            scores: Floats = _rows(said, items) @ log_alpha
-            if part.known is not None:
-                hold(part.known[items], scores, -np.inf)
-            log_likelihood += normalise(scores, log_class_probs, out=belief[items])
-        return belief, log_likelihood
+    def _believe(
+        self, part: Part, said: sparse.csr_array, log_class_probs: Floats, log_alpha: Floats
+    ) -> tuple[Floats, float]:
+        """All scores first and then all beliefs, as the table of annotators would else have to share the cache."""
+        scores: Floats = said @ log_alpha
+        hold(part, scores, -np.inf)
+        return scores, normalise(scores, log_class_probs)
 
-    def _count(self, part: Part, belief: Floats, log_likelihood: float) -> Sums:
+    def _count(self, part: Part, said: sparse.csr_array, belief: Floats, log_likelihood: float) -> Sums:
         items = part.counted.astype(np.float64) @ belief
-        return Sums(self._said(part).T @ belief, items, log_likelihood)  # all at once, as the sums are a large table
+        return Sums(said.T @ belief, items, log_likelihood)
 
     def _said(self, part: Part) -> sparse.csr_array:
         """(N, R·K) with a 1 at [item, annotator · K + label]."""
@@ -159,8 +154,10 @@ class Em:
         if "cell" not in part.kept:
             cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
             part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
-        starts = np.append(0, np.cumsum(part.per_item, dtype=small))
-        return _ones_at(starts, part.kept["cell"], R * K)
+        starts = np.append(0, np.cumsum(part.per_item)).astype(small)
+        matrix = sparse.csr_array((part.n_items, R * K))
+        matrix.data, matrix.indices, matrix.indptr = ones(L), part.kept["cell"], starts  # its constructor would copy
+        return matrix
 
     # ---- or those that somebody named for it
 
@@ -189,18 +186,6 @@ class Em:
     def _nothing(self) -> Sums:
         nothing = problem_of(*(np.empty(0, np.int64),) * 3, 0, *self.sizes[1:], named_only=True)
         return self._count_named(nothing, np.empty(0), 0.0)
-
-
-def _rows(matrix: sparse.csr_array, rows: slice) -> sparse.csr_array:
-    starts = matrix.indptr[rows.start : rows.stop + 1]
-    return _ones_at(starts - starts[0], matrix.indices[starts[0] : starts[-1]], matrix.shape[1])
-
-
-def _ones_at(starts: NDArray[Any], columns: NDArray[Any], n_columns: int) -> sparse.csr_array:
-    """Of these very arrays: given to it at once, SciPy would copy what is a small piece of a larger one."""
-    matrix = sparse.csr_array((len(starts) - 1, n_columns))
-    matrix.data, matrix.indices, matrix.indptr = ones(len(columns)), columns, starts
-    return matrix
 
 
 # ---- what is thought of annotators ----------------------------------------------------------------------------------

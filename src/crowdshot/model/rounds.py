@@ -110,7 +110,7 @@ class Rounds:
     # ---- of each piece of it
 
     def _count(self, part: Part, step: int, scored: Callable[[Piece], tuple[Looked, Floats]]) -> Counts:
-        """By the beliefs that follow from scores; these are kept, and those from which no other will follow are not."""
+        """By the beliefs that follow from scores; these are kept, as who was interrupted may begin with any anew."""
         beliefs: list[Floats] = []
 
         def counts(piece: Piece) -> Counts:
@@ -120,7 +120,6 @@ class Rounds:
 
         out = self._add(part, counts)
         part.kept[f"belief-{step}"] = np.concatenate([np.empty(0), *beliefs])
-        part.kept.pop(f"belief-{step - 2}", None)  # not the last one: who is interrupted begins with it anew
         return out
 
     def _weighed(self, part: Part, piece: Piece, turn: Turn) -> tuple[Looked, inference.Weighed, Turn]:
