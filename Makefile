@@ -5,7 +5,7 @@ READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 LABEL_STUDIO ?= label-studio==1.23.2
 
-.PHONY: demo test lint bench docs integration torture wheel test-wheel test-no-torch test-oldest clean
+.PHONY: demo test lint bench docs integration torture wheel test-wheel test-no-torch test-oldest test-newest clean
 
 demo: $(READY)
 	$(BIN)/crowdshot demo
@@ -64,8 +64,13 @@ test-oldest: wheel
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
 
+test-newest: wheel
+	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet dist/*.whl
+	.venv-newest/bin/python release/try_wheel.py
+
 clean:
-	rm -rf .venv .venv-integration .venv-wheel .venv-oldest demo dist site
+	rm -rf .venv .venv-integration .venv-wheel .venv-oldest .venv-newest demo dist site
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

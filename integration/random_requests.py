@@ -62,6 +62,7 @@ def main():
     parser.add_argument("--requests", type=int, default=24_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    program = Path(options.schemathesis).absolute()  # it runs in another folder
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_problem(folder)
@@ -74,7 +75,7 @@ def main():
             address = listening(log, process)
             made, failures, seed = 0, 0, options.seed
             while made < options.requests:
-                number, failed_round = one_round(options.schemathesis, address, seed, folder)
+                number, failed_round = one_round(program, address, seed, folder)
                 made, failures, seed = made + number, failures + failed_round, seed + 1
                 print(f"{made:,} requests", flush=True)
             before = metric(address, "version")
