@@ -76,6 +76,7 @@ def beyond() -> str:
         "the paper's EM, centred, wide encoder": "EM wide",
         "the paper's method, wide recipe": "Ours wide",
         "Labelings": "Labelings",
+        "the default": "Both",
     }
     lines = {name: [_shown(number(table, method)) for method in methods.values()] for name, table in tables.items()}
     return _table(["", *methods], lines)
