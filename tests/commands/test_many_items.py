@@ -10,6 +10,8 @@ from crowdshot.commands import given
 from crowdshot.commands.embed import embed
 from crowdshot.commands.given import ItemFiles
 from crowdshot.commands.predict import predict
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.engine import embedding
 
 
 @pytest.fixture
@@ -78,3 +80,43 @@ def test_embeddings_of_pieces_are_those_of_the_whole(photos, tmp_path, monkeypat
     assert pieces["ids"][0] == "a/00.png"
     assert pieces["labels"].tolist() == whole["labels"].tolist()
     np.testing.assert_allclose(pieces["features"], whole["features"], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, engine):
+    """They leave it in the cache: whoever asks then reads no network's output but theirs."""
+    if engine == "ray":
+        pytest.importorskip("ray")
+    monkeypatch.setattr(embedding, "TASK", 4)
+    expected = predict(model, ItemFiles(photos, skip_bad=True))[1]
+    monkeypatch.setenv("CROWDSHOT_CACHE", str(tmp_path / "cache"))
+    several = ItemFiles(photos, skip_bad=True, processes=2, engine=engine)
+    network = CrowdClassifier.load(model).reader_
+    several.embed_ahead(several.open().paths, network)
+    kept = sorted(tmp_path.glob("cache/glyphs*/*.npy")) or sorted(tmp_path.glob("cache/conv4*/*.npy"))
+    assert sum(len(np.load(file)) for file in kept) == 9
+    monkeypatch.setattr(Encoder, "_computed", None)  # nothing is computed any more
+    told, found = predict(model, ItemFiles(photos, skip_bad=True))
+    pd.testing.assert_frame_equal(found, expected, atol=1e-5)
+    assert len(told["left_out"]["unreadable images"]) == 2
+
+
+def test_several_processes_need_a_place_for_what_they_make(photos, model):
+    with pytest.raises(CrowdshotError, match=r"^processes is 2, but CROWDSHOT_CACHE is empty, expected a folder"):
+        predict(model, ItemFiles(photos, skip_bad=True, processes=2))
+
+
+def test_rows_of_an_array_are_predicted_in_pieces(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.normal(-2, 1, (20, 3)), random.normal(2, 1, (20, 3))]).astype(np.float32)
+    CrowdClassifier("identity").fit(X, np.repeat([[0, 0], [1, 1]], 20, axis=0)).save(tmp_path / "model.safetensors")
+    new = random.normal(size=(50, 3)).astype(np.float32)
+    np.save(tmp_path / "new.npy", new)
+    np.savez(tmp_path / "new.npz", ids=np.arange(50), features=new)
+    whole = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npz"))[1]
+    monkeypatch.setattr(given, "AT_ONCE", 7)
+    told, found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npy"))
+    assert told["items"] == 50
+    pd.testing.assert_frame_equal(found, whole)
+    assert found.iloc[:, 0].tolist() == [str(row) for row in range(50)]

@@ -15,6 +15,7 @@ from crowdshot.commands import aggregate_parts as command
 from crowdshot.commands.aggregate import aggregate
 from crowdshot.commands.aggregate_parts import aggregate_parts
 from crowdshot.commands.given import LabelFiles
+from crowdshot.engine import workers as engine_workers
 from crowdshot.engine.memory import Share, as_bytes, shares_of, shown, tables_fit
 from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
@@ -169,7 +170,7 @@ def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method, ev
     kills = 0
     for tasks in range(0, 26, 2):
         with monkeypatch.context() as patch:
-            patch.setattr(command, "Here", lambda tasks=tasks: Interrupted(tasks))
+            patch.setattr(engine_workers, "Here", lambda tasks=tasks: Interrupted(tasks))
             out = tmp_path / f"out-{tasks}"
             try:
                 aggregate_parts(labels, method, 4, out)

@@ -100,3 +100,31 @@ def test_a_workbook_of_features(tmp_path):
     file = read_feature_file(tmp_path / "f.xlsx")
     assert file.ids.tolist() == ["007", "8"]
     np.testing.assert_array_equal(file.features, [[1, 2.5], [0, -1]])
+
+
+def test_an_array_alone_has_rows_that_are_numbered(tmp_path):
+    np.save(tmp_path / "f.npy", X)
+    found = read_feature_file(tmp_path / "f.npy")
+    assert found.ids.tolist() == ["0", "1"]
+    assert found.features.dtype == np.float32
+    np.testing.assert_allclose(found.features, X)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(3.0), r"f.npy has an array of shape \(3,\), expected \(N, D\), a row for each item"),
+        (np.empty((0, 4)), r"f.npy has an array of shape \(0, 4\)"),
+        (X * [1, np.inf], "f.npy, item '0', feature 1 is -inf, expected a finite number"),
+        (np.array([["a"]]), "f.npy has features of type <U1, expected numbers"),
+        (np.array([[{}]]), r"f.npy is damaged or holds objects \("),
+        (b"\x93NUMPY\x01\x00", r"f.npy is damaged or holds objects \("),
+    ],
+)
+def test_arrays_that_hold_no_features(tmp_path, array, message):
+    if isinstance(array, bytes):
+        (tmp_path / "f.npy").write_bytes(array)
+    else:
+        np.save(tmp_path / "f.npy", array, allow_pickle=True)
+    with pytest.raises(CrowdshotError, match=message):
+        read_feature_file(tmp_path / "f.npy")

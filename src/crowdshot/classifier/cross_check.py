@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crowdshot.classifier.both import Both
 from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.classifier.compared import Compared
 from crowdshot.classifier.contract import belief_of
+from crowdshot.classifier.learned import ByLooks
 from crowdshot.classifier.learners import learn
 from crowdshot.labels.belief import Share
 from crowdshot.labels.positions import Positions
@@ -70,32 +72,38 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
 
     ``besides``: items that are to be hidden too. Where not all are, these go with the first part and do not count.
     """
-    ann = clf.annotations_
-    belief = clf.belief_
+    ann, known, learner = clf.annotations_, clf.known_, clf.learner_again()
+    told = known.rows_of(ann)
+    if isinstance(learner, Both | ByLooks) and known.pred_probs is None:  # to which other items are nothing
+        place = np.full(ann.n_items, -1)
+        place[told] = np.arange(len(told))
+        ann, known, embeddings = ann.with_items(place, ann.items[told]), known.of(told), embeddings[told]
+    else:
+        told = np.arange(ann.n_items)
+    belief = clf.belief_[told]
     rows = np.unique(ann.item)
     part = np.full(ann.n_items, -1)
     part[rows] = _parts(belief[rows].argmax(1), np.random.default_rng(clf.seed))
     enough = min(part.max() + 1, -(-PARTS * MOST // len(rows)))
-    learner = clf.learner_again()
     rows = rows[part[rows] < enough]
-    others = np.setdiff1d(np.intersect1d(np.asarray(besides, dtype=np.int64), ann.item), rows)
+    others = np.setdiff1d(np.intersect1d(np.flatnonzero(np.isin(told, besides)), ann.item), rows)
     part[others] = 0
     probabilities = dict[int, NDArray[np.float64]]()
     for number in range(enough):
         rest = ann.keep(part[ann.item] != number)
         hidden = np.flatnonzero(part == number)
-        known = clf.known_.hide(hidden)
-        classes = known.classes_of(rest)
+        left = known.hide(hidden)
+        classes = left.classes_of(rest)
         if len(classes) == 1:  # nobody knows of another
             said = np.tile(np.eye(ann.n_classes)[classes], (len(hidden), 1))
         else:
-            said = belief_of(learn(learner, embeddings, rest, clf.encoder_, known).fit)[hidden]  # which have no label
+            said = belief_of(learn(learner, embeddings, rest, clf.encoder_, left).fit)[hidden]  # which have no label
         probabilities |= zip(hidden.tolist(), said, strict=True)
     return Check(
-        rows,
+        told[rows],
         belief[rows].argmax(1),
         np.array([probabilities[row] for row in rows.tolist()]),
-        {row: probabilities[row] for row in others.tolist()},
+        {int(told[row]): probabilities[row] for row in others.tolist()},
     )
 
 

@@ -60,6 +60,11 @@ class Known:
                 called = "sample_weight" if name == "weight" else name
                 raise CrowdshotError(f"{called} is given with method {method!r}, expected {expected} with it.")
 
+    def of(self, rows: Positions) -> Known:
+        """Of these items alone."""
+        weight, said = (None if each is None else each[rows] for each in (self.weight, self.pred_probs))
+        return replace(self, gold=self.gold[rows], weight=weight, pred_probs=said)
+
     def rows_of(self, annotations: Annotations) -> Positions:
         """(n,) the items that somebody labelled, or gold did."""
         out: Positions = np.union1d(annotations.item, np.flatnonzero(self.gold >= 0))

@@ -55,13 +55,13 @@ class Believed:
         return Forecast(**{field.name: getattr(self, field.name).numpy() for field in fields(Forecast)})
 
     def log_proba(self, queries: Tensor, /) -> Tensor:
-        return torch.from_numpy(np.log(self.forecast(queries.double().cpu().numpy()))).to(queries.device)
+        return torch.from_numpy(np.log(self.forecast(queries.cpu().numpy()))).to(queries.device)
 
 
 def look_at(x: Tensor, annotations: Annotations, known: Known) -> learned.Joint:
     ann = annotations
     return learned.fit(
-        x.double().cpu().numpy(),
+        x.cpu().numpy(),
         ann.item,
         ann.annotator,
         ann.label,
@@ -110,7 +110,7 @@ class ByLooks:
         joint = look_at(x[torch.from_numpy(rows).to(x.device)], ann, told)
         confusion = expected_confusion(ann, joint.belief, told.history)
         # back to each item once, and to those that taught nothing
-        belief = judged(annotations, joint.forecast(x.double().cpu().numpy()), confusion, known)
+        belief = judged(annotations, joint.forecast(x.cpu().numpy()), confusion, known)
         alone = judged(annotations, np.tile(joint.class_probs, (len(belief), 1)), confusion, known)
         belief[rows], alone[rows] = joint.belief, joint.alone
         fit = believe(joint._replace(belief=belief, alone=alone), annotations, known, confusion)

@@ -9,7 +9,7 @@ from crowdshot.commands.counts import Report
 from crowdshot.commands.given import LabelFiles
 from crowdshot.engine.memory import as_bytes, shares_of
 from crowdshot.engine.run import Job, abandon, conclude, prepare, run_job
-from crowdshot.engine.workers import Here, Processes, Workers, cores, environment
+from crowdshot.engine.workers import cores, environment, workers_of
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_table, write_file
 from crowdshot.labels import known_truth
@@ -71,7 +71,7 @@ def aggregate_parts(
     if before is not None:
         return {**before, "finished_before": True}
     with environment():
-        workers = _workers(engine, share.workers, job.work)
+        workers = workers_of(engine, share.workers, job.work)
         try:
             done = run_job(job, workers, share)
         except CrowdshotError:
@@ -103,12 +103,3 @@ def aggregate_parts(
     }
     conclude(job, report)
     return report
-
-
-def _workers(engine: str, n: int, work: Path) -> Workers:
-    if engine == "ray":
-        from crowdshot.engine.cluster import Actors  # an extra
-
-        actors: Workers = Actors(n)
-        return actors
-    return Here() if n == 1 else Processes(n, work)

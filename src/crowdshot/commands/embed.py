@@ -20,21 +20,29 @@ from crowdshot.progress import progress
 
 
 def embed(
-    images: Path, encoder: str, out: Path, device: str = "auto", precision: str = "float32", skip_bad: bool = False
+    images: Path,
+    encoder: str,
+    out: Path,
+    device: str = "auto",
+    precision: str = "float32",
+    skip_bad: bool = False,
+    processes: int = 1,
+    engine: str = "local",
 ) -> Report:
     """A folder of images -> an .npz with ids, features and labels (the folder each image lies in).
 
     What was embedded before, also by a run that was killed, is found again (`embedding_cache`). Features go to a file
-    as they come, so that images may be as many as there are.
+    as they come, so that images may be as many as there are. ``processes``, ``engine``: as `ItemFiles` has them.
     """
     check_file(out)
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"{out} is to hold arrays of NumPy, expected a name that ends in .npz.")
     network = load_encoder(encoder)
-    given = ItemFiles(images, skip_bad=skip_bad)
+    given = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
     if network.input is None or network.input.kind != "images":
         list_images(images)  # what is wrong with the folder comes first
         raise CrowdshotError(f"encoder is {encoder!r}, which takes no images, expected one that does.")
+    given.embed_ahead(given.open().paths, network, precision)
     ids: list[str] = []
     bad: list[str] = []
     with embedding_cache(), progress("embedding") as far, tempfile.TemporaryFile(dir=out.absolute().parent) as raw:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.features import features_of
+from crowdshot.files.features import array_pieces, features_of, is_array
 from crowdshot.files.patterns import expand
 from crowdshot.files.streams import can_be_cut, table_pieces
 from crowdshot.labels import known_truth
@@ -23,6 +23,7 @@ from crowdshot.labels.texts import read_text_items, texts_of
 from crowdshot.wording import shown
 
 if TYPE_CHECKING:
+    from crowdshot.encoders.encoder import Encoder
     from crowdshot.encoders.items import Items
 
 AT_ONCE = 20_000  # items that are looked at together: their embeddings are in memory
@@ -107,7 +108,8 @@ class LabelFiles:
 class ItemFiles:
     """A folder of images, a file of features, texts, or none; ``encoder``: a name or a file, else it is chosen.
 
-    ``skip_bad`` leaves out unreadable items, and labels of items that are not there.
+    ``skip_bad`` leaves out unreadable items, and labels of items that are not there. ``processes``: by how many images
+    are embedded, of this machine or, where ``engine`` is "ray", of a cluster.
     """
 
     images: Path | None = None
@@ -115,6 +117,8 @@ class ItemFiles:
     encoder: str | None = None
     skip_bad: bool = False
     texts: Path | None = None
+    processes: int = 1
+    engine: str = "local"
 
     def __bool__(self) -> bool:
         return any(given is not None for given in (self.images, self.features, self.texts))
@@ -131,6 +135,13 @@ class ItemFiles:
         ids, texts, are_files = read_text_items(self.texts)
         return Items("texts", shown(self.texts), ids, texts, are_files)
 
+    def embed_ahead(self, images: Sequence[Path], encoder: Encoder, precision: str = "float32") -> None:
+        """By several processes, if there are to be more than this one."""
+        if self.images is not None and (self.processes > 1 or self.engine != "local"):
+            from crowdshot.engine.embedding import embed_ahead  # as above
+
+            embed_ahead(images, encoder, self.processes, self.engine, precision)
+
     def pieces(self, mixed: bool, like: Iterable[Any] = ()) -> Iterator[tuple[Items, int, int]]:
         """Items, and how far that is: (done, in all). They come in pieces, however many they are.
 
@@ -140,6 +151,10 @@ class ItemFiles:
 
         given = [file for file in (self.images, self.features, self.texts) if file is not None]
         file = self.texts or self.features
+        if len(given) == 1 and self.features is not None and is_array(self.features):
+            for found, done, total in array_pieces(self.features, AT_ONCE):
+                yield Items("features", shown(self.features), *found), done, total
+            return
         if len(given) != 1 or file is None or not can_be_cut(file):
             items = self.open(mixed)
             if items.are_files:

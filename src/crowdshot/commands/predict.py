@@ -63,6 +63,8 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     ann = clf.annotations_
     labelled, several = ann.items[np.unique(ann.item)], bool(clf.settings_.get(SEVERAL))
     first = True
+    if given.images is not None:
+        given.embed_ahead(given.open().paths, clf.reader_)
     with embedding_cache(), progress("predicting") as far:
         for items, done, total in given.pieces(isinstance(clf.encoder_.input, TableInput), labelled):
             check_kind(clf.encoder_, items, f"{model}")

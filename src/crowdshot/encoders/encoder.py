@@ -29,6 +29,8 @@ from crowdshot.files.cards import Card
 from crowdshot.files.embedding_store import content_key, is_active, remembered
 from crowdshot.wording import described
 
+FILES = 20_000  # that are looked up among kept embeddings at a time
+
 
 class Input(Protocol):
     """What an encoder is fed: how items become batches that its network takes, tensors or lists."""
@@ -111,22 +113,32 @@ class Encoder:
             parts = list(self._computed(X, batch_size, device, bad, precision))
             return self._checked(torch.cat(parts) if parts else torch.empty(0, self.n_features_out or 0, device=device))
 
-        def make(places: list[int]) -> Iterator[NDArray[np.float32]]:
-            wanted = X if items is None else [items[place] for place in places]
-            return (part.cpu().numpy() for part in self._computed(wanted, batch_size, device, None, precision))
-
-        items = self._in_files(X)
-        keys = [None] * n_items if items is None else [content_key(item) for item in items]
-        done, rows = 0, []
-        for places, vectors in remembered(self._maker(precision) if items else None, keys, make):
-            rows.append((places, vectors))
+        done, out = 0, np.empty((0, 0), np.float32)
+        for places, vectors in self._remembered(X, n_items, batch_size, device, precision):
+            if done == 0:
+                out = np.empty((n_items, vectors.shape[1]), np.float32)
+            out[places] = vectors
             done += len(places)
             if progress is not None:
                 progress(done, n_items)
-        out = np.empty((n_items, rows[0][1].shape[1]), np.float32)
-        for places, vectors in rows:
-            out[places] = vectors
         return self._checked(torch.from_numpy(out).to(device))
+
+    def _remembered(
+        self, X: Any, n_items: int, batch_size: int, device: str | torch.device, precision: str
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Positions and their embeddings, in pieces; those that were kept first, of so many files at a time."""
+        items = self._in_files(X)
+        maker = self._maker(precision) if items else None
+        for start in range(0, n_items, FILES if items else n_items):
+            some = X if items is None else items[start : start + FILES]
+
+            def make(places: list[int], some: Any = some) -> Iterator[NDArray[np.float32]]:
+                wanted = X if items is None else [some[place] for place in places]
+                return (part.cpu().numpy() for part in self._computed(wanted, batch_size, device, None, precision))
+
+            keys = [None] * n_items if items is None else [content_key(item) for item in some]
+            for places, vectors in remembered(maker, keys, make):
+                yield [start + place for place in places], vectors
 
     def _computed(
         self, X: Any, batch_size: int, device: str | torch.device, bad: list[BadImage] | None, precision: str

@@ -93,6 +93,16 @@ class Processes:
         return ProcessPoolExecutor(self.n, get_context("spawn"), initializer=end_with_parent)
 
 
+def workers_of(engine: str, n: int, folder: Path) -> Workers:
+    """``engine``: "local" or "ray"; ``folder``: as for `Processes`."""
+    if engine == "ray":
+        from crowdshot.engine.cluster import Actors  # an extra
+
+        actors: Workers = Actors(n)
+        return actors
+    return Here() if n == 1 else Processes(n, folder)
+
+
 def _call(function: Callable[..., Any], task: Any, asked: Path, answer: Path) -> Path:
     global _given
     if _given[0] != asked:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,27 @@ def remembered(
 
 def _read(home: Path, wanted: set[bytes | None]) -> dict[bytes | None, Floats]:
     found: dict[bytes | None, Floats] = {}
-    for file in sorted(home.glob("*.npy")):
+    heads = np.unique(_heads(np.array([key for key in wanted if key], dtype=f"V{KEY_SIZE}")))
+    for file in sorted(home.glob("*.npy")) if len(heads) else ():
         with suppress(Exception):  # damaged, in whatever way: as if it were not there
-            rows = np.load(file, mmap_mode="r", allow_pickle=False)
-            if rows.dtype.names == FIELDS:
-                places = [place for place, key in enumerate(rows["key"].tolist()) if key in wanted]
-                kept = {rows["key"][place].tobytes(): rows[place] for place in places}
-                found |= {key: np.array(row["vector"]) for key, row in kept.items() if row["check"] == _check(key, row)}
+            there = _heads_in(file)
+            places = np.flatnonzero(heads[np.searchsorted(heads, there).clip(max=len(heads) - 1)] == there)
+            kept = np.load(file, mmap_mode="r", allow_pickle=False)[places] if len(places) else ()
+            rows = {row["key"].tobytes(): row for row in kept}
+            found |= {
+                key: row["vector"] for key, row in rows.items() if key in wanted and row["check"] == _check(key, row)
+            }
     return found
+
+
+@lru_cache(100_000)
+def _heads_in(file: Path) -> NDArray[np.uint64]:
+    """What the keys of a file begin with, which is held in memory: who takes piece by piece asks again and again."""
+    return _heads(np.load(file, mmap_mode="r", allow_pickle=False)["key"])
+
+
+def _heads(keys: NDArray[Any]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(keys).view(np.uint64).reshape(-1, 2)[:, 0].copy()
 
 
 def _check(key: bytes, row: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from crowdshot.files.tables import Table, ids_of, one_each, parse_table, read_by
 from crowdshot.files.workbooks import ZIP, is_workbook
 from crowdshot.wording import first
 
+MAGIC = b"\x93NUMPY"
+
 
 class FeatureFile(NamedTuple):
     ids: Ids
@@ -26,11 +29,13 @@ class FeatureFile(NamedTuple):
 
 def read_feature_file(path: str | os.PathLike[str], mixed: bool | None = False) -> FeatureFile:
     """A table (CSV, Excel, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
-    ``.npz`` with ``ids`` (N,) and ``features`` (N, D). Nothing in it is unpickled.
+    ``.npz`` with ``ids`` (N,) and ``features`` (N, D), or an ``.npy`` (N, D). Nothing in it is unpickled.
 
     ``mixed``: its columns may hold words, and cells may be missing; None: it is given as a table only where that is so.
     """
     name = os.fspath(path)
+    if is_array(path):
+        return next(array_pieces(path))[0]
     data = read_bytes(path)
     is_npz = data.startswith(ZIP) and not is_workbook(data)
     return _from_npz(data, name) if is_npz else features_of(parse_table(data, name), mixed)
@@ -93,20 +98,50 @@ def _from_npz(data: bytes, name: str) -> FeatureFile:
     ids, features = arrays["ids"], arrays["features"]
     if ids.ndim != 1 or features.ndim != 2 or len(ids) != len(features):
         raise CrowdshotError(f"{name} has ids {ids.shape} and features {features.shape}, expected (N,) and (N, D).")
+    if ids.dtype.kind not in "UTSiu":
+        raise CrowdshotError(f"{name} has ids of type {ids.dtype}, expected text or whole numbers.")
+    ids = np.char.decode(ids, "utf-8", "backslashreplace") if ids.dtype.kind == "S" else ids
+    vectors = _vectors(ids, features, name)
+    table = Table(name, pd.DataFrame({"ids": ids.astype(object)}), np.arange(1, 1 + len(ids)))
+    return FeatureFile(one_each(table, 0), vectors)
+
+
+def _vectors(ids: NDArray[Any], features: NDArray[Any], name: str) -> NDArray[np.float32]:
     if features.size == 0:
         raise CrowdshotError(f"{name} has features {features.shape}, expected one item and one feature at least.")
-    if ids.dtype.kind not in "UTSiu" or features.dtype.kind not in "buif":
-        raise CrowdshotError(
-            f"{name} has ids of type {ids.dtype} and features of type {features.dtype}, expected text and numbers."
-        )
-    ids = np.char.decode(ids, "utf-8", "backslashreplace") if ids.dtype.kind == "S" else ids
+    if features.dtype.kind not in "buif":
+        raise CrowdshotError(f"{name} has features of type {features.dtype}, expected numbers.")
     with np.errstate(over="ignore"):
-        features = features.astype(np.float32)
-    bad = ~np.isfinite(features)
+        vectors = features.astype(np.float32)
+    bad = ~np.isfinite(vectors)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise CrowdshotError(
-            f"{name}, item {str(ids[row])!r}, feature {column} is {features[row, column]:g}, expected a finite number."
+            f"{name}, item {str(ids[row])!r}, feature {column} is {vectors[row, column]:g}, expected a finite number."
         )
-    table = Table(name, pd.DataFrame({"ids": ids.astype(object)}), np.arange(1, 1 + len(ids)))
-    return FeatureFile(one_each(table, 0), features)
+    return vectors
+
+
+def is_array(path: str | os.PathLike[str]) -> bool:
+    """Whether it is an ``.npy`` file, by its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def array_pieces(path: str | os.PathLike[str], rows: int | None = None) -> Iterator[tuple[FeatureFile, int, int]]:
+    """The vectors of an ``.npy`` file (N, D), so many at a time, and how far that is; items are called 0, 1, 2, …"""
+    name = os.fspath(path)
+    try:
+        whole = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CrowdshotError(f"{name} is damaged or holds objects ({reason}), expected an array of numbers.") from None
+    if whole.ndim != 2 or whole.size == 0:
+        raise CrowdshotError(f"{name} has an array of shape {whole.shape}, expected (N, D), a row for each item.")
+    for start in range(0, len(whole), rows or len(whole)):
+        some = whole[start : start + (rows or len(whole))]
+        ids = np.arange(start, start + len(some)).astype(str).astype(object)
+        yield FeatureFile(ids, _vectors(ids, some, name)), start + len(some), len(whole)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crowdshot.model.beliefs import believe
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
-from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, spread_out
+from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, Numbers, spread_out
 from crowdshot.model.parts import Sizes, parts_of
 from crowdshot.model.rounds import Rounds
 
@@ -39,7 +39,7 @@ class Joint(NamedTuple):
 
 
 def fit(
-    x: Floats,
+    x: Numbers,
     item: Positions,
     annotator: Positions,
     label: Positions,
@@ -51,7 +51,7 @@ def fit(
     pred_probs: Floats | None = None,
     ordered: bool = False,
 ) -> Joint:
-    """x (N, D), a row for each item; item, annotator, label (L,).
+    """x (N, D) in single or double precision, a row for each item; item, annotator, label (L,).
 
     ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): labels
     of annotators that were right and wrong elsewhere. ``pred_probs`` (N, K): what any classifier says of the items, NaN
@@ -78,15 +78,15 @@ def fit(
         return belief
 
     alone = settled(score)
-    teach = spread_out(x[rows], MOST)
+    teach = spread_out(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
-    looks = Looks(x[rows][teach])
+    looks = Looks(x[rows[teach]].astype(np.float64))
     belief, told = alone, np.zeros_like(alone)
     for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
         size = (belief.sum(0) + EQUAL) / (len(rows) + K * EQUAL)
         told[teach], forecast = looks.believed(belief[teach], (score - np.log(size))[teach])
         if len(others):
-            told[others] = np.log(forecast(x[rows][others])) - np.log(forecast.size)
+            told[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
         heard, weights = told, np.ones(1)
         if pred_probs is not None:
             said, asked = _said(pred_probs, rows, score - np.log(size), size)
@@ -97,7 +97,7 @@ def fit(
     everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
     everyone[rows], by_labels[rows] = belief, alone
     if len(rows) < N:
-        everyone[place < 0] = forecast(x[place < 0])
+        everyone[place < 0] = forecast(x, np.flatnonzero(place < 0))
         if pred_probs is not None and len(weights) > 1:
             other = (place < 0) & np.isfinite(pred_probs).all(1)
             by_looks = np.log(everyone[other]) - np.log(size)

@@ -27,11 +27,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.floating[Any]]
+Positions = NDArray[np.int64]
 
 RIDGES = 10.0 ** np.arange(-3, 3)  # of the mean squared norm of the items
 SHARPNESS = np.array([0.25, 0.5, 0.7, 1.0, 1.4, 2.0])
@@ -147,10 +150,14 @@ class Forecast:
     foretold: Floats  # (2,) of labels: how probable they are by features of unmet items, and by class sizes
     counted: Floats  # () by how many items that was told
 
-    def __call__(self, x: Floats) -> Floats:
-        """(Q, D) -> (Q, K)"""
+    def __call__(self, x: Numbers, rows: Positions | None = None) -> Floats:
+        """(Q, D), or these rows of it -> (Q, K)"""
+        rows = np.arange(len(x)) if rows is None else rows
+        out = np.empty((len(rows), len(self.size)))
         at_once = max(1, AT_ONCE // (len(self.landmarks) + len(SHARPNESS) * len(self.size)))
-        out: Floats = np.concatenate([self._of(x[i : i + at_once]) for i in range(0, max(len(x), 1), at_once)])
+        for start in range(0, len(rows), at_once):
+            piece = slice(start, start + at_once)
+            out[piece] = self._of(x[rows[piece]].astype(np.float64))
         return out
 
     def _of(self, x: Floats) -> Floats:
@@ -307,10 +314,11 @@ class Looks:
         return np.stack(slopes), np.stack(starts), np.stack(weights)
 
 
-def spread_out(z: Floats, most: int) -> NDArray[np.int64]:
+def spread_out(z: Numbers, most: int) -> Positions:
     """Rows (at most so many) spread over z (n, D), whatever the order of its rows: evenly along one direction of it."""
     if len(z) <= most:
         return np.arange(len(z))
     direction = np.sin(np.arange(z.shape[1]) + 1.0)  # any that no feature is likely to follow
-    order = np.argsort(z @ direction, kind="stable")
+    along = np.concatenate([piece @ direction for piece in np.array_split(z, -(-z.size // AT_ONCE))])
+    order = np.argsort(along, kind="stable")
     return np.sort(order[np.linspace(0, len(z) - 1, most).round().astype(np.int64)])

@@ -10,12 +10,15 @@ from crowdshot.commands.cli.options import (
     AsJson,
     Copies,
     EncoderName,
+    Engine,
+    EngineName,
     ExportFolder,
     Features,
     Folder,
     Images,
     Labels,
     Overwrite,
+    Processes,
     SkipBad,
     Texts,
     Threshold,
@@ -50,6 +53,8 @@ def adapt(
         str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
     ] = None,
     skip_bad: SkipBad = False,
+    processes: Processes = 1,
+    engine: EngineName = Engine.LOCAL,
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
     copies: Copies = False,
@@ -71,7 +76,7 @@ def adapt(
     from crowdshot.commands.given import ItemFiles, Output
     from crowdshot.report.export import Export
 
-    items = ItemFiles(images, features, encoder, skip_bad, texts)
+    items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
     exported = None if export is None else Export(export, threshold, copies)
     output = Output(out, overwrite)
     report = adapt.adapt(reading.of(labels), items, output, method, as_settings(settings), exported, anonymous)

@@ -8,7 +8,7 @@ import typer
 
 from crowdshot.commands.cli.console import note, show
 from crowdshot.commands.cli.flat import flat
-from crowdshot.commands.cli.options import AsJson, ExportFolder, File, Labels, Threshold
+from crowdshot.commands.cli.options import AsJson, Engine, ExportFolder, File, Labels, Threshold
 from crowdshot.commands.cli.reading import Reading
 from crowdshot.errors import CrowdshotError
 
@@ -28,11 +28,6 @@ class Aggregator(StrEnum):
     DAWID_SKENE = "dawid-skene"
     MAJORITY = "majority"
     SOFT = "soft"
-
-
-class Engine(StrEnum):
-    LOCAL = "local"
-    RAY = "ray"
 
 
 @flat

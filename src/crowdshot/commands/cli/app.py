@@ -14,7 +14,17 @@ import typer
 
 from crowdshot.commands.cli import adapt, aggregate, compare, next, paper, predict, push, serve, train, train_inference
 from crowdshot.commands.cli.console import note, show, told
-from crowdshot.commands.cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
+from crowdshot.commands.cli.options import (
+    AsJson,
+    Engine,
+    EngineName,
+    Folder,
+    Overwrite,
+    Processes,
+    Seed,
+    as_names,
+    as_shares,
+)
 from crowdshot.errors import CrowdshotError
 from crowdshot.version import __version__
 
@@ -145,6 +155,8 @@ def embed(
         Precision, typer.Option(help="float16: mixed precision, on a GPU, which is faster and nearly the same.")
     ] = Precision.FLOAT32,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    processes: Processes = 1,
+    engine: EngineName = Engine.LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Turn images into feature vectors once, to train on or to adapt with.
@@ -154,7 +166,7 @@ def embed(
     from crowdshot.commands import embed
     from crowdshot.report.summary import left_out
 
-    report = embed.embed(images, encoder, out, device, precision.value, skip_bad)
+    report = embed.embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value)
     for line in left_out(report["left_out"]):
         note(f"left out: {line}")
     told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"

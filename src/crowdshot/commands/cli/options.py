@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -25,7 +26,7 @@ Features = Annotated[
         "--features",
         metavar="FILE",
         help="Feature vectors, or a table of numbers and categories: CSV or Parquet whose first column is the item's"
-        " id, or .npz with ids and features.",
+        " id, .npz with ids and features, or .npy, whose rows are called 0, 1, 2, ….",
     ),
 ]
 Texts = Annotated[
@@ -52,6 +53,18 @@ File = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out unreadable items, and labels of items that are not there.")
 ]
+
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=1, help="How many processes embed images, each on one core.")
+]
+
+
+class Engine(StrEnum):
+    LOCAL = "local"
+    RAY = "ray"
+
+
+EngineName = Annotated[Engine, typer.Option("--engine", help="Where these processes are: ray, on a cluster.")]
 
 
 def _guard(context: typer.Context, given: bool) -> bool:

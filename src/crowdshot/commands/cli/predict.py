@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from crowdshot.commands.cli.console import show
-from crowdshot.commands.cli.options import AsJson, ExcelSafe, Features, File, Images, SkipBad, Texts
+from crowdshot.commands.cli.options import (
+    AsJson,
+    Engine,
+    EngineName,
+    ExcelSafe,
+    Features,
+    File,
+    Images,
+    Processes,
+    SkipBad,
+    Texts,
+)
 
 # "\b" keeps the lines that follow as they are
 EXAMPLES = """\b
@@ -23,6 +34,8 @@ def predict(
     texts: Texts = None,
     out: File = None,
     skip_bad: SkipBad = False,
+    processes: Processes = 1,
+    engine: EngineName = Engine.LOCAL,
     excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
@@ -30,5 +43,6 @@ def predict(
     from crowdshot.commands import predict
     from crowdshot.commands.given import ItemFiles
 
-    report, table = predict.predict(model, ItemFiles(images, features, skip_bad=skip_bad, texts=texts), out)
+    items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)
+    report, table = predict.predict(model, items, out)
     show(report, as_json, table, "predictions")

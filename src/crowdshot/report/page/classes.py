@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crowdshot.classifier.cross_check import Check
 from crowdshot.labels.belief import Share
@@ -20,6 +21,7 @@ MOST_EXAMPLES = 240  # of all classes together
 OFTEN = 0.05  # rarer confusions are left out
 MOST_CONFUSIONS = 8  # of the whole crowd
 SELDOM, RARER = 2, 10  # a class is perhaps a typo if it was said so few times, and a like one so many times as often
+AT_ONCE = 3_000_000  # numbers of embeddings
 ALIKE = 0.85  # of two names, by difflib
 
 Rows = list[int]
@@ -74,19 +76,27 @@ def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
     """For each class the items nearest to its centre, and those that are nearly as near to another's."""
     K = basis.belief.shape[1]
     each = min(EXAMPLES, MOST_EXAMPLES // (2 * K))
-    x = basis.embeddings.double().cpu().numpy()
     weight = basis.belief * basis.labelled[:, None]
-    centres = (weight.T @ x) / np.maximum(weight.sum(0), 1e-9)[:, None]
-    squared = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)  # (N, K)
-    own = squared[np.arange(len(x)), basis.label]
-    squared[np.arange(len(x)), basis.label] = np.inf
-    margin = squared.min(1) - own
+    places = np.array_split(np.arange(len(weight)), -(-basis.embeddings.numel() // AT_ONCE))
+    centres = sum(weight[rows].T @ _numbers(basis, rows) for rows in places) / np.maximum(weight.sum(0), 1e-9)[:, None]
+    own, margin = np.empty(len(weight)), np.empty(len(weight))
+    for rows in places:
+        x, here = _numbers(basis, rows), (np.arange(len(rows)), basis.label[rows])
+        squared = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)  # (n, K)
+        own[rows] = squared[here]
+        squared[here] = np.inf
+        margin[rows] = squared.min(1) - own[rows]
     out = []
     for k in range(K):
         rows = np.flatnonzero(basis.label == k)
         central = rows[np.argsort(own[rows], kind="stable")][: min(each, (len(rows) + 1) // 2)].tolist()
         rest = np.setdiff1d(rows, central)
         out.append((central, rest[np.argsort(margin[rest], kind="stable")][:each].tolist()))
+    return out
+
+
+def _numbers(basis: Basis, rows: NDArray[np.int64]) -> Floats:
+    out: Floats = basis.embeddings[rows].double().cpu().numpy()
     return out
 
 
