@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import LabelFiles
 from crowdshot.engine.memory import as_bytes, shares_of
+from crowdshot.engine.remote import expand_all
 from crowdshot.engine.run import Job, abandon, conclude, prepare, run_job
 from crowdshot.engine.workers import cores, environment, workers_of
 from crowdshot.errors import CrowdshotError
@@ -42,7 +44,7 @@ def aggregate_parts(
             argument = name.removesuffix("_name")
             raise CrowdshotError(f"{argument} is given with engine=, expected a table with a row for each label.")
     labels.naming.check()
-    labels = labels.expanded()
+    labels = replace(labels, paths=expand_all(labels.paths))
     if annotators is not None:
         check_table(annotators, *labels.inputs)
     history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)

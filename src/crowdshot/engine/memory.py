@@ -13,7 +13,7 @@ PROCESS = 260_000_000  # bytes of a process that has read nothing yet
 LEAST = 250_000_000  # bytes that a process should have for its work
 ROW = 190  # bytes of a row while it is read and sent to its bucket
 LABEL = 170  # bytes of a label while its bucket is sorted
-MOST_ROWS, MOST_LABELS, FEWEST = 1_000_000, 4_000_000, 20_000  # beyond which more at a time is no faster
+MOST_ROWS, MOST_LABELS, FEWEST = 1_000_000, 8_000_000, 20_000  # beyond which more at a time is no faster
 WORTH_A_PART = 100_000  # labels
 
 

@@ -23,6 +23,7 @@ from crowdshot.engine.memory import Share, tables_fit
 from crowdshot.engine.names import Names, encode, history_of, names_of
 from crowdshot.engine.part_files import Arrays
 from crowdshot.engine.placing import put
+from crowdshot.engine.remote import stamp
 from crowdshot.engine.scatter import Plan, scatter
 from crowdshot.engine.sources import Source, sources_of
 from crowdshot.engine.workers import Workers, ask_of, in_order
@@ -76,7 +77,7 @@ class Done(NamedTuple):
 
 
 def fingerprint(job: Job) -> dict[str, Any]:
-    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in job.paths]
+    files = [[str(path), *stamp(path)] for path in job.paths]
     typed = {name: str(value) for name, value in job.typed.items() if value}
     return {
         "files": files,

@@ -11,6 +11,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
+from crowdshot.engine.remote import located, told
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.parquet import MAGIC
 from crowdshot.files.separated import sniff
@@ -38,20 +39,20 @@ class Source:
         """Item, annotator and label as they are written."""
         names = list(self.columns)
         try:
-            if self.separator is None:
-                with pa.parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            with _opened(self.path) as stored:
+                if self.separator is None:
+                    file = pa.parquet.ParquetFile(stored, pre_buffer=False)
                     for batch in file.iter_batches(ROWS, list(self.groups), columns=names, use_threads=False):
                         yield batch.select(names)
-                return
-            reader = pa.csv.open_csv(
-                self.path,
-                pa.csv.ReadOptions(use_threads=False, block_size=SAMPLE),
-                pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=False),
-                pa.csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
-                ),
-            )
-            yield from reader
+                    return
+                yield from pa.csv.open_csv(
+                    stored,
+                    pa.csv.ReadOptions(use_threads=False, block_size=SAMPLE),
+                    pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=False),
+                    pa.csv.ConvertOptions(
+                        column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
+                    ),
+                )
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise CrowdshotError(f"{self.path} is damaged ({reason}), expected a table of labels.") from None
@@ -71,11 +72,11 @@ def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Sour
 
 def _open(path: Path, columns: GivenColumns) -> list[Source]:
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             start = file.read(SAMPLE)
-            size = path.stat().st_size
+            size = file.size()
     except OSError as error:
-        raise CrowdshotError(f"{path} could not be read ({error.strerror or error}), expected a file.") from None
+        raise CrowdshotError(f"{path} could not be read ({told(error)}), expected a file.") from None
     if not start.strip():
         raise CrowdshotError(f"{path} is empty, expected a table of labels.")
     if start.startswith(MAGIC):
@@ -92,6 +93,11 @@ def _open(path: Path, columns: GivenColumns) -> list[Source]:
     return [Source(path, names, rows, integers=False, separator=separator, first_row=2)]
 
 
+def _opened(path: Path) -> pa.NativeFile:
+    system, name = located(path)
+    return system.open_input_file(name)
+
+
 def _header(text: str, separator: str) -> list[str]:
     first = pa.csv.read_csv(
         pa.BufferReader(text[: text.index("\n") + 1].encode() if "\n" in text else text.encode()),
@@ -102,7 +108,8 @@ def _header(text: str, separator: str) -> list[str]:
 
 def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
     try:
-        with pa.parquet.ParquetFile(path) as file:
+        with _opened(path) as stored:
+            file = pa.parquet.ParquetFile(stored)
             schema, meta = file.schema_arrow, file.metadata
             sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
     except (pa.ArrowException, OSError) as error:

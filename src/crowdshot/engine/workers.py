@@ -1,6 +1,7 @@
-"""Who does the work: this process, several of them, or a Ray cluster (`cluster`). One that is killed changes nothing.
+"""Who does the work: this process, several of them, a Ray cluster (`cluster`) or Spark (`executors`).
 
-A task is a file or a few; what it makes is there whole or not at all, and to do it twice gives the same.
+One that is killed changes nothing: a task is a file or a few, what it makes is there whole or not at all, and to do it
+twice gives the same.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Processes:
         for _ in range(TRIES):
             try:
                 futures = {
-                    self.pool.submit(_call, function, task, asked, asked.with_suffix(f".{place}")): place
+                    self.pool.submit(call, function, task, asked, asked.with_suffix(f".{place}")): place
                     for place, task in left.items()
                 }
                 for done in as_completed(futures):
@@ -94,16 +95,22 @@ class Processes:
 
 
 def workers_of(engine: str, n: int, folder: Path) -> Workers:
-    """``engine``: "local" or "ray"; ``folder``: as for `Processes`."""
+    """``engine``: "local", "ray" or "spark"; ``folder``: as for `Processes`."""
     if engine == "ray":
         from crowdshot.engine.cluster import Actors  # an extra
 
         actors: Workers = Actors(n)
         return actors
+    if engine == "spark":
+        from crowdshot.engine.executors import Executors  # an extra
+
+        executors: Workers = Executors(n, folder)
+        return executors
     return Here() if n == 1 else Processes(n, folder)
 
 
-def _call(function: Callable[..., Any], task: Any, asked: Path, answer: Path) -> Path:
+def call(function: Callable[..., Any], task: Any, asked: Path, answer: Path) -> Path:
+    """In a worker: of what lies in a file, to another; its name."""
     global _given
     if _given[0] != asked:
         _given = (None, None)  # both would not find room

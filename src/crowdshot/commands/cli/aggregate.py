@@ -8,7 +8,7 @@ import typer
 
 from crowdshot.commands.cli.console import note, show
 from crowdshot.commands.cli.flat import flat
-from crowdshot.commands.cli.options import AsJson, Engine, ExportFolder, File, Labels, Threshold
+from crowdshot.commands.cli.options import AsJson, ExportFolder, File, Labels, Threshold
 from crowdshot.commands.cli.reading import Reading
 from crowdshot.errors import CrowdshotError
 
@@ -28,6 +28,12 @@ class Aggregator(StrEnum):
     DAWID_SKENE = "dawid-skene"
     MAJORITY = "majority"
     SOFT = "soft"
+
+
+class LabelsEngine(StrEnum):
+    LOCAL = "local"
+    RAY = "ray"
+    SPARK = "spark"
 
 
 @flat
@@ -56,9 +62,9 @@ def aggregate(
         ),
     ] = 0,
     engine: Annotated[
-        Engine | None,
+        LabelsEngine | None,
         typer.Option(
-            help="For more labels than memory holds, CSV or Parquet: local, processes of this machine; ray, those of a"
+            help="For more labels than memory holds, CSV or Parquet: local, processes of this machine; ray, spark: a"
             " cluster. --out is then a folder, which fills with part-*.parquet; the same command goes on after a kill."
         ),
     ] = None,

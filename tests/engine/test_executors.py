@@ -1,0 +1,74 @@
+"""The same by executors of a Spark session on this machine."""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from crowdshot.commands.aggregate_parts import aggregate_parts
+from crowdshot.commands.given import LabelFiles
+from crowdshot.errors import CrowdshotError
+
+from .test_engine import cut, parts, rows, same, write
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # Spark's own
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
+]
+
+
+@pytest.fixture(scope="module")
+def session():
+    sql = pytest.importorskip("pyspark.sql")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [*sys.path, Path(__file__).parents[1]]))  # for its workers
+    builder = sql.SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+    yield builder.config("spark.log.level", "OFF").getOrCreate()
+    sql.SparkSession.getActiveSession().stop()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("method", ["learned", "dawid-skene"])
+def test_executors_give_what_the_local_engine_gives(session, tmp_path, monkeypatch, method):
+    labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
+    cut(monkeypatch, 37, 50)
+    aggregate_parts(labels, method, 3, tmp_path / "local")
+    cut(monkeypatch, 37, 50, workers=2)
+    told = aggregate_parts(labels, method, 3, tmp_path / "spark", engine="spark")
+    assert told["engine"] == "spark"
+    local = parts(tmp_path / "local")
+    same(parts(tmp_path / "spark"), local.assign(item=local["item"].astype(str)))
+    assert not (tmp_path / "spark" / "_work").exists()
+
+
+def dying(task, folder):
+    mark = Path(folder) / f"mark-{task}"
+    if task == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task + 10
+
+
+def refusing(task):
+    raise CrowdshotError(f"task is {task}, expected another.")
+
+
+def test_a_worker_that_is_killed_changes_nothing(session, tmp_path):
+    from crowdshot.engine.executors import Executors
+
+    executors = Executors(2, tmp_path)
+    assert dict(executors.each(dying, range(5), str(tmp_path))) == {n: n + 10 for n in range(5)}
+    assert (tmp_path / "mark-1").exists()
+    with pytest.raises(CrowdshotError, match=r"^task is 0, expected another\.$"):
+        list(executors.each(refusing, [0]))
+    assert list(executors.each(refusing, [])) == []
+    executors.close()  # a session that was there before stays
+    assert session.range(3).count() == 3

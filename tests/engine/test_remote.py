@@ -1,0 +1,75 @@
+"""Labels in a store: handed on to Arrow, for which a folder stands here, as there is no store."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyarrow import fs
+
+from crowdshot.commands.aggregate_parts import aggregate_parts
+from crowdshot.commands.given import LabelFiles
+from crowdshot.engine import remote
+from crowdshot.errors import CrowdshotError
+
+from .test_engine import cut, parts, rows, same, write
+
+
+class Store:
+    """In the place of Arrow's `FileSystem`: its buckets are folders."""
+
+    def __init__(self, folder):
+        self.folder, self.asked = folder, []
+
+    def from_uri(self, uri):
+        self.asked.append(uri)
+        return fs.SubTreeFileSystem(str(self.folder), fs.LocalFileSystem()), uri.partition("//")[2]
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    found = Store(tmp_path)
+    real = {name: getattr(fs, name) for name in ("LocalFileSystem", "FileSelector")}
+    monkeypatch.setattr(remote, "fs", SimpleNamespace(FileSystem=found, **real))
+    remote._reached.cache_clear()
+    yield found
+    remote._reached.cache_clear()
+
+
+@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_labels_in_a_store_are_read(tmp_path, monkeypatch, store, kind):
+    (here,) = write(tmp_path / "bucket", rows(), kind)
+    cut(monkeypatch, 37, 50)
+    aggregate_parts(LabelFiles([here]), "dawid-skene", 3, tmp_path / "here")
+    aggregate_parts(LabelFiles([Path(f"s3://bucket/*.{kind}")]), "dawid-skene", 3, tmp_path / "there")
+    assert store.asked == ["s3://bucket"]
+    here = parts(tmp_path / "here")
+    same(parts(tmp_path / "there"), here.assign(item=here["item"].astype(str)))
+    again = aggregate_parts(LabelFiles([Path(f"s3://bucket/*.{kind}")]), "dawid-skene", 3, tmp_path / "there")
+    assert again["finished_before"]
+
+
+def test_what_a_store_does_not_have_is_told(tmp_path, store):
+    write(tmp_path / "bucket", rows(), "csv")
+    with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file, expected some of labels\.$"):
+        aggregate_parts(LabelFiles([Path("s3://bucket/*.parquet")]), "soft", 1, tmp_path / "out")
+    with pytest.raises(CrowdshotError, match=r"none\.csv could not be read \(.*\), expected a file\.$"):
+        aggregate_parts(LabelFiles([Path("s3://bucket/none.csv")]), "soft", 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("*.parquet", r"^s3:/bucket/\*\.parquet could not be listed \(no route\), expected a store within reach\.$"),
+        ("a.parquet", r"^s3:/bucket/a\.parquet could not be read \(no route\), expected a file\.$"),
+    ],
+)
+def test_a_store_out_of_reach_is_told(tmp_path, monkeypatch, store, name, sentence):
+    def refuse(uri):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(store, "from_uri", refuse)
+    with pytest.raises(CrowdshotError, match=sentence):
+        aggregate_parts(LabelFiles([Path(f"s3://bucket/{name}")]), "soft", 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
