@@ -32,7 +32,6 @@ except ImportError:  # no GPU here; the trainer then takes the plain way
     triton = None
 
 MOST_ITEMS, MOST_CLASSES, MOST_QUERIES = 31, 8, 128  # that fit into a program's registers
-TINY = 1.1754943508222875e-38  # the smallest normal number of single precision
 
 
 def is_available(embedded: Tensor, labels: Tensor, n_classes: int) -> bool:
@@ -81,9 +80,8 @@ class _Classify(torch.autograd.Function):
     ) -> Tensor:
         B, P, _ = embedded.shape
         N, R = labels.shape[1:]
-        labelled = (
-            (labels >= 0).any(-1).to(embedded)
-        )  # as in `mixture.fit`: where a class has no items and tau = 0, it matters
+        # The origin as in `mixture.fit`: where a class has no items and tau = 0, it matters.
+        labelled = (labels >= 0).any(-1).to(embedded)
         origin = torch.einsum("bn,bnd->bd", labelled, embedded[:, :N]) / labelled.sum(1, keepdim=True).clamp_min(1)
         origin = origin[:, None]
         x = embedded - origin
@@ -116,6 +114,7 @@ class _Classify(torch.autograd.Function):
 WARPS = 4
 
 if triton is not None:
+    TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal number of single precision
 
     @triton.jit
     def _times(m, a):  # type: ignore[no-untyped-def]
@@ -135,7 +134,7 @@ if triton is not None:
     def _sizes(w, tau):  # type: ignore[no-untyped-def]
         """n_k and tau + n_k, (K,)."""
         n_k = tl.sum(w, 0)
-        return n_k, tl.maximum(tau + n_k, 1.1754943508222875e-38)
+        return n_k, tl.maximum(tau + n_k, TINY)
 
     @triton.jit
     def _shares(w, tau, below, n, N):  # type: ignore[no-untyped-def]
@@ -147,11 +146,11 @@ if triton is not None:
         """Confusion of one annotator before it is normalised, (K true, K observed), and the sums of its rows."""
         said = (y[:, None] == k[None, :]).to(w.dtype)
         counts = tl.sum(w[:, :, None] * said[:, None, :], 0) + c * present[:, None] * present[None, :]
-        return said, counts, tl.maximum(tl.sum(counts, 1), 1.1754943508222875e-38)
+        return said, counts, tl.maximum(tl.sum(counts, 1), TINY)
 
     @triton.jit
     def _log(x):  # type: ignore[no-untyped-def]
-        return tl.log(tl.maximum(x, 1.1754943508222875e-38))
+        return tl.log(tl.maximum(x, TINY))
 
     @triton.jit
     def _log_class_probs(n_k, b, present):  # type: ignore[no-untyped-def]
@@ -168,26 +167,8 @@ if triton is not None:
         return raised / total[:, None], shifted - tl.log(total)[:, None]
 
     @triton.jit
-    def _forward(  # type: ignore[no-untyped-def]
-        gram,
-        norm,
-        labels,
-        steps,
-        tau,
-        b,
-        in_use,
-        out,
-        beliefs,
-        N,
-        Q,
-        K,
-        c,
-        R: tl.constexpr,
-        MOST: tl.constexpr,
-        NP: tl.constexpr,
-        QP: tl.constexpr,
-        KP: tl.constexpr,
-    ):
+    def _forward(gram, norm, labels, steps, tau, b, in_use, out, beliefs, N, Q, K, c, R: tl.constexpr,  # type: ignore[no-untyped-def]
+                 MOST: tl.constexpr, NP: tl.constexpr, QP: tl.constexpr, KP: tl.constexpr):  # fmt: skip
         e = tl.program_id(0)
         gram += e * (N + Q) * (N + 1)
         labels += e * N * R
@@ -244,28 +225,9 @@ if triton is not None:
         return tl.where(is_item, d_a / below[None, :] + d_n[None, :], 0.0)
 
     @triton.jit
-    def _backward(  # type: ignore[no-untyped-def]
-        gram,
-        norm,
-        labels,
-        steps,
-        tau,
-        b,
-        in_use,
-        out,
-        beliefs,
-        gradient,
-        d_gram,
-        N,
-        Q,
-        K,
-        c,
-        R: tl.constexpr,
-        MOST: tl.constexpr,
-        NP: tl.constexpr,
-        QP: tl.constexpr,
-        KP: tl.constexpr,
-    ):
+    def _backward(gram, norm, labels, steps, tau, b, in_use, out, beliefs, gradient, d_gram, N, Q, K, c,  # type: ignore[no-untyped-def]
+                  R: tl.constexpr, MOST: tl.constexpr, NP: tl.constexpr, QP: tl.constexpr,
+                  KP: tl.constexpr):  # fmt: skip
         e = tl.program_id(0)
         gram += e * (N + Q) * (N + 1)
         d_gram += e * (N + Q) * (N + 1)
