@@ -133,4 +133,4 @@ def joined(beliefs: Sequence[Belief]) -> Belief:
     """Of all parts, one below the other."""
     if all(isinstance(belief, np.ndarray) for belief in beliefs):
         return beliefs[0] if len(beliefs) == 1 else np.concatenate(beliefs)
-    return sparse.vstack(beliefs, format="csr")
+    return sparse.csr_array(sparse.vstack(beliefs))  # which makes a matrix of arrays before SciPy 1.12

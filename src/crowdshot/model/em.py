@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from crowdshot.model.beliefs import as_matrix, hold, normalise, ones, votes, votes_named
+from crowdshot.model.beliefs import as_matrix, hold, joined, normalise, ones, votes, votes_named
 from crowdshot.model.keyed import Keyed
 from crowdshot.model.parts import Ask, Belief, Floats, Part, Sizes, added
 from crowdshot.model.problem import Problem, problem_of, total
@@ -92,7 +92,7 @@ class Em:
         if not self.sizes.sparse:
             return self._believe(part, self._said(part), log_class_probs, says)[0]
         found = [as_matrix(p, self._believe_named(p, log_class_probs, says)[0]) for p in self._named(part)]
-        return sparse.vstack(found, format="csr") if found else sparse.csr_array((0, self.sizes.classes))
+        return joined(found) if found else sparse.csr_array((0, self.sizes.classes))
 
     def class_probs(self, state: State) -> Floats:
         # π[k] = (Σₙ λₙₖ + b) / (N + K b)
