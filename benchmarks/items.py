@@ -77,20 +77,19 @@ def run(arguments: list[object], cache: Path, kill_after: float | None = None) -
 
 
 def of_images(sizes: list[int], kill: bool, folder: Path) -> list[dict[str, object]]:
-    root, cache, out, rows = folder / "images", folder / "cache", folder / "out", []
-    done = 0
+    root, cache, labels, rows = folder / "images", folder / "cache", folder / "labels.csv", []
+    draw_images(root, 0, LABELLED)
+    write_labels(labels, [f"{i // FOLDER:04d}/{i:07d}.png" for i in range(LABELLED)])
+    run(["adapt", labels, "--images", root, "--out", folder / "first", "--json"], cache)
+    model, done = folder / "first" / "model.safetensors", LABELLED
+    predict = ["predict", model, "--images", root, "--skip-bad", "--out", folder / "predictions.csv", "--json"]
     for n in sizes:
         draw_images(root, done, n)
         done = n
-        write_labels(folder / "labels.csv", [f"{i // FOLDER:04d}/{i:07d}.png" for i in range(LABELLED)])
-        model = out / "model.safetensors"
-        adapt = ["adapt", folder / "labels.csv", "--images", root, "--skip-bad", "--out", out, "--overwrite", "--json"]
-        predict = ["predict", model, "--images", root, "--skip-bad", "--out", folder / "predictions.csv", "--json"]
-        shutil.rmtree(cache, ignore_errors=True)
-        found = {f"adapt, {state}": run(adapt, cache) for state in ("cold", "warm")}
-        found["predict, warm"] = run(predict, cache)
         shutil.rmtree(cache)
-        found["predict, cold"] = run(predict, cache)
+        found = {"predict, cold": run(predict, cache), "predict, warm": run(predict, cache)}
+        adapt = ["adapt", labels, "--images", root, "--skip-bad", "--out", folder / str(n), "--json"]
+        found["adapt, warm"] = run(adapt, cache)
         if kill and n == sizes[-1]:
             shutil.rmtree(cache)
             found["predict, killed"] = run(predict, cache, found["predict, cold"]["clock s"] / 2)

@@ -57,20 +57,21 @@ def test_leaving_out_is_fitting_without_the_labels_of_a_part(method):
 
 
 def test_of_many_items_some_are_hidden_and_those_that_are_shown(monkeypatch):
-    """Twelve of sixty, by the first two lots; three others besides, which do not count."""
+    """Twelve of sixty, by the first two lots; three others, which do not count; six nobody labelled."""
     monkeypatch.setattr(cross_check, "MOST", 12)
-    said, truth = crowd([coin(0.9, 3)] * 3, 60)
-    x = (np.eye(3, 4)[truth] + np.random.default_rng(1).normal(size=(60, 4))).astype(np.float32)
+    said, truth = crowd([coin(0.9, 3)] * 3, 66)
+    said[:6] = -1
+    x = (np.eye(3, 4)[truth] + np.random.default_rng(1).normal(size=(66, 4))).astype(np.float32)
     clf = CrowdClassifier("identity").fit(x, said)
-    part = _parts(clf.belief_.argmax(1), np.random.default_rng(0))
-    besides = np.flatnonzero(part == 7)[:3]
-    check = leave_out(clf, clf.embed(x), [int(np.flatnonzero(part == 0)[0]), *besides.tolist()])
-    assert check.rows.tolist() == np.flatnonzero(part < 2).tolist()
+    part = np.append(np.full(6, -1), _parts(clf.belief_[6:].argmax(1), np.random.default_rng(0)))
+    first, besides = int(np.flatnonzero(part == 0)[0]), np.flatnonzero(part == 7)[:3].tolist()
+    check = leave_out(clf, clf.embed(x), [2, first, *besides])
+    assert check.rows.tolist() == np.flatnonzero((part == 0) | (part == 1)).tolist()
     assert check.when_sure().of == 12
-    assert list(check.besides) == besides.tolist()
-    said[(part == 0) | np.isin(np.arange(60), besides)] = -1
+    assert list(check.besides) == besides
+    said[(part == 0) | np.isin(np.arange(66), besides)] = -1
     again = CrowdClassifier("identity").fit(x, said, classes=range(3))
-    for row in (*check.besides, int(np.flatnonzero(part == 0)[0])):
+    for row in (*besides, first):
         told = check.besides.get(row, check.probabilities[check.rows == row].sum(0))
         np.testing.assert_allclose(again.predict_proba(x[[row]])[0], told, atol=1e-9)
 
