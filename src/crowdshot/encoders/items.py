@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.encoder import FILES, Encoder
 from crowdshot.encoders.features import FeatureInput
 from crowdshot.encoders.images import BadImage, list_images
 from crowdshot.encoders.texts import unreadable
@@ -116,25 +117,27 @@ def find_readable(items: Items, skip: bool, tick: Tick, some: bool = True) -> tu
             return str(error)
         return None
 
-    X, faults = items.X, dict[int, str | None]()
+    X, faults = items.X, dict[int, str]()
 
-    def sound(places: list[int]) -> Iterator[NDArray[np.float32]]:
+    def sound(places: list[int], start: int) -> Iterator[NDArray[np.float32]]:
         with quiet_pillow(), ThreadPoolExecutor(THREADS) as pool:
-            for start in range(0, len(places), AT_ONCE):
-                part = places[start : start + AT_ONCE]
-                faults.update(zip(part, pool.map(fault, (X[place] for place in part)), strict=True))
-                yield np.array([[faults[place] is None] for place in part], np.float32)
+            for first in range(0, len(places), AT_ONCE):
+                part = [start + place for place in places[first : first + AT_ONCE]]
+                told = list(pool.map(fault, (X[place] for place in part)))
+                faults.update((place, why) for place, why in zip(part, told, strict=True) if why is not None)
+                yield np.array([[why is None] for why in told], np.float32)
 
     files = items.kind == "images" and is_active()
-    keys = [content_key(x) for x in X] if files else [None] * len(items)
-    done = 0
-    for places, marks in remembered("readable", keys, sound):  # what could be read before need not be decoded again
-        for place, mark in zip(places, marks[:, 0], strict=True):
-            if place not in faults:
-                faults[place] = None if mark else fault(X[place])
-        done += len(places)
-        tick(done, len(items))
-    bad = [BadImage(i, shown(items.ids[i]), why) for i, why in sorted(faults.items()) if why is not None]
+    for start in range(0, len(items), FILES):
+        keys = [content_key(x) if files else None for x in X[start : start + FILES]]
+        done = start
+        for places, marks in remembered("readable", keys, partial(sound, start=start)):  # or could be read before
+            for place in (start + places[row] for row in np.flatnonzero(marks[:, 0] == 0)):
+                if place not in faults and (why := fault(X[place])) is not None:
+                    faults[place] = why
+            done += len(places)
+            tick(done, len(items))
+    bad = [BadImage(i, shown(items.ids[i]), why) for i, why in sorted(faults.items())]
     if bad and ((some and len(bad) == len(items)) or not skip):
         named = "; ".join(f"{image.name} {image.reason}" for image in bad[:FEW])
         more = f"; and {len(bad) - FEW} more" if len(bad) > FEW else ""
@@ -143,4 +146,4 @@ def find_readable(items: Items, skip: bool, tick: Tick, some: bool = True) -> tu
             f"{items.source} has {len(bad)} {items.kind} of {len(items)} that cannot be read ({named}{more}), expected"
             f" none{hint}."
         )
-    return np.array([i for i, why in sorted(faults.items()) if why is None], dtype=np.int64), bad
+    return np.setdiff1d(np.arange(len(items)), list(faults)), bad

@@ -141,7 +141,9 @@ def array_pieces(path: str | os.PathLike[str], rows: int | None = None) -> Itera
         raise CrowdshotError(f"{name} is damaged or holds objects ({reason}), expected an array of numbers.") from None
     if whole.ndim != 2 or whole.size == 0:
         raise CrowdshotError(f"{name} has an array of shape {whole.shape}, expected (N, D), a row for each item.")
-    for start in range(0, len(whole), rows or len(whole)):
-        some = whole[start : start + (rows or len(whole))]
+    total, at_once = len(whole), rows or len(whole)
+    for start in range(0, total, at_once):
+        whole = np.load(path, mmap_mode="r", allow_pickle=False)  # anew, so that pages that were read are given back
+        some = whole[start : start + at_once]
         ids = np.arange(start, start + len(some)).astype(str).astype(object)
-        yield FeatureFile(ids, _vectors(ids, some, name)), start + len(some), len(whole)
+        yield FeatureFile(ids, _vectors(ids, some, name)), start + len(some), total
