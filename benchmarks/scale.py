@@ -126,12 +126,21 @@ def timed(command: list[str], work: Path) -> tuple[dict[str, float], float]:
     return seen, peak
 
 
-def ours(folder: Path, method: str, steps: int, memory: str, engine: str = "local") -> dict[str, float]:
+ON_SO_MANY = (
+    "import sys; from crowdshot.commands import aggregate_parts; from crowdshot.commands.cli.app import main;"
+    " n = int(sys.argv.pop(1)); aggregate_parts.cores = lambda: n; main()"
+)
+
+
+def ours(
+    folder: Path, method: str, steps: int, memory: str, engine: str = "local", workers: int = 0
+) -> dict[str, float]:
+    """The command, as it is typed, or as if there were as many cores as ``workers``."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         target = Path(out) / "consensus"
-        command = [sys.executable, "-m", "crowdshot", "aggregate", str(folder / "*.parquet"), "--method", method]
-        command += ["--steps", str(steps), "--engine", engine, "--memory", memory, "--out", str(target), "--json"]
-        command += ["--categories"]
+        command = [sys.executable, *(["-c", ON_SO_MANY, str(workers)] if workers else ["-m", "crowdshot"])]
+        command += ["aggregate", str(folder / "*.parquet"), "--method", method, "--categories", "--json"]
+        command += ["--steps", str(steps), "--engine", engine, "--memory", memory, "--out", str(target)]
         seen, peak = timed(command, target / "_work")
     return {**seen, "peak GB": peak / 1e9}
 
@@ -200,7 +209,9 @@ def row(n_labels: int, args: argparse.Namespace, folder: Path) -> dict[str, obje
         out["in memory, million label-steps/s"] = speeds["wall"] / 1e6
         out["a CPU-second"] = speeds["cpu"] / 1e6
     if args.ray:
-        out["ray in all, s"] = ours(labels, "dawid-skene", STEPS, args.memory, "ray")["end"]
+        one, two = (ours(labels, "dawid-skene", STEPS, args.memory, "ray", workers) for workers in (1, 2))
+        out |= {f"Ray's {STEPS} steps, {n} actors, s": ray["steps"] - ray["state"] for n, ray in ((1, one), (2, two))}
+        out["efficiency of two"] = (one["steps"] - one["state"]) / (two["steps"] - two["state"]) / 2
     if args.crowdkit >= n_labels:
         theirs = crowdkit(labels)
         out["crowd-kit's steps, s"] = theirs
