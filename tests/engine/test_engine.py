@@ -317,6 +317,16 @@ def test_options_of_what_it_does_not_read_are_refused(tmp_path):
         aggregate_parts(labels, "soft", 1, None)
 
 
+@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("spark", "pyspark")])
+def test_an_engine_that_is_not_installed_is_told_and_leaves_nothing(tmp_path, monkeypatch, engine, package):
+    for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    labels = LabelFiles(write(tmp_path / "in", rows()))
+    with pytest.raises(CrowdshotError, match=rf"^engine is '{engine}', which is not installed, expected 'local'; pip"):
+        aggregate_parts(labels, "soft", 1, tmp_path / "out", engine=engine)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\n,ann,cat\n")
     with pytest.raises(CrowdshotError):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,3 +73,12 @@ def test_a_worker_that_is_killed_changes_nothing(session, tmp_path):
     assert list(executors.each(refusing, [])) == []
     executors.close()  # a session that was there before stays
     assert session.range(3).count() == 3
+
+
+def test_the_command_starts_a_session_of_its_own(tmp_path):
+    pytest.importorskip("pyspark")
+    (pattern,) = write(tmp_path / "in", rows().drop_duplicates(["item", "annotator"]))
+    words = ["aggregate", str(pattern), "--engine", "spark", "--out", str(tmp_path / "out"), "--method", "soft"]
+    done = subprocess.run([sys.executable, "-m", "crowdshot", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(parts(tmp_path / "out")) == 60

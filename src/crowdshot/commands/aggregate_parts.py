@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,13 @@ def aggregate_parts(
     if before is not None:
         return {**before, "finished_before": True}
     with environment():
-        workers = workers_of(engine, share.workers, job.work)
         try:
-            done = run_job(job, workers, share)
+            workers = workers_of(engine, share.workers, job.work)
+            with closing(workers):
+                done = run_job(job, workers, share)
         except CrowdshotError:
             abandon(job)
             raise
-        finally:
-            workers.close()
     files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]
     if annotators is not None:
         write_file(annotators, with_others(done.people, history))

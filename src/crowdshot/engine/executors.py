@@ -5,8 +5,10 @@ What tasks are given and give back lies in the folder of results, which all mach
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,10 @@ def _session(builder: Any, n: int) -> Any:
     from pyspark import SparkConf  # an extra
 
     if not SparkConf().contains("spark.master"):
-        builder = builder.master(f"local[{n},{TRIES}]").config("spark.ui.enabled", "false")
+        here = {"ui.enabled": "false", "ui.showConsoleProgress": "false", "log.level": "ERROR"}
+        here["master"] = f"local[{n},{TRIES}]"
+        builder = builder.config(map={f"spark.{name}": value for name, value in here.items()})
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the one that is first in PATH
     return builder.appName("crowdshot").getOrCreate()
 
 
