@@ -7,13 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from crowdshot.commands.serve import Listening, _bind
+from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.service import questions
 from crowdshot.service.journal import Journal, Said
 from crowdshot.service.live import Live
 from crowdshot.service.questions import Waiting
+from crowdshot.service.version import expected_answers
 
 from .conftest import after, say
 
@@ -165,3 +170,9 @@ def test_answers_are_not_held_back_for_more():
     door = _bind(Listening(port=0))
     assert door.proto == socket.IPPROTO_TCP
     door.close()
+
+
+def test_classes_of_which_no_table_holds_the_answers_are_refused():
+    ann = Annotations.from_dict({"one": {"ann": "x"}, "two": {"bob": "y"}})
+    with pytest.raises(CrowdshotError, match=r"labels has 2 annotators and 2 classes, expected fewer for a service; "):
+        expected_answers(ann, csr_array(np.eye(2)), AnnotatorPriors({}))

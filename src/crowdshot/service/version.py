@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
@@ -127,6 +128,11 @@ def known_people(ann: Annotations, history: AnnotatorPriors) -> list[str]:
 def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors) -> Floats:
     """(R + 1, K, K): `asking.expected_confusion`, and of somebody new; where there is one class, nobody errs."""
     people = known_people(ann, history)
+    if not isinstance(belief, np.ndarray):  # `Sizes.sparse`: no table holds what everybody may be expected to answer
+        raise CrowdshotError(
+            f"labels has {ann.n_annotators:,} annotators and {ann.n_classes:,} classes, expected fewer for a service; "
+            "`crowdshot next` asks about as many as there are."
+        )
     if ann.n_classes < 2:
         return np.ones((len(people) + 1, ann.n_classes, ann.n_classes))
     with_new = replace(ann, annotators=unique_ids([*people, NOBODY], "annotators"))
