@@ -5,7 +5,7 @@ READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 LABEL_STUDIO ?= label-studio==1.23.2
 
-.PHONY: demo test lint bench docs integration torture wheel test-wheel test-no-torch test-oldest test-newest clean
+.PHONY: demo test lint bench docs integration torture test-spark wheel test-wheel test-no-torch test-oldest test-newest clean
 
 demo: $(READY)
 	$(BIN)/crowdshot demo
@@ -31,6 +31,11 @@ integration: $(READY) .venv-integration/.ready
 SHARE ?= 1
 torture: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m torture --share $(SHARE)
+
+# Apart from `test`, as pyspark is half a gigabyte; needs Java 17 or newer.
+test-spark: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt pyspark
+	$(BIN)/pytest -q tests/engine/test_executors.py
 
 docs: $(DOCS_READY)
 	$(BIN)/python docs/quoted.py
