@@ -1,7 +1,6 @@
 """The same by actors of a Ray cluster on this machine."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from crowdshot.commands.aggregate_parts import aggregate_parts
 from crowdshot.commands.given import LabelFiles
 
-from .test_engine import cut, parts, rows, same, write
+from .test_engine import cut, dying, parts, rows, same, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
 
@@ -34,14 +33,6 @@ def test_two_actors_give_what_the_local_engine_gives(cluster, tmp_path, monkeypa
     assert told["engine"] == "ray"
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "ray"), local.assign(item=local["item"].astype(str)))
-
-
-def dying(task, folder):
-    mark = Path(folder) / f"mark-{task}"
-    if task == 1 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return task + 10
 
 
 def failing(task):

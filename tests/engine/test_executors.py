@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from crowdshot.commands.aggregate_parts import aggregate_parts
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 
-from .test_engine import cut, parts, rows, same, write
+from .test_engine import cut, dying, parts, rows, same, write
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,14 +47,6 @@ def test_executors_give_what_the_local_engine_gives(session, tmp_path, monkeypat
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "spark"), local.assign(item=local["item"].astype(str)))
     assert not (tmp_path / "spark" / "_work").exists()
-
-
-def dying(task, folder):
-    mark = Path(folder) / f"mark-{task}"
-    if task == 1 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return task + 10
 
 
 def refusing(task):

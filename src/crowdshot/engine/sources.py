@@ -75,6 +75,8 @@ def _open(path: Path, columns: GivenColumns) -> list[Source]:
         with _opened(path) as file:
             start = file.read(SAMPLE)
             size = file.size()
+    except FileNotFoundError:
+        raise CrowdshotError(f"{path} does not exist, expected a file.") from None
     except OSError as error:
         raise CrowdshotError(f"{path} could not be read ({told(error)}), expected a file.") from None
     if not start.strip():
