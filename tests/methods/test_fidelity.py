@@ -218,7 +218,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     torch.manual_seed(0)
     layers = [nn.Linear(3, 4), *([nn.BatchNorm1d(4)] if normalised else []), nn.Tanh(), nn.Linear(4, 3), nn.Tanh()]
     module = nn.Sequential(*layers).double()
-    network = stack.pure_stack([module])
+    network = stack.pure_stack([module], twice=True)
     g = torch.Generator().manual_seed(1)
     support, query = torch.randn(1, 6, 3, generator=g).double(), torch.randn(1, 5, 3, generator=g).double()
     targets = torch.rand(1, 6, 3, generator=g).double()
@@ -226,7 +226,9 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     weights = {name: value.detach().clone() for name, value in network.named_parameters()}
 
     def meta_loss(weights):
-        return F.nll_loss(gradient_steps.classify(network, weights, support, targets, query, size)[0], truth)
+        return F.nll_loss(
+            gradient_steps.classify(network, weights, support, targets, query, size, twice=True)[0], truth
+        )
 
     found = torch.func.grad(meta_loss)(weights)
     largest = 0.0
@@ -274,7 +276,8 @@ def test_maml_inner_step_by_hand():
     torch.testing.assert_close(found[0], (query @ head + bias).log_softmax(-1))
 
 
-def test_maml_on_stacked_convolutions_is_maml_on_each():
+@pytest.mark.parametrize("twice", [False, True])
+def test_maml_on_stacked_convolutions_is_maml_on_each(twice):
     """Two Conv4 with their own weights and step sizes side by side, against a plain module one at a time."""
     torch.manual_seed(0)
     modules = [Conv4(1, 3).double() for _ in range(2)]
@@ -284,8 +287,10 @@ def test_maml_on_stacked_convolutions_is_maml_on_each():
                 nn.init.normal_(part.weight), nn.init.normal_(part.bias)
     support, query = torch.randn(2, 4, 1, 16, 16).double(), torch.randn(2, 3, 1, 16, 16).double()
     targets, sizes = torch.rand(2, 4, 3).double(), torch.tensor([0.1, 0.8]).double()
-    together = stack.pure_stack(modules)
-    found = gradient_steps.classify(together, dict(together.named_parameters()), support, targets, query, sizes)
+    together = stack.pure_stack(modules, twice)
+    found = gradient_steps.classify(
+        together, dict(together.named_parameters()), support, targets, query, sizes, twice=twice
+    )
     for g, module in enumerate(modules):
         alone = stack.pure_stack([nn.Sequential(module)])
         one = slice(g, g + 1)

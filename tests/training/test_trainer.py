@@ -9,6 +9,7 @@ from crowdshot.episodes.pools import ClassPool
 from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
 from crowdshot.training.loop import train
+from crowdshot.training.maml_trainer import MAMLTrainer
 from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import Recipe
 from crowdshot.training.trainer import Trainer
@@ -256,6 +257,20 @@ def test_the_loss_falls_on_an_easy_problem():
     job = make_job(conv(), ways=(3, 3), crowd={"expert": 1.0}, learning_rate=1e-2, iterations=60, validate_every=20)
     train([job], image_pool(), report=lambda progress: losses.append(progress.loss[0]))
     assert losses[-1] < 0.6 * losses[0]
+
+
+def test_maml_traced_as_one_function_learns_as_maml():
+    """On a GPU the slopes are traced and compiled; here they are traced, and run as they are."""
+    jobs = [make_job(conv(i), seed=i, objective="maml", step_size=size, ways=(2, 3)) for i, size in enumerate((0.1, 1))]
+    plain, traced = (MAMLTrainer(jobs, image_pool(), "float32", Processes()) for _ in range(2))
+    traced.learn = lambda batch, share: traced.learn_compiled(batch, share, "eager")
+    for _ in range(3):  # other episodes than the one that was traced
+        for trainer in (plain, traced):
+            trainer.step()
+        for found, expected in zip(traced.stack.parameters(), plain.stack.parameters(), strict=True):
+            assert expected.grad.abs().max() > 1e-6
+            assert_close(found.grad, expected.grad, atol=1e-5, rtol=1e-3)
+    assert_close(traced.loss_sum, plain.loss_sum, atol=1e-4, rtol=1e-4)
 
 
 # --- several episodes a step -----------------------------------------------------------------------------------------

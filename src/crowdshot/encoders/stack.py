@@ -32,12 +32,12 @@ class StackedConv4(nn.Module):
     from which Adam would make it wander. It is left out here: folded into the running mean on the way in, zero on the
     way out.
 
-    A ``pure`` one normalises by batch statistics, keeps none, and can be differentiated twice.
+    One that is ``twice`` differentiable normalises by batch statistics and keeps none.
     """
 
     size: int
 
-    pure = False
+    twice = False
     weight0: Tensor
     gamma0: Tensor
     beta0: Tensor
@@ -63,9 +63,9 @@ class StackedConv4(nn.Module):
         """(G, n, C, H, W) -> (G, n, D)."""
         G, n = items.shape[:2]
         rest: tuple[int, ...]
-        if self.training and not self.pure and first_block_gpu.is_available(items, self.weight0):
+        if self.training and not self.twice and first_block_gpu.is_available(items, self.weight0):
             x, rest = self._first_block(items), (1, 2, 3)
-        elif items.device.type == "cpu" and not self.pure:
+        elif items.device.type == "cpu" and not self.twice:
             x, rest = self._first_block_on_cpu(items), (1, 2, 3)
         else:
             x, rest = items.transpose(0, 1).flatten(1, 2), (0, 1, 2, 3)  # (n, G·C, H, W)
@@ -75,7 +75,7 @@ class StackedConv4(nn.Module):
             weight, gamma, beta, mean, var = (
                 getattr(self, f"{name}{block}") for name in ("weight", "gamma", "beta", "mean", "var")
             )
-            if self.pure:
+            if self.twice:
                 x = _twice_differentiable_block(x, weight, gamma, beta, G)
                 continue
             if self.training and pooled_norm.is_available(x):
@@ -122,9 +122,10 @@ class StackedConv4(nn.Module):
 def _twice_differentiable_block(x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, groups: int) -> Tensor:
     """Convolution, normalisation by batch statistics, ReLU and pooling; few passes over the largest activation.
 
-    Normalising moves no maximum but by its sign, which the weights can take; so it comes after pooling.
+    Normalising moves no maximum but by its sign, which the weights can take; so it comes after pooling. Under autocast
+    the convolution alone is in bfloat16: means and variances so rounded would spoil second derivatives.
     """
-    x = convolve(x, weight * torch.where(gamma < 0, -1.0, 1.0)[:, None, None, None], groups)
+    x = convolve(x, weight * torch.where(gamma < 0, -1.0, 1.0)[:, None, None, None], groups).to(weight.dtype)
     var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
     slope = gamma.abs()[:, None, None] * (var + EPSILON).rsqrt()
     return F.relu((F.max_pool2d(x, 2) - mean) * slope + beta[:, None, None])
@@ -202,15 +203,15 @@ def stack(modules: Sequence[nn.Module]) -> Stack:
     return Alone(modules)
 
 
-def pure_stack(modules: Sequence[nn.Module]) -> Any:
-    """G networks as one pure, twice differentiable function of weights and items (`crowdshot.encoders.stack`).
+def pure_stack(modules: Sequence[nn.Module], twice: bool = False) -> Any:
+    """G networks as one function of weights and items that normalises by batch statistics alone.
 
-    It normalises by batch statistics alone. The sum of the networks' losses has all their gradients as its gradient.
+    The sum of the networks' losses has all their gradients as its gradient; ``twice``: and can be differentiated again.
     """
-    networks = stack(modules)
+    networks = stack(modules).train()
     if isinstance(networks, StackedConv4):
-        networks.pure = True
+        networks.twice = twice
         return networks
-    networks = deepcopy(networks).train()
+    networks = deepcopy(networks)
     replace_all_batch_norm_modules_(networks)
     return networks

@@ -25,7 +25,9 @@ from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.embedding import embed
 
 LEARNING_RATE = 1e-3
-ACTIVATIONS_AT_ONCE = 2**31  # numbers behind the first convolution; what a training step holds is a few times that
+# Numbers behind the first convolution. On a CPU a training step holds a few times as many; on a GPU, where
+# `first_block_gpu` writes none of them, a small part, and the more networks a step has, the less it waits for Python.
+ACTIVATIONS_AT_ONCE = {"cpu": 2**31, "cuda": 2**34}
 
 
 class LabelLayer(Protocol):
@@ -105,7 +107,8 @@ def fine_tune(
     encoder as it is; so is one that cannot be stacked.
     """
     per_item = episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1)
-    at_once = ACTIVATIONS_AT_ONCE // (per_item * (episodes.support.shape[1] + episodes.query.shape[1]))
+    numbers = per_item * (episodes.support.shape[1] + episodes.query.shape[1])
+    at_once = ACTIVATIONS_AT_ONCE.get(episodes.support.device.type, 2**31) // numbers
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):  # its first choice of algorithm is a slow one
         parts = [_fine_tune(part, encoder, crowd, iterations, seed, frozen) for part in episodes.parts(at_once)]
     return [torch.cat(after) for after in zip(*parts, strict=True)]

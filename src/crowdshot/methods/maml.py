@@ -30,7 +30,7 @@ from crowdshot.methods import verdicts
 from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.model.gradient_steps import classify
 
-ACTIVATIONS_AT_ONCE = 2**28  # numbers behind the first convolution; three steps hold them several times
+ACTIVATIONS_AT_ONCE = {"cpu": 2**28, "cuda": 2**31}  # numbers behind the first convolution; held a few times
 
 
 def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int) -> list[Tensor]:
@@ -56,4 +56,5 @@ def _at_once(episodes: CrowdEpisodes, encoder: nn.Module) -> int:
     if type(encoder) not in STACKABLE:
         return 1
     items = episodes.support.shape[1] + episodes.query.shape[1]
-    return ACTIVATIONS_AT_ONCE // (items * episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1))
+    at_once = ACTIVATIONS_AT_ONCE.get(episodes.support.device.type, 2**28)
+    return at_once // (items * episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1))

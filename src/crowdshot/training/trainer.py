@@ -121,9 +121,7 @@ class Trainer:
         step_losses = []
         for episode in self.world.share(B):
             batch = draw(self.pool, self.recipe, self.source, self.clean, Uniforms(blocks[:, episode]))
-            losses = self.losses(batch) / B  # (G,)
-            losses.sum().backward()  # type: ignore[no-untyped-call]
-            step_losses.append(losses.detach())
+            step_losses.append(self.learn(batch, 1 / B))
             # Every episode is normalised by its own statistics; the running ones move by their average.
             for statistic, start, total in zip(statistics, before, after, strict=True):
                 total += statistic / B
@@ -136,13 +134,15 @@ class Trainer:
             statistic.copy_(total)
         self._update()
 
+    def learn(self, batch: Batch, share: float) -> Tensor:
+        """Losses (G,) of one episode of each model, times ``share``; their slopes are added to the parameters'."""
+        losses = self.losses(batch) * share
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        return losses.detach()
+
     def losses(self, batch: Batch) -> Tensor:
-        """Equation (10), averaged over queries, for one episode of each model: (G,)."""
-        log_p = self.log_proba(batch)
-        truth = batch.query_truth
-        picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
-        asked = (truth >= 0).to(log_p.dtype)
-        return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
+        """Of one episode of each model: (G,)."""
+        return query_losses(self.log_proba(batch), batch.query_truth)
 
     def log_proba(self, batch: Batch, repeat: int = 1) -> Tensor:
         """Lines 7 to 11: embed support and query together, adapt, classify. (G · repeat, Q, K).
@@ -352,6 +352,13 @@ class Trainer:
         plenty = Uniforms(torch.rand(1, 4 * (self.pool.examples.shape[0] + 100_000), device=self.device))
         draw(self.pool, self.recipe, self.source[:1], self.clean[:1], plenty)
         return plenty.taken
+
+
+def query_losses(log_p: Tensor, truth: Tensor) -> Tensor:
+    """Equation (10), averaged over queries: (B, Q, K) and (B, Q), -1 = not asked -> (B,)."""
+    picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
+    asked = (truth >= 0).to(log_p.dtype)
+    return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
 
 
 def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:

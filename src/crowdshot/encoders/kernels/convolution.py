@@ -3,11 +3,13 @@
 With more than one group, torch's own second derivative of a convolution goes through the groups one by one, which for
 G models side by side (`encoders.stack`) takes as long as G models one after the other. But <g, x * W> is linear in
 each of items x, weights W and g; so its derivatives by one of them are three functions, each of which has the other
-two as its derivatives, and every one is a single call.
+two as its derivatives, and every one is a single call. A derivative that nobody asks for, as that by the images behind
+the first convolution, is not taken: it is the largest of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,10 +30,23 @@ def convolve(x: Tensor, weight: Tensor, groups: int) -> Tensor:
 
 
 class _Bilinear(Function):
+    """Of two of x, W and g."""
+
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
         ctx.groups = inputs[2]
+
+
+def _of(function: type[Function], ctx: Any) -> Callable[[Tensor, Tensor], Any]:
+    return lambda first, second: function.apply(first, second, ctx.groups)  # type: ignore[no-untyped-call]
+
+
+def _derivatives(ctx: Any, by_first: Callable[[Tensor], Any], by_second: Callable[[Tensor], Any]) -> Any:
+    """By the two arguments of a bilinear function, each only where it is needed; the number of groups has none."""
+    first, second = ctx.saved_tensors
+    of_first, of_second, _ = ctx.needs_input_grad
+    return by_first(second) if of_first else None, by_second(first) if of_second else None, None
 
 
 class _ByOut(_Bilinear):
@@ -42,9 +57,9 @@ class _ByOut(_Bilinear):
         return F.conv2d(x, weight, padding=PADDING, groups=groups)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
-        x, weight = ctx.saved_tensors
-        return _ByItems.apply(g, weight, ctx.groups), _ByWeight.apply(x, g, ctx.groups), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+        by_items, by_weight = _of(_ByItems, ctx), _of(_ByWeight, ctx)
+        return _derivatives(ctx, lambda weight: by_items(g, weight), lambda x: by_weight(x, g))
 
 
 class _ByItems(_Bilinear):
@@ -59,9 +74,9 @@ class _ByItems(_Bilinear):
         return F.conv2d(g, turned, padding=PADDING, groups=groups)
 
     @staticmethod
-    def backward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
-        g, weight = ctx.saved_tensors
-        return _ByOut.apply(x, weight, ctx.groups), _ByWeight.apply(x, g, ctx.groups), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, x: Tensor) -> Any:  # type: ignore[override]
+        by_out, by_weight = _of(_ByOut, ctx), _of(_ByWeight, ctx)
+        return _derivatives(ctx, lambda weight: by_out(x, weight), lambda g: by_weight(x, g))
 
 
 class _ByWeight(_Bilinear):
@@ -78,6 +93,6 @@ class _ByWeight(_Bilinear):
         return out
 
     @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
-        x, g = ctx.saved_tensors
-        return _ByItems.apply(g, weight, ctx.groups), _ByOut.apply(x, weight, ctx.groups), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, weight: Tensor) -> Any:  # type: ignore[override]
+        by_items, by_out = _of(_ByItems, ctx), _of(_ByOut, ctx)
+        return _derivatives(ctx, lambda g: by_items(g, weight), lambda x: by_out(x, weight))

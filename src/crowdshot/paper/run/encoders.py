@@ -66,7 +66,7 @@ def train_stack(
         card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
         encoder = build_encoder("conv4", channels, dataset.input, card)
         jobs.append(Job(encoder, learn, validate, one.recipe(protocol)))
-    precision = "bfloat16" if device.type == "cuda" and stack[0].objective != "maml" else "float32"
+    precision = "bfloat16" if device.type == "cuda" else "float32"
     pool = replace(dataset.pool, crowd_labels=None).to(device)
     checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
