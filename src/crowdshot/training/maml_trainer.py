@@ -48,7 +48,8 @@ class MAMLTrainer(Trainer):
                 self.compiled = torch.compile(traced, backend=backend)
             slopes, losses = self.compiled(values, tensors)
             for p, slope in zip(parameters, slopes, strict=True):
-                p.grad = slope * share if p.grad is None else p.grad + slope * share
+                slope = slope.contiguous() * share  # a compiled function lays numbers out as it likes, Adam as p
+                p.grad = slope if p.grad is None else p.grad + slope
         return losses * share
 
     def _total_loss(self, values: list[Tensor], tensors: list[Tensor | None]) -> tuple[Tensor, Tensor]:

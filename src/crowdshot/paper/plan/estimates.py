@@ -29,14 +29,14 @@ class Seconds(NamedTuple):
 
 NONE = Seconds(0, 0)
 # 1,000 iterations of one encoder among those trained with it, on characters; then what photographs take more.
-TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Seconds(400, 2)}
+TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Seconds(400, 0.3)}
 # 1,000 episodes by one candidate, on characters; then what photographs take more.
 LOOKING = Seconds(0.4, 0.1)  # class averages and EM: most of it is embedding
 TESTING = {
     **dict.fromkeys(("Labelings", "Labelings narrow", "Both", "Learned", "True matrices"), Seconds(2, 0.3)),
     **dict.fromkeys(("LRMV", "LRDS"), Seconds(0.5, 0.5)),
     **dict.fromkeys(("RFMV", "RFDS"), Seconds(13, 0.3)),
-    **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 2)),
+    **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 0.1)),
     **dict.fromkeys(("CL", "CNAL", "MCL", "MCNAL", "MCL w/ PA", "MCNAL w/ PA", "LF", "MLF"), Seconds(4500, 6)),
 }
 PHOTOGRAPHS_TAKE = 9  # times as long, as they have nine times as many pixels

@@ -19,9 +19,9 @@ PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
-# A step of MAML costs ten of the others'. A sixth as many are enough for characters, but not for photographs, where its
-# rows could be better (docs/reproduction-details.md).
-SHORTER = {"maml": 6}
+# A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and half for
+# photographs (docs/reproduction-details.md).
+MAML_SHORTER = {"omniglot": 6, "miniimagenet": 2, "tiny-imagenet-100": 2}
 
 
 @dataclass(frozen=True)
@@ -132,5 +132,5 @@ def wanted(
         annotators,
         learns.labels_per_item,
         **{name: candidate[name] for name in needs.by},
-        iterations=iterations or learns.iterations // SHORTER.get(needs.objective, 1),
+        iterations=iterations or learns.iterations // (MAML_SHORTER[target.source] if needs.objective == "maml" else 1),
     )

@@ -10,7 +10,7 @@ from crowdshot.methods import METHODS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import TARGETS
 from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.plan.wanted import SHORTER, wanted
+from crowdshot.paper.plan.wanted import MAML_SHORTER, wanted
 from crowdshot.paper.run.store import TIMES, Store
 from crowdshot.paper.show.comparison import column_name
 from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
@@ -64,7 +64,7 @@ def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> PrintedTable:
         "An encoder trained alone takes longer than its share of a stack (`benchmarks/training.py` has both), and one "
         "serves all numbers of annotators here, where the paper trains one for each.",
         "Candidates share work, so that one alone may take longer than its share. MAML was meta-trained for "
-        f"1/{SHORTER['maml']} of the others' iterations. The paper's seconds are of one A100.",
+        f"1/{MAML_SHORTER['omniglot']} of the others' iterations. The paper's seconds are of one A100.",
         "† Not in the paper.",
     )
     heads = tuple(name.strip() for name in COLUMNS)
