@@ -132,7 +132,7 @@ def _both(twin: pd.DataFrame, table: str, dataset: str, method: str) -> tuple[st
 VERDICTS = {
     ("main", "omniglot", "omniglot", "Ours"): "most agree; PrDS is stronger here (soft labels), MAML weaker",
     ("main", "tiny-imagenet-100", "tiny-imagenet-100", "Ours"): "same order but for MaDS; other photographs",
-    ("labelme", "labelme", "labelme", "Ours"): "ahead of PrMV as in the paper; soft votes are ahead of both, MAML is stronger",
+    ("labelme", "labelme", "labelme", "Ours"): "ahead of PrMV as in the paper; soft votes ahead of both, MAML stronger",
     ("cifar10h", "cifar10h", "cifar10h", "Ours"): "a part of the data, harder: everyone is lower",
     ("other-annotators", "omniglot", "omniglot", "Ours"): "as in the main table",
     ("other-annotators", "tiny-imagenet-100", "tiny-imagenet-100", "Ours"): "same order of systems; other photographs",
