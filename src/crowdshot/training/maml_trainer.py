@@ -19,7 +19,8 @@ from crowdshot.encoders.stack import pure_stack
 from crowdshot.episodes.crowd_labels import Batch
 from crowdshot.model import votes
 from crowdshot.model.gradient_steps import classify
-from crowdshot.training.trainer import Trainer, only_in_use, query_losses
+from crowdshot.training.losses import only_in_use, query_losses
+from crowdshot.training.trainer import Trainer
 
 Slopes = Callable[[list[Tensor], list[Tensor | None]], tuple[list[Tensor], Tensor]]
 

@@ -20,9 +20,10 @@ from crowdshot.episodes.crowd_labels import Batch, draw
 from crowdshot.episodes.pools import ClassPool
 from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import em_gpu, mixture, priors, prototypes
+from crowdshot.model import adapting, priors, prototypes
 from crowdshot.training import validation
 from crowdshot.training.job import Job
+from crowdshot.training.losses import only_in_use, query_losses
 from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import check_stackable
 
@@ -149,37 +150,14 @@ class Trainer:
 
         The batch holds ``repeat`` episodes of each model, one model's after the other's.
         """
-        embedded = self.embedded(batch)
-        n_support, held = batch.labels.shape[1], priors.repeated(self.current_priors(), repeat)
-        support, query = embedded[:, :n_support], embedded[:, n_support:]
-        steps = self.steps.repeat_interleave(repeat)
-        if self.recipe.prior == "paper" and em_gpu.is_available(embedded, batch.labels, self.recipe.ways[1]):
-            found = em_gpu.log_proba(
-                embedded,
-                batch.labels,
-                self.recipe.ways[1],
-                steps,
-                tau=held["tau"],
-                b=held["b"],
-                classes_in_use=batch.classes_in_use,
-                most_steps=self.most_steps,
-            )
-        else:
-            fit = mixture.fit(
-                support,
-                batch.labels,
-                self.recipe.ways[1],
-                steps=self.most_steps if self.same_steps else steps,
-                most_steps=self.most_steps,
-                classes_in_use=batch.classes_in_use,
-                track=False,
-                classifier_only=True,
-                **held,
-            )
-            found = fit.log_proba(query)
+        embedded, K = self.embedded(batch), self.recipe.ways[1]
+        held = priors.repeated(self.current_priors(), repeat)
+        steps = self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat)
+        found = adapting.log_proba(embedded, batch.labels, K, steps, held, self.most_steps, batch.classes_in_use)
         if len(self.of_lnl):
             rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
-            theirs = prototypes.log_proba(support[rows], batch.labels[rows], query[rows], self.recipe.ways[1])
+            support, query = embedded[rows].tensor_split([batch.labels.shape[1]], 1)
+            theirs = prototypes.log_proba(support, batch.labels[rows], query, K)
             in_use = None if batch.classes_in_use is None else batch.classes_in_use[rows]
             found = found.index_copy(0, rows, only_in_use(theirs, in_use))
         return found
@@ -352,18 +330,3 @@ class Trainer:
         plenty = Uniforms(torch.rand(1, 4 * (self.pool.examples.shape[0] + 100_000), device=self.device))
         draw(self.pool, self.recipe, self.source[:1], self.clean[:1], plenty)
         return plenty.taken
-
-
-def query_losses(log_p: Tensor, truth: Tensor) -> Tensor:
-    """Equation (10), averaged over queries: (B, Q, K) and (B, Q), -1 = not asked -> (B,)."""
-    picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
-    asked = (truth >= 0).to(log_p.dtype)
-    return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
-
-
-def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
-    """Log-probabilities (B, Q, K) of the first so many classes of each episode, normalised anew; None: of all."""
-    if classes_in_use is None:
-        return log_p
-    beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
-    return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
