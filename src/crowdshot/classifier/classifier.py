@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import saved
 from crowdshot.classifier.contract import Fitted, Learner
-from crowdshot.classifier.default_encoder import LEARNED, are_features
+from crowdshot.classifier.default_encoder import are_features, given_encoder
 from crowdshot.classifier.findings import Findings
 from crowdshot.classifier.known import Known, check_classes, known_of
 from crowdshot.classifier.learners import learn, learner_of, without_gold
@@ -25,8 +25,6 @@ from crowdshot.classifier.predicting import Predicting, check_columns, column_na
 from crowdshot.classifier.updating import carried, gold_of, updated
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.functions import function_encoder
-from crowdshot.encoders.saved import load_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.labels import known_truth
@@ -35,7 +33,6 @@ from crowdshot.labels.annotator_priors import GivenPriors
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.matching import annotations_of, names_of
 from crowdshot.model import priors
-from crowdshot.wording import show
 
 
 class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
@@ -211,17 +208,9 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     def choose_encoder(self, X: Any) -> Encoder:
         """The one that was given, or the one that suits X and the method."""
         learner = self.learner()
-        if isinstance(self.encoder, Encoder):
-            return self.encoder
-        if isinstance(self.encoder, nn.Module):
-            return Encoder.wrap(self.encoder)
-        if callable(self.encoder):
-            return function_encoder(self.encoder)
-        if not isinstance(self.encoder, str | os.PathLike):
-            raise CrowdshotError(f"encoder is {show(self.encoder)}, expected a name, a file, a network or a function.")
-        if self.encoder == "auto":
+        if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
-        return LEARNED[self.encoder](X) if self.encoder in LEARNED else load_encoder(self.encoder)
+        return given_encoder(self.encoder, X)
 
     def fit_embeddings(
         self,

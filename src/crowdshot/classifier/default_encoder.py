@@ -1,14 +1,18 @@
-"""Which shipped encoder suits the items, and the method."""
+"""Which encoder is meant: the one that is given, or the shipped one that suits the items and the method."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from itertools import islice
 from statistics import median
 from typing import Any
 
+from torch import nn
+
 from crowdshot.classifier.needed_encoder import suffix, training_command
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.functions import function_encoder
 from crowdshot.encoders.lite0 import is_installed
 from crowdshot.encoders.saved import build_encoder, load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL, shipped_encoders
@@ -16,12 +20,9 @@ from crowdshot.encoders.tables import is_mixed, learn_table_encoder
 from crowdshot.encoders.texts import learn_text_encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.image_names import strings_in
-from crowdshot.files.pictures import (
-    UnreadableError,
-    decode,
-    scales_of,
-)
+from crowdshot.files.pictures import UnreadableError, decode, scales_of
 from crowdshot.methods.contract import Method
+from crowdshot.wording import show
 
 LOOKED_AT = 16  # images, to tell drawings from photographs
 EDGE = 0.1  # of the range of an image's brightness, at either end
@@ -71,6 +72,19 @@ def clean_encoder(X: Any) -> Encoder:
 
 LEARNED = {"texts": learn_text_encoder, "table": learn_table_encoder}
 """Names of encoders that are learned from the items themselves."""
+
+
+def given_encoder(encoder: Any, X: Any) -> Encoder:
+    """One that the user names or brings: a name, a file, a network, a function, or one to be learned from X."""
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, nn.Module):
+        return Encoder.wrap(encoder)
+    if callable(encoder):
+        return function_encoder(encoder)
+    if not isinstance(encoder, str | os.PathLike):
+        raise CrowdshotError(f"encoder is {show(encoder)}, expected a name, a file, a network or a function.")
+    return LEARNED[encoder](X) if isinstance(encoder, str) and encoder in LEARNED else load_encoder(encoder)
 
 
 def any_encoder(X: Any) -> Encoder:
