@@ -1,11 +1,12 @@
 """Meta-training steps a second: a naive eager loop, the trainer's step, and stacks of models, in one run.
 
-    python benchmarks/training.py [--device cuda] [--size 28] [--models 1 8 45] [--precision bfloat16]
+    python benchmarks/training.py [--device cuda] [--size 28] [--models 1 8 45] [--precision bfloat16] [--maml]
 
 Every variant trains Conv4 on the same kind of episode: 4 classes, 3 shots, 5 annotators, 10 queries a class, J = 2.
 The naive loop is what one would write first: Python draws the episode and the labels, the items go to the device, an
 ordinary module, optimiser and EM written with loops over classes and annotators follow. Times are medians over
-several rounds; a ratio says how much less time an episode takes than in the naive loop.
+several rounds; a ratio says how much less time an episode takes than in the naive loop. ``--maml``: the same models
+learn by MAML, with PyTorch's own operations and, on a GPU, traced and compiled; the ratio is to the former.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from crowdshot.encoders.architectures import Conv4
 from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.saved import build_encoder
 from crowdshot.episodes.pools import ClassPool
+from crowdshot.training import loop
 from crowdshot.training.job import Job
 from crowdshot.training.processes import Processes
 from crowdshot.training.recipe import Recipe
@@ -85,14 +87,24 @@ def naive_step(pool: ClassPool, device: str, size: int):
     return step
 
 
-def trainer_step(pool: ClassPool, n_models: int, size: int, precision: str):
+def trainer_of(pool: ClassPool, n_models: int, size: int, precision: str, objective: str = "mixture"):
     jobs = []
     for seed in range(n_models):
         encoder = build_encoder(
             "conv4", {"channels": 1 if size <= 32 else 3}, ImageInput((size, size), 1 if size <= 32 else 3)
         )
-        jobs.append(Job(encoder, range(150), range(150, 200), Recipe(**{**vars(RECIPE), "seed": seed})))
-    return Trainer(jobs, pool, precision, Processes()).step
+        recipe = Recipe(**{**vars(RECIPE), "seed": seed, "objective": objective})
+        jobs.append(Job(encoder, range(150), range(150, 200), recipe))
+    return loop.trainer_of(jobs, pool, precision, Processes())
+
+
+def maml_steps(pool: ClassPool, n_models: int, size: int, precision: str):
+    """(how, step): with PyTorch's own operations first."""
+    plain = trainer_of(pool, n_models, size, precision, "maml")
+    plain.learn = lambda batch, share: Trainer.learn(plain, batch, share)
+    yield "PyTorch's operations", plain.step
+    if pool.examples.is_cuda:
+        yield "traced and compiled", trainer_of(pool, n_models, size, precision, "maml").step
 
 
 def seconds(step, device: str, rounds: int, steps: int) -> float:
@@ -119,6 +131,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+", default=None)
     parser.add_argument("--precision", nargs="+", default=None)
     parser.add_argument("--steps", type=int, default=None)
+    parser.add_argument("--maml", action="store_true")
     arguments = parser.parse_args()
     on_gpu = arguments.device == "cuda"
     models = arguments.models or [1, 8, 45]
@@ -128,12 +141,22 @@ def main() -> None:
     where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}; {arguments.size}×{arguments.size}, 4-way 3-shot 5 annotators, J = 2")
     print(f"{'variant':42s} {'ms a step':>10s} {'µs an episode':>14s} {'ratio':>7s}")
+    if arguments.maml:
+        for precision in precisions:
+            for n in models:
+                first = None
+                for how, step in maml_steps(pool, n, arguments.size, precision):
+                    taken = seconds(step, arguments.device, 5, steps)
+                    first = first or taken
+                    name = f"MAML, {n} model{'s' * (n > 1)}, {precision}, {how}"
+                    print(f"{name:42s} {taken * 1e3:10.1f} {taken / n * 1e6:14.0f} {first / taken:7.1f}", flush=True)
+        return
     naive = seconds(naive_step(pool, arguments.device, arguments.size), arguments.device, 3, max(2, steps // 2))
     print(f"{'naive eager loop':42s} {naive * 1e3:10.3f} {naive * 1e6:14.1f} {1.0:7.1f}", flush=True)
     for precision in precisions:
         for n in models:
             torch.manual_seed(0)
-            taken = seconds(trainer_step(pool, n, arguments.size, precision), arguments.device, 5, steps)
+            taken = seconds(trainer_of(pool, n, arguments.size, precision).step, arguments.device, 5, steps)
             name = f"{'CUDA graph' if on_gpu else 'trainer'}, {n} model{'s stacked' if n > 1 else ''}, {precision}"
             print(f"{name:42s} {taken * 1e3:10.3f} {taken / n * 1e6:14.1f} {naive * n / taken:7.1f}", flush=True)
 
