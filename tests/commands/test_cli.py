@@ -148,7 +148,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
     before = everything(tmp_path)
     tiny = ("--encoder", made / "tiny.safetensors")
     for arguments, message in [
-        ((labels,), "--images is not given and neither is --features, expected one of the two."),
+        ((labels,), "--images is not given, nor --features or --texts, expected one of the three."),
         ((labels, "--images", photos, "--features", features), "--images is given and so is --features, expected one"),
         ((labels, "--images", tmp_path / "no", *tiny), "does not exist, expected a folder of images."),
         ((labels, "--images", tmp_path / "folder", *tiny), "holds no images"),
@@ -404,7 +404,9 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     said = call(*given, tmp_path / "ours")
     page = (tmp_path / "ours" / "report.html").read_text("utf-8")
     verdict = re.search(r"\nclassifier on new items: \d+\u00a0% right \(\d+–\d+\u00a0%\), (.*)\n", said.out)[1]
-    assert verdict.startswith(("good enough to label by itself at 90", "too low to label by itself at 90"))
+    assert verdict.startswith(
+        ("good enough to label by itself at 90", "by the lower end too low to label by itself at 90")
+    )
     assert f'<span data-at="verdict">{verdict}</span>' in page
     number, kinds = re.search(r"\n(\d+) items? needs? a person: (.*)\n", said.out).groups()
     assert f'<span data-at="person">{number}</span>' in page
@@ -587,7 +589,7 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
         ((by_images, *features), "holds features, expected characters of 28×28 grey pixels"),
         ((by_features, *photos), "holds images, expected feature vectors, for which"),
         ((by_features, "--features", narrow), "narrow.csv has 2 features an item, expected 64"),
-        ((by_features,), "--images is not given and neither is --features, expected one of the two."),
+        ((by_features,), "--images is not given, nor --features or --texts, expected one of the three."),
         ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
         ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, expected a classifier."),
         ((models / "no", *features), "no does not exist"),

@@ -190,3 +190,16 @@ def test_true_labels_beyond_the_order_are_refused(folder: Path, call) -> None:
     said = call("aggregate", folder / "labels.csv", "--ordered", "low,medium,high", "--gold", folder / "known.csv")
     assert said.code == 2
     assert "known.csv has the label 'lowest', expected one of 'low', 'medium', 'high'." in said.err
+
+
+@pytest.mark.parametrize("command", ["aggregate", "next", "adapt"])
+def test_an_annotator_is_left_out(folder: Path, call, command: str) -> None:
+    said = call(*commands(folder)[command], "--leave-out", "9", "--json")
+    assert (said.code, json.loads(said.out)["left_out"]["labels of annotators not wanted"]) == (0, 2)
+    assert call(*commands(folder)[command], "--leave-out", "Cyd").code == 2
+
+
+def test_an_engine_leaves_nobody_out(folder: Path, call) -> None:
+    said = call("aggregate", folder / "labels.csv", "--leave-out", "9", "--engine", "local", "--out", folder / "parts")
+    expected = "--leave-out is given with --engine, expected everybody's labels; take theirs out before."
+    assert (said.code, said.err) == (2, f"crowdshot: {expected}\n")

@@ -58,7 +58,7 @@ def test_what_the_classifier_may_label_by_itself():
     assert verdict(by_itself(levels, 0.95, 1000, 200), 0.95, 1000) == (
         "good enough to label by itself at 95\u00a0%: 412 of 1,000"
     )
-    assert verdict(None, 0.95, 1000) == "too low to label by itself at 95\u00a0%"
+    assert verdict(None, 0.95, 1000) == "by the lower end too low to label by itself at 95\u00a0%"
     none_unlabelled = by_itself(levels, 0.95, 0, 200)
     assert none_unlabelled == (0.9, 80, 200)
     assert (
@@ -76,7 +76,7 @@ def test_a_classifier_that_knows_and_one_that_does_not():
     clf = CrowdClassifier("identity").fit(noise, said)
     found, page, _ = report_on(Basis(clf, clf.embed(noise)))
     assert found.by_itself() is None
-    assert "too low to label by itself at 90 %" in page.text
+    assert "by the lower end too low to label by itself at 90 %" in page.text
     assert "predict" not in [step.key for step in steps(found)]
 
 

@@ -66,9 +66,9 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         "photo" where the extra ``lite0`` is not installed; of these, the variant that was
         meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
         meta-training the items as they are ("lite0" for photographs).
-    method : "auto" is "labelings", or "learned" where more than 200 items are labelled, features come from elsewhere or
-        the encoder sees nothing in the items, or "ours" where an argument of the mixture is set. "paper" is "ours" with
-        the paper's constants.
+    method : "auto" is "both", "labelings" and "learned" each believed as far as it foretells hidden labels; "learned"
+        where more than 200 items are labelled, features come from elsewhere or the encoder sees nothing in the items;
+        "ours" where an argument of the mixture is set. "paper" is "ours" with the paper's constants.
         Else a name in `crowdshot.methods.METHODS` (``crowdshot methods`` lists them); with these, what is said of
         labelled items and annotators is Dawid–Skene's.
     settings : the method's, as a mapping; what is left out is as `METHODS` has it.

@@ -44,6 +44,8 @@ def aggregate_parts(
         if getattr(labels, name):
             argument = name.removesuffix("_name")
             raise CrowdshotError(f"{argument} is given with engine=, expected a table with a row for each label.")
+    if labels.leave_out:
+        raise CrowdshotError("leave_out is given with engine=, expected everybody's labels; take theirs out before.")
     labels.naming.check()
     labels = replace(labels, paths=expand_all(labels.paths))
     if annotators is not None:

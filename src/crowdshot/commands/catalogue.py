@@ -32,7 +32,7 @@ def encoders() -> dict[str, str]:
         "table": "numbers, categories and missing cells, by what the table teaches; the default for such features",
         "texts": "texts, by what they teach and a sentence network (that needs the extra text); the default for texts",
         "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
-        "lite0-fast": "the same at 128×128 pixels: four times as fast, a little less accurate (needs the extra lite0)",
+        "lite0-fast": "the same at 128×128 pixels: three times as fast, a little less accurate (needs the extra lite0)",
     }
     for name in shipped_encoders():
         card = read_card(weights_file(name), "encoder")

@@ -49,6 +49,7 @@ class LabelFiles:
     multi_label: bool = False
     ordered: Sequence[str] = ()
     categories: bool = False
+    leave_out: Sequence[str] = ()
     gold: Path | None = None
     history: Path | None = None
     excel_safe: bool = False
@@ -76,7 +77,8 @@ class LabelFiles:
 
     @property
     def naming(self) -> Naming:
-        return Naming(self.rename, self.merge_case, self.names, self.multi_label, self.ordered, self.categories)
+        fields = ("rename", "merge_case", "names", "multi_label", "ordered", "categories", "leave_out")
+        return Naming(**{name: getattr(self, name) for name in fields})
 
     def parts(self) -> list[LabelsRead]:
         """The labels of each file, as it has them."""

@@ -70,8 +70,9 @@ def open_items(
 ) -> Items:
     """The images below a folder, or the vectors of a file: one of the two. ``mixed``: as in `read_feature_file`."""
     if (images is None) == (features is None):
-        given = "given and so is" if images is not None else "not given and neither is"
-        raise CrowdshotError(f"images is {given} features=, expected one of the two.")
+        if images is not None:
+            raise CrowdshotError("images is given and so is features=, expected one of the two.")
+        raise CrowdshotError("images is not given, nor features= or texts=, expected one of the three.")
     if images is not None:
         paths = list_images(images)
         ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none

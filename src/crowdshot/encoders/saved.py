@@ -65,8 +65,7 @@ def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
     """What ``encoder_from_state`` needs to make the same encoder: its tensors, and its card of kind "encoder"."""
     if encoder.architecture is None:
         raise CrowdshotError(
-            f"encoder is {_called(encoder.module)}, expected a network that can be saved; add its "
-            "class to crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its arguments."
+            f"encoder is {_called(encoder.module)}, expected a network that can be saved; {_remedy(encoder.module)}."
         )
     own = {
         "kind": "encoder",
@@ -81,6 +80,15 @@ def _called(module: nn.Module) -> str:
     if isinstance(module, FunctionNetwork):
         return f"{module.name}, a function"
     return f"a {type(module).__name__} of your own"
+
+
+def _remedy(module: nn.Module) -> str:
+    if isinstance(module, FunctionNetwork):
+        return "fit what it returns with encoder='identity', and save that"
+    return (
+        "add its class to crowdshot.encoders.architectures.ARCHITECTURES and give the encoder that name and its "
+        "arguments"
+    )
 
 
 def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], name: str = "the encoder") -> Encoder:

@@ -333,5 +333,6 @@ def _once_a_pair(
     dropped: NDArray[np.bool_] = rows.duplicated(keep=duplicates).to_numpy()
     labels = counted(int(dropped.sum()), "labels")
     because = "because an annotator labelled the same item more than once"
-    warnings.warn(f"{source}: {labels} dropped {because}; the {duplicates} one counts.", UserWarning, stacklevel=3)
+    told = f"{source}: {labels} dropped {because}; the {duplicates} one in its order counts."
+    warnings.warn(told, UserWarning, stacklevel=3)
     return ~dropped

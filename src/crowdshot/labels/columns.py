@@ -57,6 +57,12 @@ def plain(name: Any) -> str:
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
 CONTENT = {"text", "texte", "texto", "document", "question"}  # an item itself, and no name of it if it has an id too
+WHEN = [  # what a label's time is called, the surest first
+    *("updatedat", "updated", "modifiedat", "submittedat", "submittime", "submissiontime", "completedat", "finishedat"),
+    *("labeledat", "labelledat", "annotatedat", "answeredat", "createdat", "created", "timestamp", "datetime"),
+    *("date", "time", "datum", "zeitstempel", "zeitpunkt", "fecha", "data", "horodatage"),
+    *map(plain, ("日時", "タイムスタンプ", "时间", "時間", "日期")),
+]
 TRUTH = {
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
     *map(plain, ("Wahrheit", "vérité", "verdad", "verdade", "正解", "真值")),

@@ -155,7 +155,7 @@ class Method:
             from torch import nn  # here, so that methods can be listed without it
 
             encoder = nn.Identity()
-        return self.run(episodes, encoder, full, seed)
+        return [found.detach() for found in self.run(episodes, encoder, full, seed)]  # an outside method may not
 
 
 def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:

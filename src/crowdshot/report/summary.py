@@ -169,7 +169,7 @@ def _questions(report: dict[str, Any]) -> str:
     asked, doubt, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
     people = "one annotator" if report["asked_annotators"] == 1 else f"{report['asked_annotators']:,} annotators"
     cost = f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
-    lines = [f"{asked:,} questions about {report['asked_items']:,} items, for {people}{cost}"]
+    lines = [f"{counted(asked, 'questions')} about {counted(report['asked_items'], 'items')}, for {people}{cost}"]
     lines.append(f"doubt, summed over all items: {doubt:.2f} now, {doubt - gain:.2f} expected after these answers")
     return "\n".join(lines)
 

@@ -71,7 +71,7 @@ def run(
     from crowdshot.paper.plan.experiments import chosen, joined_by
     from crowdshot.paper.run import runner, workers
     from crowdshot.paper.run.work import Place, find_data
-    from crowdshot.wording import retold  # here, as it needs NumPy, for which --help need not wait
+    from crowdshot.wording import counted, retold  # here, as it needs NumPy, for which --help need not wait
 
     size = protocol.QUICK if quick else protocol.PAPER
     if splits is not None:
@@ -107,7 +107,7 @@ def run(
     for sentence in expected:
         note(sentence)
     done = runner.run(left, place, devices, run_all)
-    typer.echo(f"{done} pieces run; {results} has all that was asked for.")
+    typer.echo(f"{counted(done, 'pieces')} run; {results} has all that was asked for.")
 
 
 def tables(

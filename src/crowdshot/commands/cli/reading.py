@@ -70,6 +70,9 @@ class Reading:
     categories: Annotated[
         bool, typer.Option("--categories", help="Labels are names of classes, though they may look like measurements.")
     ] = False
+    leave_out: Annotated[
+        str | None, typer.Option("--leave-out", metavar="NAME,…", help="Annotators whose labels do not count.")
+    ] = None
     gold: Annotated[
         Path | None,
         typer.Option("--gold", metavar="FILE", help="A table of items and their true labels, which are held fixed."),
@@ -102,6 +105,7 @@ class Reading:
             multi_label=self.multi_label,
             ordered=as_names("--ordered", self.ordered, like="low,medium,high"),
             categories=self.categories,
+            leave_out=as_names("--leave-out", self.leave_out),
             gold=self.gold,
             history=self.history,
             excel_safe=self.excel_safe,

@@ -69,6 +69,7 @@ def read_labels(
     multi_label: bool = False,
     ordered: Sequence[str] = (),
     categories: bool = False,
+    leave_out: Sequence[str] = (),
 ) -> LabelsRead:
     """Labels from one file or several, whose format is recognised by their content, or named.
 
@@ -84,6 +85,7 @@ def read_labels(
     - ``multi_label``: an answer may name several labels, "cat;dog" (`labels.choices`).
     - ``ordered``: the classes from the lowest to the highest, and no others.
     - ``categories``: labels are names of classes, though they look like measurements or like several labels at once.
+    - ``leave_out``: annotators whose labels do not count.
 
     >>> from pathlib import Path
     >>> from crowdshot import read_labels
@@ -92,7 +94,7 @@ def read_labels(
     >>> read.annotations.classes.tolist(), read.annotations.n_labels
     (['cat'], 3)
     """
-    naming = Naming(rename, merge_case, names, multi_label, ordered, categories)
+    naming = Naming(rename, merge_case, names, multi_label, ordered, categories, leave_out)
     naming.check()
     paths = _listed(paths)
     parts = read_parts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class Naming:
     multi_label: bool = False
     ordered: Sequence[str] = ()
     categories: bool = False
+    leave_out: Sequence[str] = ()
 
     def check(self) -> None:
         if self.multi_label and self.ordered:
@@ -40,7 +41,9 @@ class Naming:
 
 
 def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
-    """The labels, the true ones included, and the annotators by what they are called."""
+    """The labels, the true ones included, and the annotators by what they are called; those left out are gone."""
+    people = new_names(naming.names, "names", ("annotator", "name"), labels.annotations.annotators)
+    labels = _without(naming.leave_out, labels, people, source) if naming.leave_out else labels
     ann = labels.annotations
     split: Callable[[str], list[str]] = choices.split_of(ann.classes) if naming.multi_label else lambda label: [label]
     if not (naming.multi_label or naming.categories):
@@ -50,7 +53,6 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         for part in split(label):
             written[part] = written.get(part, 0) + number
     spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
-    people = new_names(naming.names, "names", ("annotator", "name"), ann.annotators)
     told = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     told += respelled("annotators", lambda name: people.get(name) or name, by_person)
@@ -72,6 +74,26 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         _tell_commas(labels.names, source)
     _tell_twins(labels, source)
     return labels
+
+
+def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
+    """Without the labels of these annotators, by the name they are written or called; items stay."""
+    ann = labels.annotations
+    called = [{str(name), people.get(str(name)) or str(name)} for name in ann.annotators]
+    everyone = set().union(*called)
+    stranger = next((name for name in left_out if name not in everyone), None)
+    if stranger is not None:
+        raise CrowdshotError(
+            f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
+        )
+    stays = np.array([not names & set(left_out) for names in called])
+    kept = ann.keep(stays[ann.annotator])
+    if not kept.n_labels:
+        raise CrowdshotError(f"leave_out names all who labelled in {source}, expected somebody to stay.")
+    place = np.cumsum(stays) - 1
+    kept = replace(kept, annotator=place[kept.annotator], annotators=ann.annotators[stays])
+    gone = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
+    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone})
 
 
 def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:

@@ -23,6 +23,7 @@ from crowdshot.paper.run import encoders
 from crowdshot.paper.run.store import Piece, Store
 from crowdshot.paper.run.work import Place, Wants, cells_of, device_name, needed, test_one, train_one
 from crowdshot.progress import progress
+from crowdshot.wording import counted
 
 
 def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
@@ -99,7 +100,10 @@ def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
             alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
         told = [f"{', '.join(who)} ({what}{' each' * (len(who) > 1)})" for what, who in alike.items()]
         lines.append(f"{', '.join(where)}: {'; '.join(told)}")
-    return [*lines, f"{len(left)} pieces to run, {len(_encoders(left, place))} encoders to meta-train."]
+    return [
+        *lines,
+        f"{counted(len(left), 'pieces')} to run, {counted(len(_encoders(left, place)), 'encoders')} to meta-train.",
+    ]
 
 
 def expect(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str]) -> list[str]:
@@ -114,7 +118,8 @@ def expect(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str]) ->
     n = len(gpus or devices)
     long = estimates.told((time.gpu if gpus else time.core) / n)
     here = f"{n} {'GPU' if gpus else 'CPU core'}{'s' * (n > 1)}"
-    told = [f"{len(wanted)} encoders to meta-train and {len(left)} pieces to test: {long} on {here}."]
+    work = f"{counted(len(wanted), 'encoders')} to meta-train and {counted(len(left), 'pieces')} to test"
+    told = [f"{work}: {long} on {here}."]
     kept = sum(one.file(place.results).exists() for one in wanted)
     if kept:
         told.append(f"{kept} of these encoders are kept: --work {place.results} takes them from there.")

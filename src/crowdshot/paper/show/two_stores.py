@@ -15,7 +15,7 @@ from crowdshot.paper.run.store import read_rows
 from crowdshot.paper.show.gathering import label
 from crowdshot.paper.show.layout import Line, PrintedTable, markdown
 from crowdshot.paper.show.selection import CELL, EPISODE, LEVEL, in_order, p_value, select
-from crowdshot.wording import shown
+from crowdshot.wording import counted, shown
 
 WHERE = ["experiment", "dataset", "method", *CELL]
 COLUMNS = [*WHERE, "one", "other", "difference", "stderr", "p", "episodes", "one_candidate", "other_candidate"]
@@ -64,7 +64,8 @@ def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataF
 
 
 def _difference(pairs: pd.DataFrame) -> dict[str, object]:
-    one, other = (pairs[f"accuracy_{which}"].to_numpy(dtype=np.float64) for which in ("one", "other"))
+    # Stored in float32, of which a store may have another's last digit; a query more or less is far larger.
+    one, other = (pairs[f"accuracy_{which}"].to_numpy(dtype=np.float64).round(6) for which in ("one", "other"))
     spread = (other - one).std(ddof=1) if len(one) > 1 else np.nan
     return {
         "one": one.mean(),
@@ -93,7 +94,7 @@ def tell(table: pd.DataFrame, one: Path, other: Path) -> str:
     cells = table[table[CELL[0]].notna()]
     differ, chance = int((cells["p"] < LEVEL).sum()), LEVEL * len(cells)
     parts.append(
-        f"{len(cells)} cells that both have, {differ} of them different at p < {LEVEL:g} (by chance alone: "
+        f"{counted(len(cells), 'cells')} that both have, {differ} of them different at p < {LEVEL:g} (by chance alone: "
         f"{chance:.1f}). Settings are chosen on validation, episodes paired; ± is a standard error.\n"
     )
     return "\n".join(parts)

@@ -91,7 +91,7 @@ def by_itself(levels: Sequence[Level], wanted: float, n_unlabelled: int, n_check
 def verdict(found: ByItself | None, wanted: float, n_unlabelled: int) -> str:
     """Whether the classifier may label by itself, in a few words."""
     if found is None:
-        return f"too low to label by itself at {percent(wanted)}"
+        return f"by the lower end too low to label by itself at {percent(wanted)}"
     if n_unlabelled:
         how_many = f"{found.number:,} of {found.of:,}"
     else:

@@ -1,0 +1,91 @@
+"""Somebody who labelled an item more than once counts once: with the newest label, where the table says when."""
+
+import numpy as np
+import pytest
+
+from crowdshot import CrowdshotError, read_labels
+
+HEADER = "item,annotator,label,{}\n"
+
+
+def read(tmp_path, when, *rows, **options):
+    (tmp_path / "labels.csv").write_text(HEADER.format(when) + "".join(f"{row}\n" for row in rows))
+    with pytest.warns(UserWarning, match="labelled the same item more than once") as told:
+        ann = read_labels(tmp_path / "labels.csv", **options).annotations
+    said = {(str(ann.items[i]), str(ann.annotators[r])): str(ann.classes[k]) for i, r, k in _labels(ann)}
+    return ann, said, str(told[0].message)
+
+
+def _labels(ann):
+    return zip(ann.item, ann.annotator, ann.label, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("newer", "older"),
+    [
+        ("2024-03-02 10:00", "2024-03-01 10:00"),
+        ("2024-03-02T00:30:00+02:00", "2024-03-01T22:00:00Z"),  # half past ten at night, in Greenwich
+        ("1709373600", "999999999"),  # numbers, not text
+    ],
+)
+def test_of_a_newest_first_export_the_newest_label_counts(tmp_path, newer, older):
+    rows = [f"2,bob,dog,{newer}", f"1,ann,cat,{newer}", f"1,ann,dog,{older}", f"1,bob,dog,{older}"]
+    ann, said, told = read(tmp_path, "Created At", *rows)
+    assert said == {("2", "bob"): "dog", ("1", "ann"): "cat", ("1", "bob"): "dog"}
+    assert ann.items.tolist() == ["2", "1"]  # as they came
+    assert told.endswith(
+        "1 label dropped because an annotator labelled the same item more than once; the newest by 'Created At' counts."
+    )
+
+
+@pytest.mark.parametrize("cells", [("02/03/2024", "01/03/2024"), ("2024-03-02", ""), ("2024-03-02", "5")])
+def test_where_times_may_be_mistaken_the_last_in_the_file_counts(tmp_path, cells):
+    _, said, told = read(tmp_path, "created_at", f"1,ann,cat,{cells[0]}", f"1,ann,dog,{cells[1]}", "2,bob,cat,")
+    assert said["1", "ann"] == "dog"
+    assert told.endswith("the last one in its order counts.")
+
+
+def test_of_equal_times_the_later_row_counts_and_of_several_times_the_last_change(tmp_path):
+    (tmp_path / "labels.csv").write_text(
+        "item,annotator,label,created_at,updated_at\n"
+        "1,ann,cat,2024-03-09,2024-03-01\n1,ann,dog,2024-03-01,2024-03-02\n"
+        "2,ann,cat,2024-03-01,2024-03-02\n2,ann,dog,2024-03-01,2024-03-02\n"
+    )
+    with pytest.warns(UserWarning, match="the newest by 'updated_at' counts"):
+        ann = read_labels(tmp_path / "labels.csv").annotations
+    assert [str(ann.classes[k]) for k in ann.label[np.argsort(ann.item)]] == ["dog", "dog"]
+
+
+# ---- annotators who are left out ------------------------------------------------------------------------------------
+
+LABELS = "item,annotator,label\n1,ann,cat\n1,gus,owl\n2,gus,dog\n3,bob,dog\n"
+
+
+def test_who_is_left_out_said_nothing_and_their_items_stay(tmp_path):
+    (tmp_path / "labels.csv").write_text(LABELS)
+    found = read_labels(tmp_path / "labels.csv", leave_out=["gus"])
+    ann = found.annotations
+    assert (ann.items.tolist(), ann.annotators.tolist()) == (["1", "2", "3"], ["ann", "bob"])
+    assert sorted(zip(ann.item, ann.annotator, strict=True)) == [(0, 0), (2, 1)]
+    assert found.left_out == {"labels of annotators not wanted": 2}
+
+
+def test_by_the_name_in_the_file_or_the_one_that_is_given(tmp_path):
+    (tmp_path / "labels.csv").write_text(LABELS)
+    names = {"gus": "Gustav", "bob": "Bob"}
+    for name in ("gus", "Gustav"):
+        ann = read_labels(tmp_path / "labels.csv", names=names, leave_out=[name]).annotations
+        assert ann.annotators.tolist() == ["ann", "Bob"]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["eva"], "leave_out names 'eva', which is not there, expected some of 'ann', 'gus', 'bob'."),
+        (["ann", "bob", "gus"], "leave_out names all who labelled in .*labels.csv, expected somebody to stay."),
+    ],
+)
+def test_a_stranger_and_everybody_are_refused(tmp_path, names, told):
+    (tmp_path / "labels.csv").write_text(LABELS)
+    with pytest.raises(CrowdshotError, match=told):
+        read_labels(tmp_path / "labels.csv", leave_out=names)
