@@ -86,8 +86,8 @@ class Both:
         own = OwnOrder.of(x, annotations, known)
         named = np.bincount(annotations.label, minlength=annotations.n_classes)
         named[known.gold[known.gold >= 0]] += 2  # what is known is no slip
-        sizes = both.without_slips(named[own.classes.cpu().numpy()])
-        sizes = None if sizes is None else sizes.to(x.device)
+        classes = own.classes.cpu().numpy()
+        sizes = both.frequencies(joint.size[classes], named[classes]).to(x.device)
         if not self.decided and not _suits(own, annotations, known, joint, settings, sizes):
             return Learned(LEARNED, looks, {}, *untouched(x))
         found = search(x, own, settings, sizes)
@@ -111,7 +111,7 @@ def _suits(
     known: Known,
     looks: Joint,
     settings: dict[str, Any],
-    sizes: Tensor | None,
+    sizes: Tensor,
 ) -> bool:
     items = np.searchsorted(known.rows_of(annotations), own.place.cpu().numpy())
     classes = own.classes.cpu().numpy()

@@ -53,6 +53,8 @@ def adapt(
     options: Report = {**given.options(), **labels.options()}
     again = options | {"method": method, "settings": settings, "anonymous": anonymous}
     again |= {"out": output.out, "overwrite": True}
+    if export is not None:
+        again |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
     new = {items.kind: NEW[items.kind]}
     looks = _looks(clf, worth_of(clf, fitted.embeddings), items.kind)
     n_labelled = len(np.unique(clf.annotations_.item))

@@ -54,6 +54,7 @@ def aggregate(
     check_columns(ann.columns, str(labels))
     gold = {} if method in VOTES and labels.gold is None else read.gold
     known_truth.some_of(gold, ann.items, source=labels.gold)
+    known_truth.tell_unlabelled(list(gold), ann.items, labels.gold_from)
     ann, known = known_truth.hold(known_truth.join(ann, gold), gold)
     with progress("aggregating"):
         believed = believe(read, ann, method, steps, gold or None, network)

@@ -97,6 +97,7 @@ class LabelFiles:
         gold = known_truth.read(self.gold, read.annotations.columns, read.spelling)
         if self.ordered:
             refuse_others(gold.values(), self.ordered, str(self.gold))
+        known_truth.tell_new_classes(gold.values(), read.names, str(self.gold))
         return replace(read, gold=gold)
 
     def options(self) -> dict[str, Any]:

@@ -32,10 +32,12 @@ from crowdshot.model.parts import Belief as Table
 from crowdshot.model.parts import Sizes
 from crowdshot.progress import progress
 from crowdshot.report.tables import check_columns
-from crowdshot.wording import first, listing, show
+from crowdshot.wording import apart, first, listing, show
 
 Floats = NDArray[np.float64]
 OWN_NAMES = dict.fromkeys(Columns._fields, ("gain", "cost", "believed", "confidence", "n_labels"))
+NAMED = 5  # people, in a note
+MOST_CELLS = 50_000_000  # items × classes, beyond which annotators are not looked at one by one
 TEXT = "text"  # what a column of texts is called, unless that is the item's name
 
 
@@ -82,7 +84,9 @@ def ask(
     if stop_at is not None and not isinstance(belief.probabilities, np.ndarray):
         many = f"{belief.annotations.n_classes:,} classes of {belief.annotations.n_annotators:,} annotators"
         raise CrowdshotError(f"stop_at is given with labels of {many}, expected fewer of them for a forecast.")
-    ann, can = _available(available, belief.annotations)
+    can = _worth_asking(belief) if available is None else None
+    ann, named = _available(available, belief.annotations)
+    can = named if can is None else can
     belief = belief._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
     closed, history = (ann.item, ann.annotator), belief.labels.history.of(ann.annotators)
@@ -145,6 +149,24 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     with progress("aggregating"):
         believed = believe(read, ann, gold=read.gold)
     return Belief(read, believed.annotations, believed.belief, left_out)
+
+
+def _worth_asking(belief: Belief) -> NDArray[np.bool_]:
+    """(R,) whom to ask where nobody is named: not those whose labels, as it seems, do not follow the items."""
+    ann, p = belief.annotations, belief.probabilities
+    if not isinstance(p, np.ndarray) or belief.labels.several or ann.n_classes < 2 or p.size > MOST_CELLS:
+        return np.ones(ann.n_annotators, dtype=bool)
+    from crowdshot.report.page.flags import judge_each, worth_asking  # here, as scipy.stats takes a second
+
+    judged = judge_each(ann, p, [apart(name) for name in ann.classes], belief.labels.history.of(ann.annotators))
+    can = worth_asking(judged)
+    flagged = [(r, one.flag) for r, one in enumerate(judged) if one and one.flag and not can[r]]
+    idle = [f"{show(ann.annotators[r])} ({flag.name})" for r, flag in flagged]
+    if idle:
+        told = f"not asked, as their labels hardly follow the items: {', '.join(idle[:NAMED])}"
+        more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
+        warnings.warn(f"{told}{more}; available= asks whom it names.", UserWarning, stacklevel=2)
+    return can
 
 
 def _available(given: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:

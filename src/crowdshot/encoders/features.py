@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.wording import described
 
 LARGEST = 1e33  # of a feature: in a unit of their own, more would leave single precision
+ROUNDED = 1e-4  # of its size, within which a feature loses digits that matter
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,18 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
     return x / torch.tensor(spec.std) if spec.std else x
 
 
+def _tell_rounded(array: NDArray[Any]) -> None:
+    """Seconds since 1970 that lie within a minute are all the same in single precision."""
+    if array.ndim != 2 or array.dtype.kind == "b" or len(array) < 2:
+        return
+    low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)
+    lost = (high > low) & (high - low < ROUNDED * np.maximum(abs(low), abs(high)))
+    if lost.any():
+        column = int(np.flatnonzero(lost)[0])
+        told = f"X, column {column} lies between {low[column]:.10g} and {high[column]:.10g}, which single precision"
+        warnings.warn(f"{told} hardly tells apart; take its mean off before.", UserWarning, stacklevel=2)
+
+
 def as_numbers(X: Any) -> Tensor | None:
     """Anything array-like -> float32 tensor of finite numbers, any shape; None if it does not hold numbers."""
     if isinstance(X, Tensor):
@@ -90,6 +105,7 @@ def as_numbers(X: Any) -> Tensor | None:
             return None
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below
             x = torch.from_numpy(np.array(array, dtype=np.float32))
+        _tell_rounded(array)
     finite = x.abs() <= LARGEST  # NaN is not
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 Ids = NDArray[Any]
@@ -19,7 +20,9 @@ def text(value: Any) -> str | None:
     """
     if isinstance(value, str):
         return value.strip()
-    if value is None or (isinstance(value, float | np.floating) and value != value):  # NaN differs from itself
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, float | np.floating) and value != value:  # NaN differs from itself
         return ""
     if isinstance(value, bool | np.bool_):
         return str(value).lower()

@@ -194,6 +194,10 @@ def check_file(out: Path, *inputs: Path | None) -> None:
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
         raise CrowdshotError(f"{out} is in the folder {out.parent}, which does not exist, expected one that does.")
+    if not out.exists() and not os.access(out.absolute().parent, os.W_OK | os.X_OK):
+        raise CrowdshotError(
+            f"{out} is in the folder {out.parent}, which may not be written to, expected one that may."
+        )
     for source in inputs:
         if source is not None and out.exists() and source.exists() and out.samefile(source):
             raise CrowdshotError(f"{out} is what is read, expected another file to write to.")

@@ -6,6 +6,8 @@ names is a class like any other.
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -26,7 +28,7 @@ from crowdshot.labels.positions import Positions, as_index, ordered, positions, 
 from crowdshot.labels.spelling import Spelling
 from crowdshot.model.beliefs import likeliest
 from crowdshot.model.parts import Belief
-from crowdshot.wording import first, listing, show
+from crowdshot.wording import counted, first, listing, show
 
 Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
 
@@ -115,6 +117,28 @@ def some_of(
         raise CrowdshotError(f"{source} {found}, expected some of the labelled items, {listing(items, 1)}.")
     known = {items[place]: gold[name] for name, place in zip(names, row.tolist(), strict=True) if place >= 0}
     return known, int((row < 0).sum())
+
+
+def tell_new_classes(truth: Iterable[str], said: Iterable[Any], source: str) -> None:
+    """What no annotator said may be a slip of the pen, or a class that all of them missed."""
+    known = [str(name) for name in said]
+    new = [label for label in dict.fromkeys(map(str, truth)) if label not in known]
+    if new:
+        like = difflib.get_close_matches(new[0], known, 1)
+        hint = f" (or is it {like[0]!r}?)" if like else ""
+        what = "classes of their own" if new[1:] else "a class of its own"
+        told = f"{source}: {listing(new)}, which no annotator said, {'are' if new[1:] else 'is'} {what}{hint}."
+        warnings.warn(told, UserWarning, stacklevel=4)
+
+
+def tell_unlabelled(names: Iterable[Any], items: Ids, source: str) -> None:
+    """Of labels alone, gold of other items teaches nothing: their names may be written in another way."""
+    others = [name for name, place in zip(names, positions(items, list(names)), strict=True) if place < 0]
+    if others:
+        told = (
+            f"{source}: {counted(len(others), 'items')} that nobody labelled, {listing(others, 3)}: are they called so?"
+        )
+        warnings.warn(told, UserWarning, stacklevel=3)
 
 
 def hold(ann: Annotations, gold: Mapping[Any, Any]) -> tuple[Annotations, Positions]:

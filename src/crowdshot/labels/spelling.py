@@ -145,7 +145,10 @@ def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: C
         raise CrowdshotError(
             f"{table.name} has the header {listing(table.header)}, expected {columns[0]!r} and {columns[1]!r}."
         )
-    return dict(zip(one_each(table, old), table.text(name), strict=True))
+    found = dict(zip(one_each(table, old), table.text(name), strict=True))
+    if found and not any(as_whole(each) in known for each in found):
+        raise CrowdshotError(f"{table.name} names {next(iter(found))!r} and others, expected some of {listing(known)}.")
+    return found
 
 
 def respell(ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str) -> Annotations:

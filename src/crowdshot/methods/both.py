@@ -35,7 +35,7 @@ def pooled(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Can
         by_looks = looks.forecast(query)
         items, said, new = (torch.from_numpy(each) for each in (x[seen], labels[seen], query))
         _, weight = both.weights(float(both.company(looks).mean()))
-        sizes = both.without_slips(np.bincount(labels[labels >= 0], minlength=K))
+        sizes = both.frequencies(looks.size, np.bincount(labels[labels >= 0], minlength=K))
         found = []
         for candidate in candidates:
             if both.suits(items, said, looks, dict(candidate), sizes):

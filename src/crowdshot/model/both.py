@@ -11,8 +11,9 @@ n / (n + 2). With the mean of c, S of the search and L of `learned`,
     labelled items    S^w L^(1 - w),  w = min(c, 1/2)        those without company are judged by their labels
     other items       S^w L^(1 - w),  w = min(1, 3/2 - c)    of which the search knows most while items are few
 
-A class that was named once, where others were named often, may be a slip of the pen. A search that takes all classes
-for about equal draws other items to it, so that such classes are left to `learned`.
+The search, too, is told how frequent classes are, as `learned` believes them: taking 60 and 3 for about equal it would
+overrule three who agree. A class that was named once, where others were named often, may be a slip of the pen, and is
+left to `learned`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ PARTS = 10  # of the items, whose labels are hidden in turn
 # besides. Chosen on digits, characters and drawn textures, judged on photographs of LabelMe and CIFAR-10S
 # (docs/trust.md): through encoders of another domain it is mostly worse by 0.15 to 1 an item, else by less than 0.1.
 WORSE, WORSE_EACH = 1.0, 0.1
+DIGITS = 6  # of sizes for the search, whose ties must not be broken by the order in which these were added up
 OFTEN = 5.0  # labels of each other class, on average, beside which one alone may be a slip
 
 
@@ -93,17 +95,17 @@ def weights(company: float) -> tuple[float, float]:
     return min(company, 0.5), min(1.0, 1.5 - company)
 
 
-def without_slips(named: NDArray[np.int64]) -> Tensor | None:
-    """``sizes`` for the search, (K,): 0 for classes that may be slips, by how often each was named; None for none."""
+def frequencies(size: Floats, named: NDArray[np.int64]) -> Tensor:
+    """``sizes`` for the search, (K,): as they are believed, 0 for classes that may be slips, by how often each was
+    named."""
     once = named == 1
-    if not once.any() or once.all() or named[~once].mean() < OFTEN:
-        return None
-    return torch.from_numpy(~once).double()
+    slips = once & (not once.all() and named[~once].mean() >= OFTEN)
+    return torch.from_numpy(np.where(slips, 0.0, size.round(DIGITS)))
 
 
 def pool(search: Tensor, looks: Tensor, weight: float, sizes: Tensor | None = None) -> Tensor:
     """log p (..., K) of both -> log p: ``weight`` is the search's, but classes of size 0 are left to looks."""
-    if sizes is None:
+    if sizes is None or bool((sizes > 0).all()):
         return (weight * search + (1 - weight) * looks).log_softmax(-1)
     left, looks = sizes == 0, looks.log_softmax(-1)
     both = (weight * search + (1 - weight) * looks).masked_fill(left, -torch.inf).log_softmax(-1)

@@ -3,6 +3,11 @@
 Labels are believed as `inference` has it; what features say of an item, told by the other items (`looks`), counts for
 less than it claims beside them, as people err where items look alike, and as what looks like a
 class is learned from the same labels. The two take turns: a better belief teaches the features better.
+
+Class sizes are believed anew in each turn. A belief by labels alone is modest, as people share mistakes: of an item
+that three of three call common it leaves a good part to the rare class, and the mean of such beliefs takes one item in
+twenty for one in four. So sizes are counted by beliefs to the power of `SHARPER`, and what labels say, which has the
+modest sizes in it, is moved to them.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from numpy.typing import NDArray
 from crowdshot.model.beliefs import believe
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
-from crowdshot.model.looks import EQUAL, MOST, Forecast, Looks, Numbers, spread_out
+from crowdshot.model.looks import MOST, Forecast, Looks, Numbers, spread_out
 from crowdshot.model.parts import Sizes, parts_of
 from crowdshot.model.rounds import Rounds
 
@@ -25,6 +30,8 @@ Positions = NDArray[np.int64]
 TURNS = 3
 CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
 LEAST = 1e-70  # of a probability by labels, where its logarithm is taken
+SHARPER = 2.0
+EQUAL = 8.0  # items that each class has more, before any was seen
 
 
 class Joint(NamedTuple):
@@ -78,22 +85,23 @@ def fit(
         return belief
 
     alone = settled(score)
+    evidence = score - np.log(class_sizes(alone, 1.0))
     teach = spread_out(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
     looks = Looks(x[rows[teach]].astype(np.float64))
     belief, told = alone, np.zeros_like(alone)
     for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
-        size = (belief.sum(0) + EQUAL) / (len(rows) + K * EQUAL)
-        told[teach], forecast = looks.believed(belief[teach], (score - np.log(size))[teach])
+        size = class_sizes(belief)
+        told[teach], forecast = looks.believed(belief[teach], evidence[teach], size)
         if len(others):
             told[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
         heard, weights = told, np.ones(1)
         if pred_probs is not None:
-            said, asked = _said(pred_probs, rows, score - np.log(size), size)
+            said, asked = _said(pred_probs, rows, evidence, size)
             if asked.any():
-                weights = weigh([told[asked], said[rows][asked]], (score - np.log(size))[asked], size)
+                weights = weigh([told[asked], said[rows][asked]], evidence[asked], size)
                 heard = np.where(asked[:, None], together([told, said[rows]], weights, size), told)
-        belief = settled(score + BESIDE_LABELS * heard)
+        belief = settled(evidence + np.log(size) + BESIDE_LABELS * heard)
     everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
     everyone[rows], by_labels[rows] = belief, alone
     if len(rows) < N:
@@ -102,8 +110,16 @@ def fit(
             other = (place < 0) & np.isfinite(pred_probs).all(1)
             by_looks = np.log(everyone[other]) - np.log(size)
             everyone[other] = softmax(together([by_looks, said[other]], weights, size) + np.log(size))
-    unmet, evidence = softmax(np.log(size) + told), score - np.log(size)
+    unmet = softmax(np.log(size) + told)
     return Joint(everyone, by_labels, belief.mean(0), forecast, belief, unmet, evidence, size)
+
+
+def class_sizes(belief: Floats, power: float = SHARPER) -> Floats:
+    """(n, K) -> (K,) the share of items that are of each class, a little of every class added."""
+    sharper = belief**power
+    counts = (sharper / sharper.sum(1, keepdims=True)).sum(0)
+    out: Floats = (counts + EQUAL) / (counts + EQUAL).sum()
+    return out
 
 
 def _said(p: Floats, rows: Positions, evidence: Floats, size: Floats) -> tuple[Floats, NDArray[np.bool_]]:

@@ -49,7 +49,6 @@ UNEVEN = 0.15  # of the features, where so few have the spread of all, one unit 
 MEANS = 0.5  # how far means are believed, before labels are foretold, against all regressions
 NOTHING = 0.02  # how far it is believed that features say nothing
 CAUTION = 0.3  # evidence of n items counts as that of n^(1 - this): items that look alike share their labels' mistakes
-EQUAL = 3.0  # items that each class has more, before any was seen
 ALONE = 2.0  # others of its class at which an item's forecast has half its weight
 RARE = 0.3  # of an equal share: less frequent classes count as this frequent in the second link
 LANDMARKS = 1_200  # items that nearness is told by, at most
@@ -221,18 +220,19 @@ class Looks:
         self.unit_priors = np.array([one_unit, 1 - one_unit])
         self.regressions = [Regression(z), Regression(near(z, self.landmarks) @ self.root)]
 
-    def believed(self, q: Floats, evidence: Floats) -> tuple[Floats, Forecast]:
+    def believed(self, q: Floats, evidence: Floats, size: Floats) -> tuple[Floats, Forecast]:
         """log p(class | features) - log(class size) of each item by all others, (n, K), weighted; and the forecast.
 
-        ``q`` (n, K): what is believed of the items, which the regressions learn. ``evidence`` (n, K): log p(labels of
-        an item | class), by which they are judged, as these labels they have not met:
+        ``q`` (n, K): what is believed of the items, which the regressions learn; ``size`` (K,) of the classes.
+        ``evidence`` (n, K): log p(labels of an item | class), by which they are judged, as these labels they have not
+        met:
 
             Σ_n log Σ_k p(k | x_n) p(labels of n | k)
 
         An item counts, there and in what is told of it, by how many others there are of its class.
         """
         n, K = q.shape
-        mean, size = q.mean(0).clip(SMALL), (q.sum(0) + EQUAL) / (n + K * EQUAL)
+        mean = q.mean(0).clip(SMALL)
         others = (q * (q.sum(0) - q)).sum(1)
         counts = others / (others + ALONE)
         caution = max(counts.sum(), 1.0) ** -CAUTION

@@ -220,7 +220,7 @@ def _why_fewer(report: Mapping[str, Any]) -> str:
 def until_settled(forecast: Mapping[str, Any]) -> str:
     share, labels, best, worst = (forecast[name] for name in ("share", "labels", "at_best", "at_worst"))
     if labels == 0:
-        return f"{percent(share)} of the items are settled already"
+        return f"{percent(share)} of the items or more are settled already"
     if labels is None:
         least = "" if best is None else f", though {best:,} would do at best"
         return (

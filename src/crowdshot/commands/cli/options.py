@@ -178,7 +178,9 @@ def as_available(text: str | None) -> list[str] | Path | None:
     """ "ann,bob" -> names; where there is such a file, its path."""
     if text is None:
         return None
-    return Path(text) if Path(text).is_file() else as_names("--annotators-available", text, "a file, or ")
+    if Path(text).is_file() or re.search(r"\.(csv|tsv|txt|xlsx|json|parquet)$", text, re.IGNORECASE):
+        return Path(text)  # which says so, where there is no such file
+    return as_names("--annotators-available", text, "a file, or ")
 
 
 def _as_cost(text: str) -> float:

@@ -13,7 +13,8 @@ from crowdshot.classifier.classifier import CrowdClassifier
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.positions import Positions
-from crowdshot.wording import clean
+from crowdshot.report.page.flags import Judged, judge_each
+from crowdshot.wording import apart, clean
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +52,12 @@ class Basis:
     @cached_property
     def labelled(self) -> NDArray[np.bool_]:
         return np.asarray(self.votes.sum(1) > 0)
+
+    @cached_property
+    def judged(self) -> list[Judged | None]:
+        """(R,): what is known of annotators, None for who gave no label."""
+        names = [apart(name) for name in self.annotations.classes]
+        return judge_each(self.annotations, self.belief, names, self.clf.known_.history)
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -12,18 +12,24 @@ is raised only where chance is no good explanation; with few labels there is non
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
+from crowdshot.labels import annotators
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.positions import Positions
-from crowdshot.report.page.basis import Floats
 from crowdshot.wording import percent, spread
+
+Floats = NDArray[np.float64]
 
 ALPHA = 0.05  # divided by the number of annotators (and pairs of classes) where a flag claims a fault
 NEAR_CHANCE = 0.25  # of the way from guessing to being always right
 SAME = 0.95  # this part of all labels is "nearly all"
+ONE_CLASS, SPAMMER = "one class only", "spammer-like"
 FEWEST_SHARED = 10  # labels on items that others labelled too, below which agreement says nothing
 
 
@@ -39,6 +45,53 @@ class Agreement(NamedTuple):
 class Flag(NamedTuple):
     name: str
     why: str
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether labels of such a person are worth no question: they do not follow the items."""
+        return self.name in (ONE_CLASS, SPAMMER)
+
+
+class Judged(NamedTuple):
+    """One annotator who gave labels: which, (K, K) [true, said] as believed, how often dealt labels would be right, and
+    how often they agree with others."""
+
+    rows: Positions
+    counts: Floats
+    guessing: float
+    agreement: Agreement | None
+    flag: Flag | None
+
+
+def worth_asking(judged: Sequence[Judged | None]) -> NDArray[np.bool_]:
+    """(R,) who is not flagged as saying nothing of the items; everybody, where that would leave nobody."""
+    can = np.array([one is None or one.flag is None or not one.flag.says_nothing for one in judged], dtype=bool)
+    return can if can.any() else np.ones_like(can)
+
+
+def judge_each(
+    ann: Annotations, belief: Floats, names: list[str], history: Floats | None = None
+) -> list[Judged | None]:
+    """(R,), None for who gave no label; belief (N, K)."""
+    table, votes = annotators.judge(ann, belief, history)[["accuracy", "low", "high"]].to_numpy(), ann.vote_counts()
+    order = np.argsort(ann.annotator, kind="stable")
+    ends = np.bincount(ann.annotator, minlength=ann.n_annotators).cumsum()
+    n_people = int((np.diff(ends, prepend=0) > 0).sum())
+    found: list[Judged | None] = []
+    for person, (accuracy, low, high) in enumerate(table):
+        rows = order[ends[person - 1] if person else 0 : ends[person]]
+        if not len(rows):
+            found.append(None)
+            continue
+        item, said = ann.item[rows], ann.label[rows]
+        counts = np.zeros((belief.shape[1], belief.shape[1]))
+        np.add.at(counts, said, belief[item])
+        counts = counts.T
+        guessing = float(counts.sum(0) @ counts.sum(1)) / len(rows) ** 2
+        agreement = agree(votes[item], said)
+        flag = fault(counts, names, n_people) or noise(accuracy, low, high, guessing, agreement, n_people)
+        found.append(Judged(rows, counts, guessing, agreement, flag))
+    return found
 
 
 def agree(votes: Floats, said: Positions) -> Agreement | None:
@@ -74,7 +127,7 @@ def fault(counts: Floats, names: list[str], n_people: int) -> Flag | None:
     times = round(said[top])
     if times >= SAME * n_labels and binom.sf(times - 1, n_labels, are) < ALPHA / n_people:
         what = "every label is" if times == n_labels else f"{times:,} of {n_labels:,} labels are"
-        return Flag("one class only", f"{what} {names[top]}, which is what about {percent(are)} of the items are")
+        return Flag(ONE_CLASS, f"{what} {names[top]}, which is what about {percent(are)} of the items are")
 
     right = np.diag(counts)
     swapped = np.floor(counts + counts.T)
@@ -101,5 +154,5 @@ def noise(
     if agreement.share < agreement.by_chance and agreement.p_value < ALPHA / n_people:
         return Flag("systematically wrong", f"{others} (p = {agreement.p_value:.1g})")
     if agreement.p_value > ALPHA and high < guessing + NEAR_CHANCE * (1 - guessing):
-        return Flag("spammer-like", f"{right}; {others} (p = {agreement.p_value:.2f})")
+        return Flag(SPAMMER, f"{right}; {others} (p = {agreement.p_value:.2f})")
     return None

@@ -73,8 +73,9 @@ def _encoder(encoder: Encoder) -> str:
     if "about" in encoder.card:
         return str(encoder.card["about"])
     fed = "" if encoder.input is None else f" for {encoder.input.describe()}"
-    trained_on = encoder.card.get("trained_on")
-    return f"{encoder.architecture or 'a network'}{fed}" + (f", trained on {trained_on}" if trained_on else "")
+    trained_on, learned_from = encoder.card.get("trained_on"), encoder.card.get("source", {}).get("learned_from")
+    part = f"{learned_from:,} of " if learned_from else ""  # the others validated and tested it
+    return f"{encoder.architecture or 'a network'}{fed}" + (f", trained on {part}{trained_on}" if trained_on else "")
 
 
 def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:

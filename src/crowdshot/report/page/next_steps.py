@@ -14,6 +14,7 @@ from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
 from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.flags import worth_asking
 from crowdshot.report.page.more_labels import nearest
 from crowdshot.wording import apart, percent, plural
 
@@ -59,7 +60,8 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     parts = yes_no.questions(ann, basis.belief, bool(basis.clf.settings_.get(SEVERAL)))
     belief = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
-    most = asking.fair_share(budget, ann.n_annotators)
+    can = worth_asking(basis.judged)
+    most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
     questions = asking.choose(belief, confusion, (ann.item, ann.annotator), budget, most=most)
     asked = Counter(question.annotator for question in questions).most_common()
     people = [(apart(ann.annotators[who]), number) for who, number in asked]
@@ -154,7 +156,14 @@ def _who(people: Sequence[tuple[str, int]]) -> str:
 
 def _talk(found: Facts) -> Step | None:
     flagged = [f"{apart(person.name)} ({person.flag.name})" for person in found.flagged if person.flag]
-    return Step("talk", f"Talk to {_some(flagged, ', ')}: luck is no good explanation.") if flagged else None
+    pairs = {tuple(sorted((person.name, who.name))): who for person in found.people for who in person.alike}
+    told = [f"Talk to {_some(flagged, ', ')}."] if flagged else []
+    if pairs:
+        (one, other), how = next(iter(pairs.items()))
+        more = f" (and {plural(len(pairs) - 1, 'more pair')})" if len(pairs) > 1 else ""
+        same = f"{how.same:,} of {plural(how.shared, 'item')}"
+        told.append(f"Ask whether {apart(one)} and {apart(other)}{more} work apart: the same label of {same}.")
+    return Step("talk", " ".join(told)) if told else None
 
 
 def _let_it_label(found: Facts, confidence: float) -> Step | None:

@@ -14,8 +14,8 @@ import pandas as pd
 from crowdshot.labels.copying import compare_pairs
 from crowdshot.labels.positions import Positions
 from crowdshot.report.page.basis import Basis, Floats
-from crowdshot.report.page.flags import Agreement, Flag, agree, fault, noise
-from crowdshot.wording import apart, clean
+from crowdshot.report.page.flags import Agreement, Flag
+from crowdshot.wording import clean
 
 MOST_PEOPLE = 300  # on the page
 PICTURED, EXAMPLES_EACH = 40, 4  # of them so many with pictures of so many mistakes
@@ -90,19 +90,11 @@ class Person:
 def people(basis: Basis) -> Iterator[Person]:
     """Each annotator who gave a label, in the order of the annotations."""
     ann, table = basis.annotations, basis.clf.annotators_
-    names = [apart(name) for name in ann.classes]
-    order = np.argsort(ann.annotator, kind="stable")
-    ends = np.bincount(ann.annotator, minlength=ann.n_annotators).cumsum()
-    n_people = int((np.diff(ends, prepend=0) > 0).sum())
     pairs = compare_pairs(ann, basis.belief)
-    for person, (accuracy, low, high) in enumerate(table[["accuracy", "low", "high"]].to_numpy()):
-        rows = order[ends[person - 1] if person else 0 : ends[person]]
-        if not len(rows):
+    for person, judged in enumerate(basis.judged):
+        if judged is None:
             continue
-        item, said = ann.item[rows], ann.label[rows]
-        counts = _counts(basis.belief[item], said)
-        guessing = float(counts.sum(0) @ counts.sum(1)) / len(rows) ** 2
-        agreement = agree(basis.votes[item], said)
+        rows, (accuracy, low, high) = judged.rows, table.loc[person, ["accuracy", "low", "high"]]
         yield Person(
             position=person,
             name=clean(ann.annotators[person]),
@@ -110,11 +102,11 @@ def people(basis: Basis) -> Iterator[Person]:
             accuracy=accuracy,
             low=low,
             high=high,
-            guessing=guessing,
-            agreement=agreement,
-            counts=counts,
-            flag=fault(counts, names, n_people) or noise(accuracy, low, high, guessing, agreement, n_people),
-            examples=_examples(basis, item, said),
+            guessing=judged.guessing,
+            agreement=judged.agreement,
+            counts=judged.counts,
+            flag=judged.flag,
+            examples=_examples(basis, ann.item[rows], ann.label[rows]),
             partners=_partners(basis, pairs, person),
         )
 
@@ -131,13 +123,6 @@ def file_names(people: Sequence[Person]) -> dict[int, str]:
         taken.add(stem)
         names[person.position] = f"{stem}.html"
     return names
-
-
-def _counts(belief: Floats, said: Positions) -> Floats:
-    """(m, K) beliefs and (m,) labels -> (K, K) [true, said]."""
-    counts = np.zeros((belief.shape[1], belief.shape[1]))
-    np.add.at(counts, said, belief)
-    return counts.T
 
 
 def _examples(basis: Basis, item: Positions, said: Positions) -> list[Example]:

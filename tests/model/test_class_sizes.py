@@ -1,0 +1,57 @@
+"""Rare classes: how frequent classes are is learned, and nobody who agrees on the common one is overruled."""
+
+import numpy as np
+import pytest
+import torch
+
+from crowdshot import CrowdClassifier, load_encoder
+from crowdshot.model.learned import EQUAL, class_sizes
+
+
+def test_sizes_by_hand() -> None:
+    belief = np.array([[0.8, 0.2]] * 10)
+    plain = (10 * np.array([0.8, 0.2]) + EQUAL) / (10 + 2 * EQUAL)
+    np.testing.assert_allclose(class_sizes(belief, 1.0), plain)
+    sharp = (10 * np.array([0.64, 0.04]) / 0.68 + EQUAL) / (10 + 2 * EQUAL)
+    np.testing.assert_allclose(class_sizes(belief, 2.0), sharp)
+    np.testing.assert_allclose(class_sizes(np.full((30, 3), 1 / 3)), 1 / 3)
+
+
+def problem(seed: int, n: int, right: float = 0.85):
+    """One in twenty is of class 1, three of three people label everything, two clouds overlap a little."""
+    random = np.random.default_rng(seed)
+    truth = (np.arange(n + 500) % 20 == 0).astype(int)
+    x = truth[:, None] * 2.0 + random.normal(size=(n + 500, 6))
+    said = np.where(random.random((n, 3)) < right, truth[:n, None], 1 - truth[:n, None])
+    return x, truth, said
+
+
+@pytest.mark.parametrize("n", [60, 300])
+def test_features_do_not_make_a_rare_class_frequent(n: int) -> None:
+    right, vote, unseen, share = [], [], [], []
+    for seed in range(4):
+        x, truth, said = problem(seed, n)
+        clf = CrowdClassifier(encoder="identity").fit(x[:n], said)
+        right.append((clf.belief_.argmax(1) == truth[:n]).mean())
+        vote.append(((said.sum(1) > 1) == truth[:n]).mean())
+        unseen.append(clf.score(x[n:], truth[n:]))
+        share.append(clf.predict_proba(x[n:])[:, 1].mean())
+    assert np.mean(right) > np.mean(vote) + 0.02
+    assert np.mean(unseen) > 0.95, "always the common class is right in 0.95"
+    assert np.mean(share) < {60: 0.22, 300: 0.13}[n], "0.05 are"
+
+
+def test_a_search_does_not_overrule_those_who_agree_on_a_common_class() -> None:
+    """57 and 3 items through an encoder of ours, as `Both` sees them: taken for equal, clouds would be cut in two."""
+    overruled, both = 0, 0
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        truth = np.array([0] * 57 + [1] * 3)
+        x = torch.from_numpy(truth[:, None] * 1.2 + random.normal(size=(60, 8))).float()
+        said = np.where(random.random((60, 3)) < 0.85, truth[:, None], 1 - truth[:, None])
+        clf = CrowdClassifier(load_encoder("glyphs-protonet")).fit_embeddings(x, said)
+        both += clf.learner_ == "Both"
+        unanimous = (said == truth[:, None]).all(1)
+        overruled += int((clf.belief_.argmax(1) != truth)[unanimous].sum())
+    assert both >= 2
+    assert overruled <= 5, "of about 150; 12 if classes were taken for equal"
