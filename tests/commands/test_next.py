@@ -480,18 +480,18 @@ def test_who_does_not_look_is_not_asked_unless_named(tmp_path: Path, call) -> No
     rows = [f"i{i},{who},{truth[i] if random.random() < 0.9 else 1 - truth[i]}" for i in range(40) for who in "abc"]
     rows += [f"i{i},gus,1" for i in range(30)]
     (tmp_path / "labels.csv").write_text("item,annotator,label\n" + "\n".join(rows[:150]) + "\n")
-    said = call("next", tmp_path / "labels.csv", "--budget", "8", "--json")
+    said = call(tmp_path / "labels.csv", "--budget", "8", "--json")
     asked = {question["annotator"] for question in json.loads(said.out)["questions"]}
     assert said.code == 0
     assert "gus" not in asked
     expected = "not asked, as their labels hardly follow the items: 'gus' (one class only); --annotators-available asks"
     assert f"crowdshot: note: {expected} whom it names.\n" in said.err
-    said = call("next", tmp_path / "labels.csv", "--budget", "8", "--json", "--annotators-available", "gus")
+    said = call(tmp_path / "labels.csv", "--budget", "8", "--json", "--annotators-available", "gus")
     assert {question["annotator"] for question in json.loads(said.out)["questions"]} <= {"gus"}
     assert "not asked" not in said.err
 
 
 def test_a_list_of_people_that_is_not_there_is_no_person(tmp_path: Path, call) -> None:
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,cat\n1,b,dog\n2,a,dog\n")
-    said = call("next", tmp_path / "labels.csv", "--annotators-available", tmp_path / "people.csv")
-    assert (said.code, said.err) == (2, f"crowdshot: {tmp_path}/people.csv does not exist, expected a file.\n")
+    said = call(tmp_path / "labels.csv", "--annotators-available", tmp_path / "people.csv")
+    assert (said.code, said.err) == (2, f"crowdshot: {tmp_path / 'people.csv'} does not exist, expected a file.\n")
