@@ -28,6 +28,7 @@ from crowdshot.labels.consensus import check_numbers, in_parts
 from crowdshot.labels.inferred import learned as learned
 from crowdshot.labels.inferred import shrunk as shrunk
 from crowdshot.labels.known_truth import Gold
+from crowdshot.labels.matching import of_any_labels
 from crowdshot.model.beliefs import Votes, likeliest
 from crowdshot.model.em import Coins, Em, Matrices
 from crowdshot.model.parts import Belief
@@ -36,6 +37,7 @@ from crowdshot.wording import listing
 Ties = Literal["first", "missing"]
 
 
+@of_any_labels
 def soft_vote(ann: Annotations) -> Belief:
     """(N, K): each class's part of the item's labels, so that ties share evenly; 1/K where there is no label.
 
@@ -45,6 +47,7 @@ def soft_vote(ann: Annotations) -> Belief:
     return crowd.believe(Votes(crowd.sizes))[1]
 
 
+@of_any_labels
 def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
     """Each item's most frequent label, with the soft vote as probabilities.
 
@@ -66,6 +69,7 @@ def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
     return Consensus(labels, shares, class_probs=labelled @ shares / labelled.sum())
 
 
+@of_any_labels
 def dawid_skene(
     ann: Annotations,
     steps: int = 100,
@@ -88,6 +92,7 @@ def dawid_skene(
     return _em(ann, Matrices(c), steps, b, tolerance, gold)
 
 
+@of_any_labels
 def one_coin(
     ann: Annotations,
     steps: int = 100,

@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import INTERVAL, Floats
+from crowdshot.labels.matching import of_any_labels
 from crowdshot.labels.positions import Positions
 from crowdshot.wording import percent
 
@@ -51,6 +52,7 @@ def statistics(ann: Annotations, ordered: bool = False) -> list[Statistic]:
     return [_pairwise(sums), _alpha(sums, ordered), _kappa(sums)]
 
 
+@of_any_labels
 def pairwise_agreement(ann: Annotations) -> Statistic:
     """How often two labels of an item are the same.
 
@@ -63,6 +65,7 @@ def pairwise_agreement(ann: Annotations) -> Statistic:
     return _pairwise(_sums(ann))
 
 
+@of_any_labels
 def krippendorff_alpha(ann: Annotations, ordered: bool = False) -> Statistic:
     """Krippendorff's alpha: 1 if all agree, 0 if as by chance; ordered classes count by how far apart they are.
 
@@ -75,6 +78,7 @@ def krippendorff_alpha(ann: Annotations, ordered: bool = False) -> Statistic:
     return _alpha(_sums(ann, ordered), ordered)
 
 
+@of_any_labels
 def fleiss_kappa(ann: Annotations) -> Statistic:
     """Fleiss' kappa: 1 if all agree, 0 if as by chance.
 

@@ -12,6 +12,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.consensus import Consensus, check_numbers, in_parts
 from crowdshot.labels.known_truth import Gold
+from crowdshot.labels.matching import of_any_labels
 from crowdshot.model import guesses, inference_network
 from crowdshot.model.beliefs import likeliest
 from crowdshot.model.network_file import network_of
@@ -24,6 +25,7 @@ Network = str | os.PathLike[str] | Mapping[str, Floats] | None
 LEAST = 1e-9  # of a probability, where its logarithm is taken
 
 
+@of_any_labels
 def learned(
     ann: Annotations,
     steps: int = 100,
@@ -56,6 +58,7 @@ def learned(
     return _inferred(ann, gold, rounds, ordered, history, pred_probs)
 
 
+@of_any_labels
 def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
     """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
     check_numbers(steps)

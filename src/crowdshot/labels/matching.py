@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,6 +24,9 @@ from crowdshot.labels.positions import Positions, as_index, positions
 from crowdshot.labels.wide import wide_table
 from crowdshot.wording import first, show
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 def names_of(X: Any) -> list[Any] | None:
     """What X itself calls its items: the index of a table, if it names each row, or file paths; else None."""
@@ -31,6 +35,32 @@ def names_of(X: Any) -> list[Any] | None:
     if isinstance(X, list | tuple) and strings_in(X) == "paths":
         return [PurePath(x) for x in X]
     return None
+
+
+def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """The function takes labels in any form that `CrowdClassifier.fit` does in the place of annotations."""
+
+    @functools.wraps(function)
+    def wrapped(ann: Any, *rest: P.args, **named: P.kwargs) -> T:
+        return function(as_annotations(ann), *rest, **named)
+
+    return wrapped  # type: ignore[return-value]  # whose first argument may be named, too
+
+
+def as_annotations(labels: Any) -> Annotations:
+    """An array or a list (N, R), a table of either kind, a dict of dicts, what `read_labels` gives, or annotations."""
+    labels = getattr(labels, "annotations", labels)
+    if isinstance(labels, Annotations):
+        return labels
+    if isinstance(labels, dict):
+        return Annotations.from_dict(labels)
+    table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+    if table is None and isinstance(labels, pd.DataFrame):
+        return Annotations.from_frame(labels)
+    if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
+        what = "None" if labels is None else f"a {type(labels).__name__}"
+        raise CrowdshotError(f"labels is {what}, expected Annotations, an array or a table; read_labels reads a file.")
+    return Annotations.from_matrix(labels if table is None else table)
 
 
 def annotations_of(

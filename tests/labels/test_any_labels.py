@@ -1,0 +1,67 @@
+"""Functions of labels alone take labels in any form that fit takes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError, aggregate, read_labels
+from crowdshot.metrics import fleiss_kappa, krippendorff_alpha, pairwise_agreement
+
+M = [["cat", "cat", None], ["dog", "dog", "cat"], ["cat", "cat", "cat"]]
+ANN = Annotations.from_matrix(M)
+FUNCTIONS = [
+    aggregate.learned, aggregate.dawid_skene, aggregate.one_coin, aggregate.majority_vote, pairwise_agreement,
+    krippendorff_alpha, fleiss_kappa,
+]  # fmt: skip
+
+
+def told(found):
+    return found.probabilities if hasattr(found, "probabilities") else found.value
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_same_of_every_form(function, tmp_path):
+    ANN.to_frame().to_csv(tmp_path / "labels.csv", index=False)
+    forms = [
+        M, np.array(M, dtype=object), pd.DataFrame(M), pd.DataFrame(M).astype("string"), ANN.to_frame(),
+        {i: {r: label for r, label in enumerate(row) if label} for i, row in enumerate(M)},
+        read_labels(tmp_path / "labels.csv"),
+    ]  # fmt: skip
+    for form in forms:
+        np.testing.assert_allclose(told(function(form)), told(function(ANN)), err_msg=str(type(form)))
+    assert function.__doc__
+
+
+@pytest.mark.parametrize("given", ["labels.csv", None, 3])
+def test_what_holds_no_labels_is_refused(given):
+    with pytest.raises(CrowdshotError, match=r"^labels is (None|a \w+), expected Annotations, an array or a table"):
+        aggregate.learned(given)
+
+
+def test_missing_cells_of_pandas_own_kinds_are_missing_labels():
+    said = pd.DataFrame({"ann": [0, 1, None, 1], "bob": [0, 1, 0, None], "cyd": [0, 0, 0, 1]})
+    for kind in ("Int64", "string"):
+        clf = CrowdClassifier(encoder="identity").fit(np.array([[0.0], [5.0], [0.1], [5.1]]), said.astype(kind))
+        assert clf.annotations_.annotators.tolist() == ["ann", "bob", "cyd"]
+        assert clf.annotations_.n_labels == 10
+
+
+def test_weights_and_probabilities_go_by_names_where_x_has_them():
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(random.normal(size=(12, 2)), index=[f"i{n}" for n in range(12)])
+    said = random.integers(2, size=(12, 3))
+    weight = pd.Series(random.integers(1, 4, size=12), index=X.index)
+    p = pd.DataFrame({"a": random.random(12)}, index=X.index).assign(b=lambda t: 1 - t["a"])
+    for name, given in (("sample_weight", weight), ("pred_probs", p)):
+        here, there = (
+            CrowdClassifier(encoder="identity").fit(X, said, **{name: each}).belief_ for each in (given, given[::-1])
+        )
+        np.testing.assert_allclose(here, there)
+        other = CrowdClassifier(encoder="identity").fit(X, said, **{name: given.to_numpy()[::-1]}).belief_
+        assert abs(here - other).max() > 1e-4
+
+
+def test_a_feature_that_single_precision_cannot_hold_is_told():
+    X = np.c_[1.7e9 + np.arange(8.0), np.arange(8) % 2]
+    with pytest.warns(UserWarning, match="X, column 0 lies between 1700000000 and 1700000007, which single precision"):
+        CrowdClassifier(encoder="identity").fit(X, (np.arange(8) % 2)[:, None].repeat(2, 1))
