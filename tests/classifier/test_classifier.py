@@ -406,7 +406,9 @@ def test_few_images_are_learned_by_both_on_the_clean_encoder(drawings, tmp_path)
     assert clf.encoder_.card["recipe"]["objective"] == "prototypical"
     trusted = clf.encoder_.card["labelings"]
     assert clf.settings_ == {**trusted, "width": labelings.WIDTH}
-    direct = labelings.fit(clf.embed(images), torch.tensor(said), 3, **trusted)
+    sizes = clf.fit_.search.sizes
+    np.testing.assert_allclose(sizes, clf.fit_.looks.size, atol=1e-6)
+    direct = labelings.fit(clf.embed(images), torch.tensor(said), 3, sizes=sizes, **trusted)
     np.testing.assert_allclose(
         clf.fit_.search.log_proba(clf.embed(images)), direct.log_proba(clf.embed(images)), atol=1e-5
     )

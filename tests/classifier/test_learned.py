@@ -44,7 +44,7 @@ def test_features_help_where_they_tell_the_class_and_not_where_they_do_not() -> 
     helped, left = (CrowdClassifier("identity").fit(x, said) for x in (told, noise))
     assert (helped.belief_.argmax(1) == truth).mean() > alone + 0.05
     assert (left.belief_.argmax(1) == truth).mean() > alone - 0.03
-    assert left.predict_proba(noise).max() < 0.7
+    assert left.predict_proba(noise).max() < 0.75
     by_looks, by_size = helped.fit_.foretold.tolist()
     assert by_looks > by_size + 0.1
 

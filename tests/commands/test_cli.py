@@ -659,7 +659,11 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold = tmp_path / "gold.csv"
     gold.write_text("image,truth\n000.png,nine\nelsewhere.png,one\n002.png,\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
-    assert (said.code, said.err) == (0, "")
+    assert said.code == 0
+    assert said.err == (
+        f"crowdshot: note: {gold}: 'nine', which no annotator said, is a class of its own.\n"
+        f"crowdshot: note: {gold}: 1 item that nobody labelled, 'elsewhere.png': are they called so?\n"
+    )
     lines = said.out.splitlines()
     assert lines[0] == "image,answer,confidence,n_labels,agreement,p_nine,p_one,p_three,p_two,p_zero"
     assert lines[1] == "000.png,nine,1,5,0,1,0,0,0,0"  # a class that nobody named
@@ -696,7 +700,10 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--images", made / "photos", "--encoder", made / "tiny.safetensors")
     said = call(*given, "--gold", gold, "--out", tmp_path / "out", "--json")
     assert said.code == 0
-    assert said.err == "crowdshot: note: left out: 1 gold label of other items\n"
+    assert said.err == (
+        f"crowdshot: note: {gold}: 'nine', which no annotator said, is a class of its own.\n"
+        "crowdshot: note: left out: 1 gold label of other items\n"
+    )
     report = json.loads(said.out)
     assert (report["gold"], report["gold_labelled"], report["gold_from"]) == (5, 4, str(gold))
     assert 0 < report["gold_low"] < report["gold_right"] / 4

@@ -104,7 +104,7 @@ def test_the_same_as_in_memory(tmp_path, method, kind):
     assert not (tmp_path / "out" / "_work").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*labels? dropped")
+@pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*1 item that nobody labelled")
 def test_all_that_may_be_known_besides(tmp_path):
     table = rows().replace({"label": {"mid": "Mid "}})
     table.loc[::17, "label"] = ""

@@ -117,7 +117,7 @@ TWICE = [("x", "ann", "dog"), ("x", "bob", "cat"), ("x", "ann", "cat"), ("x", "a
 
 @pytest.mark.parametrize(("policy", "label"), [("last", "owl"), ("first", "dog")])
 def test_duplicates_keep_one_and_warn_with_their_number(policy, label):
-    with pytest.warns(UserWarning, match=f"2 labels dropped .* the {policy} one counts"):
+    with pytest.warns(UserWarning, match=f"2 labels dropped .* the {policy} one in its order counts"):
         ann = Annotations.from_frame(table(TWICE), duplicates=policy)
     assert triples(ann) == {("x", "ann"): label, ("x", "bob"): "cat", ("y", "ann"): "dog"}
 

@@ -67,7 +67,7 @@ def test_the_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert "| PrMV   | 4   | 3   |" in done.stdout
     assert "+0.100 ± 0.058 | 0.23 |" in done.stdout
-    assert "1 cells that both have, 0 of them different at p < 0.05 (by chance alone: 0.1)" in done.stdout
+    assert "1 cell that both have, 0 of them different at p < 0.05 (by chance alone: 0.1)" in done.stdout
     assert pd.read_csv(tmp_path / "d.csv")["difference"].item() == pytest.approx(0.1)
 
 

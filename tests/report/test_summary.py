@@ -51,7 +51,7 @@ def test_how_many_labels_until_enough_is_settled():
     told = "about 1,200 more labels should settle 95\u00a0% of the items (800 at best, and many more at worst)"
     assert until_settled(forecast) == told
     assert until_settled(forecast | {"at_worst": 3000}).endswith("(800 at best, 3,000 at worst)")
-    assert until_settled(forecast | {"labels": 0}) == "95\u00a0% of the items are settled already"
+    assert until_settled(forecast | {"labels": 0}) == "95\u00a0% of the items or more are settled already"
     never = "no number of labels from people like these can be expected to settle 95\u00a0% of the items"
     assert until_settled(forecast | {"labels": None}) == f"{never}, though 800 would do at best"
     assert until_settled(forecast | {"labels": None, "at_best": None}) == never

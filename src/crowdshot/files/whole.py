@@ -180,6 +180,10 @@ def _move(source: Path, target: Path) -> None:
 def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:
     """As `check_file`, for a file that will hold CSV."""
     check_file(out, *inputs)
+    if not out.exists() and not os.access(out.absolute().parent, os.W_OK | os.X_OK):
+        raise CrowdshotError(
+            f"{out} is in the folder {out.parent}, which may not be written to, expected one that may."
+        )
     if out.suffix.lower() not in endings:
         raise CrowdshotError(f"{out} is to hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
 
@@ -194,10 +198,6 @@ def check_file(out: Path, *inputs: Path | None) -> None:
         raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
     if not out.absolute().parent.is_dir():
         raise CrowdshotError(f"{out} is in the folder {out.parent}, which does not exist, expected one that does.")
-    if not out.exists() and not os.access(out.absolute().parent, os.W_OK | os.X_OK):
-        raise CrowdshotError(
-            f"{out} is in the folder {out.parent}, which may not be written to, expected one that may."
-        )
     for source in inputs:
         if source is not None and out.exists() and source.exists() and out.samefile(source):
             raise CrowdshotError(f"{out} is what is read, expected another file to write to.")

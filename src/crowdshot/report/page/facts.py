@@ -80,7 +80,7 @@ class Facts:
 
     @property
     def flagged(self) -> list[Person]:
-        return [person for person in self.people if person.flag]
+        return [person for person in self.people if person.flag or person.alike]
 
     def settled(self, confidence: float = SETTLED) -> Level:
         return at(self.levels, confidence)
