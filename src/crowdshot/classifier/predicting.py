@@ -72,7 +72,10 @@ class Predicting(ClassifierMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
         if np.ndim(y) != 1:
-            raise CrowdshotError(f"y has {np.ndim(y)} axes, expected one with the true class of each item.")
+            raise CrowdshotError(
+                f"y has {np.ndim(y)} axes, expected one with the true class of each item; crowdshot.metrics has scorers"
+                " for labels."
+            )
         return float(super().score(X, y, sample_weight))
 
 
