@@ -143,3 +143,12 @@ def test_names_that_are_no_use(files, given, sentence):
             given = {argument: root / "given.csv"}
     with pytest.raises(CrowdshotError, match=sentence):
         read_labels(root / "labels.csv", **given)
+
+
+def test_a_table_of_other_peoples_names_is_refused_and_one_of_other_misspellings_is_not(tmp_path):
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n1,7,cat\n1,8,dog\n")
+    (tmp_path / "names.csv").write_text("annotator,name\nAnna,Ann\n")
+    (tmp_path / "renames.csv").write_text("old,new\ndgo,dog\n")
+    with pytest.raises(CrowdshotError, match=r"names.csv names 'Anna' and others, expected some of '7', '8'\."):
+        read_labels(tmp_path / "labels.csv", names=tmp_path / "names.csv")
+    assert read_labels(tmp_path / "labels.csv", rename=tmp_path / "renames.csv").annotations.n_labels == 2

@@ -60,7 +60,7 @@ CONTENT = {"text", "texte", "texto", "document", "question"}  # an item itself, 
 WHEN = [  # what a label's time is called, the surest first
     *("updatedat", "updated", "modifiedat", "submittedat", "submittime", "submissiontime", "completedat", "finishedat"),
     *("labeledat", "labelledat", "annotatedat", "answeredat", "createdat", "created", "timestamp", "datetime"),
-    *("date", "time", "datum", "zeitstempel", "zeitpunkt", "fecha", "data", "horodatage"),
+    *("date", "time", "datum", "zeitstempel", "zeitpunkt", "fecha", "horodatage"),
     *map(plain, ("日時", "タイムスタンプ", "时间", "時間", "日期")),
 ]
 TRUTH = {

@@ -49,7 +49,8 @@ def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callabl
 
 def as_annotations(labels: Any) -> Annotations:
     """An array or a list (N, R), a table of either kind, a dict of dicts, what `read_labels` gives, or annotations."""
-    labels = getattr(labels, "annotations", labels)
+    if not isinstance(labels, pd.DataFrame):  # which may have a column of that name
+        labels = getattr(labels, "annotations", labels)
     if isinstance(labels, Annotations):
         return labels
     if isinstance(labels, dict):

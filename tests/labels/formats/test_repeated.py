@@ -38,7 +38,9 @@ def test_of_a_newest_first_export_the_newest_label_counts(tmp_path, newer, older
     )
 
 
-@pytest.mark.parametrize("cells", [("02/03/2024", "01/03/2024"), ("2024-03-02", ""), ("2024-03-02", "5")])
+@pytest.mark.parametrize(
+    "cells", [("02/03/2024", "01/03/2024"), ("2024-03-02", ""), ("2024-03-02", "5"), ("12.5", "3")]
+)
 def test_where_times_may_be_mistaken_the_last_in_the_file_counts(tmp_path, cells):
     _, said, told = read(tmp_path, "created_at", f"1,ann,cat,{cells[0]}", f"1,ann,dog,{cells[1]}", "2,bob,cat,")
     assert said["1", "ann"] == "dog"

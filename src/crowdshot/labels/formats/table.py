@@ -29,6 +29,7 @@ from crowdshot.labels.spelling import fold
 from crowdshot.wording import counted, first, listing
 
 MOST_TOTALS = 20  # rows
+LONG_AGO = 1e8  # seconds since 1970: in 1973
 DATED = r"\d{4}-\d\d-\d\d"
 CROWDED = 5  # times as many annotators as items are rather items themselves
 NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
@@ -56,7 +57,8 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
 def _newest(table: Table, item: Ids, annotator: Ids, label: Ids) -> Ids:
     """The labels; where somebody labelled an item more than once and the table says when, the newest in the first row.
 
-    Times must be unmistakable, 2026-03-04… or plain numbers: elsewhere 03/04 is in March or in April.
+    Times must be unmistakable, 2026-03-04… or seconds since 1970: elsewhere 03/04 is in March or in April, and 12 how
+    long somebody took.
     """
     pairs = pd.DataFrame({"item": item, "annotator": annotator})[label != ""]
     again = pairs[pairs.duplicated(keep=False)]
@@ -69,6 +71,7 @@ def _newest(table: Table, item: Ids, annotator: Ids, label: Ids) -> Ids:
         times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
     else:
         times = pd.to_numeric(cells, errors="coerce")
+        times = times.where(times > LONG_AGO)
     if times.isna().any():
         return label
     pair = again.groupby(["item", "annotator"], sort=False).ngroup().to_numpy()  # numbered as they first appear
