@@ -37,12 +37,13 @@ def close(a, b, rough, rounded=False):
 
 FIRST_BLOCK = """
 for G, n, C, H, W, width in ((2, 3, 1, 8, 6, 16), (1, 2, 3, 6, 6, 32)):
-    images = torch.rand(G, n, C, H, W, device=device)
-    weight = 0.3 * torch.randn(G * width, C, 3, 3, device=device)
+    images = torch.rand(G, n, C, H, W, device=device).half().float()  # as the block rounds them
+    weight = (0.3 * torch.randn(G * width, C, 3, 3, device=device)).half().float()
     gamma, beta = torch.randn(2, G * width, device=device)
     ours = [x.clone().requires_grad_() for x in (weight, gamma, beta)]
     running = torch.zeros(G * width, device=device), torch.ones(G * width, device=device)
-    out = first_block.first_block(images, *ours, 1e-5, running, 0.1, torch.float32)
+    patches = first_block.patches(images)
+    out = first_block.first_block(patches, *ours, 1e-5, running, 0.1, torch.float32)
     upstream = torch.randn_like(out)
     out.backward(upstream)
 
@@ -121,20 +122,21 @@ def test_forward_and_backward_equal_the_plain_layers(script):
     assert done.stdout.strip() == "same", done.stderr
 
 
-NUMBERS = {"n", "channels", "H", "W", "M", "blocks", "C", "T", "G", "N", "Q", "K"}
+NUMBERS = {"n", "channels", "H", "W", "M", "blocks", "C", "T", "G", "N", "Q", "K", "t", "pixels"}
 FRACTIONS = {"epsilon", "momentum", "c"}
 WHOLE = {"labels", "steps", "in_use"}
+HALF = {"values"}
 SIZES = {
-    first_block_gpu: {"WIDTH": 64, "TP": 16, "P": 32, "TIMES": 2, "_second_moments": {"T": 32}, "_forward": {"T": 16},
-                      "_backward": {"T": 16}, "_statistics": {"C": 16}, "_gradient": {"C": 16}},
+    first_block_gpu: {"WIDTH": 64, "TP": 16, "P": 64, "TIMES": 2, "_lay_out": {"T": 32}, "_second_moments": {"T": 32},
+                      "_forward": {"T": 32}, "_backward": {"T": 32}, "_statistics": {"C": 16}, "_gradient": {"C": 16}},
     pooled_norm: {"P": 32, "C": 64, "TIMES": 2, "ROWS": 128},
     em_gpu: {"R": 5, "MOST": 2, "NP": 16, "QP": 64, "KP": 4},
 }  # fmt: skip
 KERNELS = [
     pytest.param(module, name, id=f"{module.__name__.rpartition('.')[2]}{name}")
     for module in SIZES
-    for name in ("_second_moments", "_sum_up", "_statistics", "_forward", "_sum_gradients", "_slopes", "_gradient",
-                 "_backward")
+    for name in ("_lay_out", "_second_moments", "_sum_up", "_statistics", "_forward", "_sum_gradients", "_slopes",
+                 "_gradient", "_backward")
     if hasattr(module, name)
 ]  # fmt: skip
 
@@ -146,7 +148,7 @@ def test_a_gpu_s_compiler_takes_them(module, name):
     constants = {key: value for key, value in {**sizes, **sizes.get(name, {})}.items() if key in kernel.arg_names}
     kinds = {}
     for argument in kernel.arg_names:
-        whole = "*i64" if argument in WHOLE else "*fp32"
+        whole = "*i64" if argument in WHOLE else "*fp16" if argument in HALF else "*fp32"
         kind = "i32" if argument in NUMBERS else "fp32" if argument in FRACTIONS else whole
         kinds[argument] = "constexpr" if argument in constants else kind
     places = {(kernel.arg_names.index(argument),): value for argument, value in constants.items()}

@@ -20,6 +20,7 @@ from torch.nn import functional as F  # noqa: N812
 from crowdshot.encoders.architectures import MLP, Conv4
 from crowdshot.encoders.kernels import first_block_cpu, first_block_gpu, pooled_norm
 from crowdshot.encoders.kernels.convolution import convolve
+from crowdshot.encoders.kernels.first_block_gpu import Patches
 from crowdshot.errors import CrowdshotError
 
 MOMENTUM, EPSILON = 0.1, 1e-5  # torch's defaults for batch normalisation, and so Conv4's
@@ -59,11 +60,13 @@ class StackedConv4(nn.Module):
             self.register_buffer(f"mean{block}", joined(block, "1.running_mean") - joined(block, "0.bias"))
             self.register_buffer(f"var{block}", joined(block, "1.running_var"))
 
-    def forward(self, items: Tensor) -> Tensor:
-        """(G, n, C, H, W) -> (G, n, D)."""
+    def forward(self, items: Tensor | Patches) -> Tensor:
+        """(G, n, C, H, W), as they are or `prepared`, -> (G, n, D)."""
         G, n = items.shape[:2]
         rest: tuple[int, ...]
-        if self.training and not self.twice and first_block_gpu.is_available(items, self.weight0):
+        if self.training:
+            items = prepared(self, items)
+        if isinstance(items, Patches):
             x, rest = self._first_block(items), (1, 2, 3)
         elif items.device.type == "cpu" and not self.twice:
             x, rest = self._first_block_on_cpu(items), (1, 2, 3)
@@ -86,11 +89,11 @@ class StackedConv4(nn.Module):
             x = F.relu(F.max_pool2d(x, 2))  # the same as ReLU first, and a quarter of its work
         return x.reshape(n, G, -1).transpose(0, 1)
 
-    def _first_block(self, items: Tensor) -> Tensor:
+    def _first_block(self, patches: Patches) -> Tensor:
         """What the loop does for block 0 in training, as `first_block_gpu` does it on a GPU."""
-        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else items.dtype
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight0.dtype
         weights, running = (self.weight0, self.gamma0, self.beta0), (self.mean0, self.var0)
-        return first_block_gpu.first_block(items.contiguous(), *weights, EPSILON, running, MOMENTUM, dtype)
+        return first_block_gpu.first_block(patches, *weights, EPSILON, running, MOMENTUM, dtype)
 
     def _first_block_on_cpu(self, items: Tensor) -> Tensor:
         running = None if self.training else (self.mean0, self.var0)
@@ -201,6 +204,13 @@ def stack(modules: Sequence[nn.Module]) -> Stack:
             f"modules is {len(modules)} of {kinds.pop().__name__}, expected Conv4 or MLP; train others one by one."
         )
     return Alone(modules)
+
+
+def prepared(networks: nn.Module, items: Tensor | Patches) -> Tensor | Patches:
+    """Items in the form in which a stack learns from them fastest: made once, it serves for any number of steps."""
+    if isinstance(items, Patches) or not isinstance(networks, StackedConv4) or networks.twice:
+        return items
+    return first_block_gpu.patches(items) if first_block_gpu.is_available(items, networks.weight0) else items
 
 
 def pure_stack(modules: Sequence[nn.Module], twice: bool = False) -> Any:

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from crowdshot.encoders.architectures import MLP, Conv4
-from crowdshot.encoders.stack import stack
+from crowdshot.encoders.kernels.first_block_gpu import Patches
+from crowdshot.encoders.stack import prepared, stack
 from crowdshot.methods.contract import Candidate, CrowdEpisodes
 from crowdshot.methods.embedding import embed
 
 LEARNING_RATE = 1e-3
 # Numbers behind the first convolution. On a CPU a training step holds a few times as many; on a GPU, where
-# `first_block_gpu` writes none of them, a small part, and the more networks a step has, the less it waits for Python.
+# `first_block_gpu` writes none of them, a part, and the more networks a step has, the less it waits for Python.
 ACTIVATIONS_AT_ONCE = {"cpu": 2**31, "cuda": 2**34}
 
 
@@ -134,7 +135,7 @@ def _fine_tune(
         networks = stack([encoder] * len(labels)).to(device)
         D = embed(encoder.to(device), support[:1, :1]).shape[-1]
 
-    def forward(items: Tensor) -> Tensor:
+    def forward(items: Tensor | Patches) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, device.type == "cuda", cache_enabled=False):
             return networks(items).float()  # type: ignore[no-any-return]
 
@@ -143,11 +144,12 @@ def _fine_tune(
     annotators = crowd(sizes)
     learned = [*networks.parameters(), weight, bias, *annotators.parameters()]
     optimizer = torch.optim.Adam(learned, lr=LEARNING_RATE, fused=device.type == "cuda")
+    learned_from = prepared(networks, support)
     found: dict[int, Tensor] = {}
     for iteration in range(1, max(iterations) + 1):
         networks.train()
         with torch.enable_grad():
-            embeddings = forward(support)
+            embeddings = forward(learned_from)
             losses = annotators(embeddings, torch.baddbmm(bias, embeddings, weight), labels)
         optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()  # type: ignore[no-untyped-call]
