@@ -22,6 +22,15 @@ def clean(name: Any, longest: int = LONGEST) -> str:
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
+def ending(path: str, longest: int = 24) -> str:
+    """The end of a path that is longer than there is room for: many begin alike.
+
+    >>> ending("data/upload/3/8f2c1a77-kitchen-04.jpg")
+    '…8f2c1a77-kitchen-04.jpg'
+    """
+    return f"…{path[1 - longest :]}" if "/" in path and len(path) > longest else path
+
+
 def apart(name: Any, longest: int = 60) -> str:
     """A name within a sentence, kept from turning the text around it when it runs from right to left."""
     return f"\N{FIRST STRONG ISOLATE}{clean(name, longest)}\N{POP DIRECTIONAL ISOLATE}"

@@ -162,6 +162,12 @@ def test_every_method_takes_texts(without_network):
         assert CrowdClassifier(method=method).fit(texts, labels).predict(texts).tolist() == truth, method
 
 
+def test_a_text_may_end_as_an_image_does():
+    texts, labels, truth = problem("english")
+    texts = [*texts[:-1], f"{texts[-1]}, see cat.png"]
+    assert CrowdClassifier().fit(texts, labels).predict(texts).tolist() == truth
+
+
 @pytest.mark.parametrize(
     ("X", "told"),
     [

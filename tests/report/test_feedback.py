@@ -43,6 +43,14 @@ def test_of_four_annotators_nothing_is_said_together(tmp_path: Path):
     assert "half of all annotators" not in html
 
 
+def test_a_sheet_says_how_many_mistakes_it_leaves_out(tmp_path: Path):
+    made = sheets(tmp_path, [np.eye(3), np.eye(3), coin(0.3, 3)], ["ann", "bob", "cy"])
+    left_out = re.search(r"These are the 8 surest of (\d+)\.", made["cy"])
+    assert left_out
+    assert 30 < int(left_out[1]) <= 60
+    assert "surest of" not in made["ann"]
+
+
 def test_a_sheet_about_someone_who_errs_never(tmp_path: Path):
     made = sheets(tmp_path, [np.eye(3)] * 2, ["ann", "bob"])
     assert "Hardly anything." in made["ann"]

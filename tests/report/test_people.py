@@ -106,6 +106,9 @@ def test_examples_of_mistakes_are_the_surest():
     (person,) = people(basis_of(belief, [[1], [0], [1], [0], [0]]))
     shown = [(example.row, example.said, example.true, example.confidence) for example in person.examples]
     assert shown == [(2, 1, 0, 0.97), (0, 1, 0, 0.9), (1, 0, 1, 0.8), (3, 0, 1, 0.55)]
+    assert person.n_wrong == 4
+    (careless,) = people(basis_of([[0.9, 0.1]] * 11, [[1]] * 10 + [[0]]))
+    assert (len(careless.examples), careless.n_wrong) == (8, 10)
 
 
 def test_with_whom_somebody_is_compared():

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from crowdshot.classifier.contract import Fitted
+from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
@@ -30,6 +31,7 @@ class Predicting(ClassifierMixin):
     shift_: Tensor
     factor_: Tensor
     classes_: Ids
+    device: str
 
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
         """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
@@ -38,7 +40,8 @@ class Predicting(ClassifierMixin):
             parts = [self.predict_log_proba(part) for part in _pieces(X)]
             return np.concatenate(parts) if parts else self.predict_log_proba([])
         check_columns(X, self)
-        return self._log_proba(self.reader_.embed(X, device=self.shift_.device, progress=progress))
+        embeddings = self.reader_.embed(X, device=choose_device(self.device), progress=progress)
+        return self._log_proba(embeddings.to(self.shift_.device))  # which a file that was loaded has on the CPU
 
     def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
         if embeddings.shape[1] != len(self.shift_):

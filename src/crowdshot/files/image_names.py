@@ -25,8 +25,9 @@ LONGEST_PATH = 1_000  # characters
 def strings_in(X: Any) -> Literal["texts", "paths"] | None:
     """What a list, Series or array of strings holds; None for anything else.
 
-    Strings that all end as image files do are paths, and if none does they are texts. A mixture is an error, and so is
-    a missing one among them.
+    Strings that all end as image files do are paths, and if none does they are texts. A mixture is texts where those
+    that end otherwise have several words, and no file is called as the others are ("see cat.png"); else it is an error,
+    and so is a missing one among them.
     """
     items = _listed(X)
     strings = [isinstance(item, str | os.PathLike) for item in items]
@@ -40,17 +41,29 @@ def strings_in(X: Any) -> Literal["texts", "paths"] | None:
     paths = [not isinstance(item, str) or item[-LONGEST_ENDING:].lower().endswith(ENDINGS) for item in items]
     if all(paths):
         return "paths"
-    if any(paths):
+    if any(paths) and not _prose(items, paths):
         one, other = (clean(items[paths.index(ends)], 60) for ends in (True, False))
         raise CrowdshotError(
             f"X has {one!r}, which ends as an image file does, and {other!r}, which does not, expected either paths of"
             " images or texts."
         )
-    if len(items[0]) <= LONGEST_PATH and "\0" not in items[0] and os.path.isfile(items[0]):
+    if _is_file(items[0]):
         raise CrowdshotError(
             f"X has {items[0]!r}, which is a file but no image, expected texts or paths of images; read the file first."
         )
     return "texts"
+
+
+def _prose(items: Sequence[Any], paths: Sequence[bool]) -> bool:
+    """Whether strings, of which some end as image files do, are sentences all the same."""
+    return all(
+        isinstance(item, str) and (not _is_file(item) if path else len(item.split()) > 1)
+        for item, path in zip(items, paths, strict=True)
+    )
+
+
+def _is_file(text: str) -> bool:
+    return len(text) <= LONGEST_PATH and "\0" not in text and os.path.isfile(text)
 
 
 def _listed(X: Any) -> Sequence[Any]:

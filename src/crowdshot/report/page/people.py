@@ -71,7 +71,8 @@ class Person:
     agreement: Agreement | None
     counts: Floats
     flag: Flag | None
-    examples: list[Example]
+    examples: list[Example]  # the surest of `n_wrong` answers that are surely wrong
+    n_wrong: int
     partners: list[Partner]
 
     @property
@@ -95,6 +96,7 @@ def people(basis: Basis) -> Iterator[Person]:
         if judged is None:
             continue
         rows, (accuracy, low, high) = judged.rows, table.loc[person, ["accuracy", "low", "high"]]
+        wrong = _surely_wrong(basis, ann.item[rows], ann.label[rows])
         yield Person(
             position=person,
             name=clean(ann.annotators[person]),
@@ -106,7 +108,8 @@ def people(basis: Basis) -> Iterator[Person]:
             agreement=judged.agreement,
             counts=judged.counts,
             flag=judged.flag,
-            examples=_examples(basis, ann.item[rows], ann.label[rows]),
+            examples=wrong[:MOST_EXAMPLES],
+            n_wrong=len(wrong),
             partners=_partners(basis, pairs, person),
         )
 
@@ -125,11 +128,11 @@ def file_names(people: Sequence[Person]) -> dict[int, str]:
     return names
 
 
-def _examples(basis: Basis, item: Positions, said: Positions) -> list[Example]:
+def _surely_wrong(basis: Basis, item: Positions, said: Positions) -> list[Example]:
     """The surest mistakes first."""
     label, confidence = basis.label[item], basis.confidence[item]
     wrong = np.flatnonzero((label != said) & (confidence >= SURE))
-    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST_EXAMPLES]
+    chosen = wrong[np.argsort(-confidence[wrong], kind="stable")]
     return [
         Example(int(item[i]), basis.name(item[i]), int(said[i]), int(label[i]), float(confidence[i])) for i in chosen
     ]

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 @cache
 def _environment(folder: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {name: getattr(wording, name) for name in ("percent", "probability", "clean")}
+    environment.filters |= {name: getattr(wording, name) for name in ("percent", "probability", "clean", "ending")}
     environment.globals |= {name: getattr(wording, name) for name in ("spread", "times", "plural")}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
