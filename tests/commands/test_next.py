@@ -491,6 +491,21 @@ def test_who_does_not_look_is_not_asked_unless_named(tmp_path: Path, call) -> No
     assert "not asked" not in said.err
 
 
+def test_who_copies_is_not_asked_what_their_source_has_said(tmp_path: Path, call) -> None:
+    random = np.random.default_rng(0)
+    said = {who: np.where(random.random(120) < 0.7, np.arange(120) % 4, random.integers(4, size=120)) for who in "abcde"}
+    rows = [f"i{i:03},{who},{says[i]}" for who, says in said.items() for i in range(120) if who != "e" or i < 90]
+    rows += [f"i{i:03},copier,{said['e'][i]}" for i in range(60)]  # of the 90 that e labelled
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n" + "\n".join(rows) + "\n")
+    told = call(tmp_path / "labels.csv", "--budget", 40, "--most", 40, "--json", "--annotators-available", "copier,e")
+    assert told.code == 0
+    asked = {(question["item"], question["annotator"]) for question in json.loads(told.out)["questions"]}
+    assert {annotator for _, annotator in asked} == {"copier", "e"}
+    assert all(item >= "i090" for item, _ in asked)
+    note = "the same answers far too often: 'e' and 'copier'; neither is asked what the other has said."
+    assert note in told.err
+
+
 def test_a_list_of_people_that_is_not_there_is_no_person(tmp_path: Path, call) -> None:
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,cat\n1,b,dog\n2,a,dog\n")
     said = call(tmp_path / "labels.csv", "--annotators-available", tmp_path / "people.csv")

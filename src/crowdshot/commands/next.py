@@ -18,7 +18,7 @@ from crowdshot.commands.given import NO_ITEMS, ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.files.whole import TABLES, check_table, write_file
-from crowdshot.labels import annotators, asking, known_truth, settling, yes_no
+from crowdshot.labels import annotators, asking, copying, known_truth, settling, yes_no
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import SETTLED, doubt
 from crowdshot.labels.believed import believe
@@ -85,11 +85,13 @@ def ask(
         many = f"{belief.annotations.n_classes:,} classes of {belief.annotations.n_annotators:,} annotators"
         raise CrowdshotError(f"stop_at is given with labels of {many}, expected fewer of them for a forecast.")
     can = _worth_asking(belief) if available is None else None
+    foretold = _foretold(belief)
     ann, named = _available(available, belief.annotations)
     can = named if can is None else can
     belief = belief._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
-    closed, history = (ann.item, ann.annotator), belief.labels.history.of(ann.annotators)
+    closed = np.append(ann.item, foretold[0]), np.append(ann.annotator, foretold[1])
+    history = belief.labels.history.of(ann.annotators)
     with progress("choosing questions"):
         asked = yes_no.questions(ann, belief.probabilities, belief.labels.several)
         p = asking.at_once([of_one for _, of_one in asked])
@@ -151,10 +153,32 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     return Belief(read, believed.annotations, believed.belief, left_out)
 
 
+def _judged_one_by_one(belief: Belief) -> bool:
+    p = belief.probabilities
+    few = isinstance(p, np.ndarray) and p.size <= MOST_CELLS
+    return few and not belief.labels.several and belief.annotations.n_classes > 1
+
+
+def _foretold(belief: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Items and annotators, (M,) each: who gives the same answers as somebody else is not asked what that one was."""
+    ann, p = belief.annotations, belief.probabilities
+    if not _judged_one_by_one(belief):
+        return ann.item[:0], ann.annotator[:0]
+    pairs = copying.compare_pairs(ann, np.asarray(p))
+    out = pairs[pairs["stands_out"]]
+    names = zip(ann.annotators[out["one"]], ann.annotators[out["other"]], strict=True)
+    alike = [f"{show(one)} and {show(other)}" for one, other in names]
+    if alike:
+        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+        told = f"the same answers far too often: {', '.join(alike[:NAMED])}{more}"
+        warnings.warn(f"{told}; neither is asked what the other has said.", UserWarning, stacklevel=2)
+    return copying.said_by_partner(ann, pairs)
+
+
 def _worth_asking(belief: Belief) -> NDArray[np.bool_]:
     """(R,) whom to ask where nobody is named: not those whose labels, as it seems, do not follow the items."""
     ann, p = belief.annotations, belief.probabilities
-    if not isinstance(p, np.ndarray) or belief.labels.several or ann.n_classes < 2 or p.size > MOST_CELLS:
+    if not _judged_one_by_one(belief):
         return np.ones(ann.n_annotators, dtype=bool)
     from crowdshot.report.page.flags import judge_each, worth_asking  # here, as scipy.stats takes a second
 

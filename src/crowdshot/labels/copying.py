@@ -79,6 +79,15 @@ def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
     )
 
 
+def said_by_partner(ann: Annotations, pairs: pd.DataFrame) -> tuple[Positions, Positions]:
+    """Items and annotators (M,), (M,) of answers that are foretold: somebody who stands out beside them gave one."""
+    alike = pairs[pairs["stands_out"]]
+    ways = np.concatenate([alike[["one", "other"]].to_numpy(), alike[["other", "one"]].to_numpy()])
+    rows = [np.flatnonzero(ann.annotator == first) for first, _ in ways]
+    item = np.concatenate([ann.item[some] for some in rows] or [ann.item[:0]])
+    return item, np.repeat(ways[:, 1], [len(some) for some in rows]).astype(np.int64)
+
+
 def _few_enough(item: Positions) -> Positions:
     """The rows of labels, sorted by item, to look at: all, or those of every so-manieth item."""
     size = np.bincount(item) if len(item) else np.zeros(1, dtype=np.int64)
