@@ -493,7 +493,9 @@ def test_who_does_not_look_is_not_asked_unless_named(tmp_path: Path, call) -> No
 
 def test_who_copies_is_not_asked_what_their_source_has_said(tmp_path: Path, call) -> None:
     random = np.random.default_rng(0)
-    said = {who: np.where(random.random(120) < 0.7, np.arange(120) % 4, random.integers(4, size=120)) for who in "abcde"}
+    said = {
+        who: np.where(random.random(120) < 0.7, np.arange(120) % 4, random.integers(4, size=120)) for who in "abcde"
+    }
     rows = [f"i{i:03},{who},{says[i]}" for who, says in said.items() for i in range(120) if who != "e" or i < 90]
     rows += [f"i{i:03},copier,{said['e'][i]}" for i in range(60)]  # of the 90 that e labelled
     (tmp_path / "labels.csv").write_text("item,annotator,label\n" + "\n".join(rows) + "\n")
