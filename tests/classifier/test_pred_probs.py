@@ -85,6 +85,15 @@ def test_it_stays_with_updates_and_files(tmp_path):
     assert accuracy(again, slice(0, 90)) > 0.85
 
 
+def test_a_reversed_view_can_be_saved(tmp_path):
+    p = claims(0.9)
+    turned = CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=p[:, ::-1], sample_weight=np.arange(N)[::-1])
+    turned.save(tmp_path / "model.safetensors")
+    again = CrowdClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.belief_, turned.belief_)
+    np.testing.assert_array_equal(again.known_.pred_probs, p[:, ::-1])
+
+
 @pytest.mark.parametrize(
     ("method", "p", "message"),
     [

@@ -121,7 +121,7 @@ def _counts(ann: Annotations, history: History) -> tuple[Floats, Floats]:
 def check_probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
     """(N, K), a row for each item and a column for each class."""
     try:
-        p = np.asarray(pred_probs, dtype=np.float64)
+        p = np.ascontiguousarray(pred_probs, dtype=np.float64)  # a reversed view could not be saved
     except (TypeError, ValueError):
         raise CrowdshotError("pred_probs is no table of numbers, expected a row an item, a column a class.") from None
     if p.shape != (ann.n_items, ann.n_classes):
