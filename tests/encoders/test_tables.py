@@ -67,10 +67,16 @@ def test_columns_go_by_name_and_others_are_left_aside():
     clf = CrowdClassifier().fit(frame, labels)
     other = frame.assign(more=1)[["town", "more", "pay", "age"]]
     np.testing.assert_array_equal(clf.encoder_.embed(other), clf.encoder_.embed(frame))
+    for turned in (other, frame[["town", "pay", "age"]]):
+        np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(frame))
+    with pytest.raises(CrowdshotError, match="X has no column 'pay', expected one, as in fit"):
+        clf.predict(frame.rename(columns={"pay": "wage"}))
     with pytest.raises(CrowdshotError, match="X has no column 'pay', expected one, as in fit"):
         clf.predict(frame[["age", "town"]])
     with pytest.raises(CrowdshotError, match=r"X is an array of shape \(60, 3\), expected a table with the columns"):
         clf.predict(np.zeros((60, 3)))
+    clf.update(labels, frame[["town", "pay", "age"]].set_axis(range(60, 120)))
+    np.testing.assert_array_equal(clf.embeddings_[60:], clf.embeddings_[:60])
 
 
 def test_what_tells_nothing_is_left_out_with_a_warning():

@@ -16,6 +16,7 @@ from torch import Tensor
 from crowdshot.classifier.contract import Fitted
 from crowdshot.encoders.devices import choose_device
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.encoders.tables import TableInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.wording import first, show
@@ -83,7 +84,9 @@ class Predicting(ClassifierMixin):
 
 
 def check_columns(X: Any, fitted: Any) -> None:
-    """A table has the columns of the one that was fitted with, in the same order."""
+    """A table has the columns of the one that was fitted with, in the same order unless the encoder goes by name."""
+    if isinstance(fitted.reader_.input, TableInput):
+        return
     names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
     if names is None or known is None or len(names) != len(known):  # their number is checked elsewhere
         return
