@@ -36,6 +36,24 @@ def test_scikit_learn_takes_them(scorer):
     assert np.isfinite(cross_val_score(CrowdClassifier(), texts, labels, scoring=scorer, cv=folds)).all()
 
 
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.__name__)
+def test_missing_labels_are_as_in_the_fit(scorer):
+    X, labels, _ = problem(60, missing=0.3)
+    folds = KFold(3, shuffle=True, random_state=0)
+
+    def scores(said, params, clf):
+        return cross_val_score(clf, X, said, scoring=scorer, cv=folds, params=params)
+
+    one, piped = CrowdClassifier("identity"), make_pipeline(StandardScaler(), CrowdClassifier("identity"))
+    expected = scores(labels, None, one)
+    np.testing.assert_allclose(scores(np.where(labels < 0, 99, labels), {"missing": 99}, one), expected)
+    lower = np.where(labels < 0, np.nan, labels - 1.0)
+    np.testing.assert_allclose(scores(lower, {"missing": None}, one), expected)
+    np.testing.assert_allclose(scores(lower, {"classes": [-1, 0, 1]}, one), expected)
+    in_pipe = scores(lower, {"crowdclassifier__missing": None}, piped)
+    np.testing.assert_allclose(in_pipe, scores(labels, None, piped))
+
+
 class Fixed:
     """Says the same of items, whatever they are."""
 

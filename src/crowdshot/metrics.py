@@ -30,7 +30,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import aggregate
 from crowdshot.labels.agreement import fleiss_kappa, krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import annotations_of, names_of
+from crowdshot.labels.matching import annotations_of, mark_of, names_of
 from crowdshot.labels.positions import positions
 from crowdshot.wording import described
 
@@ -65,7 +65,7 @@ def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
     >>> round(held_back_labels_scorer(clf, X, labels), 1)
     -0.3
     """
-    clf, ann = _last(estimator), _annotations(X, labels)
+    clf, ann = _last(estimator), _annotations(estimator, X, labels)
     if not hasattr(clf, "confusion_"):
         raise CrowdshotError(f"estimator is {type(clf).__name__}, expected a CrowdClassifier, which knows annotators.")
     known = positions(clf.annotations_.annotators, ann.annotators)
@@ -88,8 +88,7 @@ def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
     >>> consensus_accuracy_scorer(clf, X, labels)
     1.0
     """
-    ann = _annotations(X, labels)
-    return consensus_accuracy(estimator.predict(X), ann)
+    return consensus_accuracy(estimator.predict(X), _annotations(estimator, X, labels))
 
 
 def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
@@ -124,7 +123,8 @@ def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
     >>> bool(calibration_scorer(clf, X, labels) > -0.3)
     True
     """
-    curve = calibration_curve(_probabilities(estimator, X), estimator.classes_, _annotations(X, labels))
+    ann = _annotations(estimator, X, labels)
+    curve = calibration_curve(_probabilities(estimator, X), estimator.classes_, ann)
     return -float(np.average(np.abs(curve["confidence"] - curve["accuracy"]), weights=curve["items"]))
 
 
@@ -174,11 +174,14 @@ def _last(estimator: Any) -> Any:
     return estimator[-1] if hasattr(estimator, "named_steps") else estimator
 
 
-def _annotations(X: Any, labels: Any) -> Annotations:
+def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
+    """The labels of X's items; what stands for none in them is as in the fit of a CrowdClassifier, else -1."""
     if labels is None:
         raise CrowdshotError("labels is None, expected the labels of X's items.")
     n_items = X.shape[0] if hasattr(X, "shape") else len(X)
-    return annotations_of(labels, n_items, names_of(X), None)
+    clf = _last(estimator)
+    missing = mark_of(clf.missing_, clf.classes_) if hasattr(clf, "missing_") else -1
+    return annotations_of(labels, n_items, names_of(X), None, missing)
 
 
 def _probabilities(estimator: Any, X: Any) -> Floats:

@@ -71,6 +71,7 @@ def test_files_of_0_1_0_load_and_say_what_they_said(name, tmp_path):
     path = FIXTURES / f"{name}.safetensors"
     assert "learner" not in card_of(path)
     old = CrowdClassifier.load(path)
+    assert old.missing_ == -1
     old.save(tmp_path / "again.safetensors")
     assert card_of(tmp_path / "again.safetensors")["learner"] == learner
     for clf in (old, CrowdClassifier.load(tmp_path / "again.safetensors")):

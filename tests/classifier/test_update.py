@@ -87,6 +87,31 @@ def test_matrices_go_row_by_row():
     same(clf.update(np.where(np.arange(4) >= 2, matrix, None)), expected)
 
 
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(("missing", "shift"), [(99, 0), (np.int64(99), 0), (None, -1), (float("nan"), -1)])
+def test_what_stands_for_no_label_stays_so(missing, shift, saved, tmp_path):
+    """99 is no class of an update, and -1 is one where the fit says so, though it may not have met it."""
+    said = np.where(RANDOM.random((30, 4)) < 0.8, TRUTH[:, None], RANDOM.integers(3, size=(30, 4)))
+    said[:15] = said[:15].clip(1)  # the lowest class comes later
+    said = said.astype(float) + shift
+    said[RANDOM.random((30, 4)) < 0.3] = np.nan if shift else 99
+    x = X.to_numpy()
+    clf = CrowdClassifier("identity").fit(x[:15], said[:15], missing=missing)
+    if saved:
+        clf.save(tmp_path / "model.safetensors")
+        clf = CrowdClassifier.load(tmp_path / "model.safetensors")
+    clf.update(said[15:20], x[15:20]).partial_fit(x[20:], said[20:])
+    assert clf.classes_.tolist() == [shift, 1 + shift, 2 + shift]
+    same(clf, CrowdClassifier("identity").fit(x, said, missing=missing))
+
+
+def test_a_class_is_no_missing_label():
+    """-1 among the classes was one in the fit, whatever stands for no label elsewhere."""
+    said = np.tile((TRUTH - 1)[:, None], 3)
+    clf = CrowdClassifier("identity").fit(X.to_numpy()[:15], said[:15], classes=[-1, 0, 1])
+    assert clf.update(said[15:], X.to_numpy()[15:]).annotations_.n_labels == said.size
+
+
 def test_gold_and_records_stay_and_may_be_added():
     gold, priors = {"item-0": "y", "item-3": "x"}, {"ann0": (30, 2)}
     expected = CrowdClassifier("identity").fit(X, LABELS, gold={**gold, "item-20": "z"}, priors=priors)

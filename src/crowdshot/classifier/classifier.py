@@ -111,6 +111,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     annotations_: Annotations
     classes_: Ids
     known_: Known
+    missing_: Any
     without_gold_: NDArray[np.float64]
     n_features_in_: int
 
@@ -176,7 +177,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         ordered: the classes are in order (as ``classes`` lists them), so that near misses are likelier than far ones.
         The search of "labelings", the mixture and compared methods pay no heed to it.
         missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None
-        where only None and NaN do, so that -1 is a class.
+        where only None and NaN do, so that -1 is a class. Updates and `crowdshot.metrics` go by it, too.
         """
         names = names_of(X) if items is None else items
         besides: dict[str, Any] = {
@@ -236,7 +237,9 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
-        return self._fit(embeddings, annotations, known)
+        self._fit(embeddings, annotations, known)
+        self.missing_ = missing
+        return self
 
     def _fit(self, embeddings: Tensor, annotations: Annotations, known: Known) -> Self:
         learner = self.learner()
@@ -258,10 +261,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "fit_")
         before, added = self._before_and_more(X)
-        old, more = (
-            self.annotations_,
-            updated(self.annotations_, labels, len(added), names_of(X) if items is None else items),
-        )
+        old, names = self.annotations_, names_of(X) if items is None else items
+        more = updated(old, labels, len(added), names, self.missing_)
         annotations, known = known_of(more, gold_of(old, self.known_) | known_truth.as_mapping(gold, more))
         known = carried(old, self.known_, annotations, known)
         check_classes(annotations, known)

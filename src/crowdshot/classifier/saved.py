@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -61,6 +62,7 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
         "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # what is not was chosen, and may be again
         "random_state": clf.seed,
         "ordered": clf.known_.ordered,
+        "missing": _mark_to_card(clf.missing_),
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
         "columns": list(ann.columns),
@@ -93,6 +95,7 @@ def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: 
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
         besides = {name: tensors[name].numpy() for name in BESIDES if name in tensors}
         clf.known_ = Known(gold, **besides, ordered=bool(card.get("ordered", False)))
+        clf.missing_ = card.get("missing", -1)
         clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
         clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
         clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
@@ -181,6 +184,11 @@ def _learner_of_old(method: str, settings: Mapping[str, Any]) -> str:
     if method.lower() in (AUTO, PAPER):
         return OURS if "covariance" in settings else LABELINGS
     return method
+
+
+def _mark_to_card(missing: Any) -> Any:
+    """As JSON, which has no NumPy numbers and no NaN; that is missing in any case."""
+    return None if pd.isna(missing) else missing.item() if isinstance(missing, np.generic) else missing
 
 
 def _to_card(settings: Mapping[str, Any]) -> Card:

@@ -14,17 +14,17 @@ import pandas as pd
 from crowdshot.classifier.known import Known
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import annotations_of
+from crowdshot.labels.matching import annotations_of, mark_of
 from crowdshot.labels.positions import ordered, positions, unique_ids
 from crowdshot.labels.wide import wide_table
 from crowdshot.wording import show
 
 
-def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None) -> Annotations:
+def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1) -> Annotations:
     """All labels, about the old items and then the added ones; of an annotator's labels of an item the last.
 
     ``names``: of the added items, else they are counted on. A matrix of labels is about the added items or, where there
-    are none, the old ones, row by row; labels that name their items may speak of all.
+    are none, the old ones, row by row; labels that name their items may speak of all. ``missing``: as in the fit.
     """
     added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
     if len(added) != n_added:
@@ -38,7 +38,7 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
         known = [PurePath(name) for name in known]  # files: labels may call them by less than their whole path
     named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
     about = [*known, *added] if named or not n_added else added
-    new = annotations_of(labels, len(about), about, None, None if -1 in old.classes.tolist() else -1)
+    new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
     called = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
     items = unique_ids(called, "items")
     new = new.with_items(np.arange(len(items) - len(about), len(items)), items)

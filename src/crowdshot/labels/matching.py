@@ -103,6 +103,11 @@ def annotations_of(
     return rows_of(labels, known, "X", advice="items= can name them")[0]
 
 
+def mark_of(missing: Any, classes: Ids) -> Any:
+    """What stands for no label in further labels: nothing but None and NaN where ``missing`` is one of the classes."""
+    return None if missing in classes.tolist() else missing
+
+
 def _row_by_row(index: pd.Index[Any], names: list[Any] | None) -> bool:
     """Whether rows of labels follow X: one of the two has no names, or merely counts what the other names."""
     if names is None or not index.is_unique:
