@@ -1,9 +1,11 @@
 """`fit(…, pred_probs=…)`: another classifier is one more witness, believed as far as it foretells labels."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
-from crowdshot import CrowdClassifier, CrowdshotError
+from crowdshot import Annotations, CrowdClassifier, CrowdshotError, aggregate
 from crowdshot.model import guesses
 
 RANDOM = np.random.default_rng(0)
@@ -72,6 +74,77 @@ def test_columns_go_by_classes_and_gold_stays():
     wider = np.hstack([p, np.zeros((N, 1))])
     four = CrowdClassifier("identity").fit(NOISE, labels, pred_probs=wider, gold={0: "y"}, classes=["x", "y", "z", "w"])
     np.testing.assert_allclose(four.belief_[:, :3], expected.belief_, atol=1e-12)
+
+
+WORDS = np.array(["x", "y", "z"], dtype=object)
+IDS = [f"i{n:03}" for n in range(N)]
+NAMED = pd.DataFrame(NOISE, index=IDS)
+WIDE = pd.DataFrame(np.where(SAID < 0, None, WORDS[SAID]), index=IDS, columns=["ann", "bob", "cyd"])
+TOLD = pd.DataFrame(claims(0.9), index=IDS, columns=WORDS)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        TOLD[["z", "x", "y"]],
+        TOLD.sample(frac=1, random_state=0)[["y", "z", "x"]],
+        TOLD.set_axis(range(K), axis=1),
+        TOLD.set_axis(["0", "1", "2"], axis=1).sample(frac=1, random_state=0),
+        TOLD.reset_index(drop=True)[["z", "y", "x"]],
+    ],
+    ids=["columns", "both", "counted columns", "columns counted in words", "counted rows"],
+)
+def test_tables_go_by_the_names_of_items_and_classes(table):
+    expected = CrowdClassifier("identity").fit(NAMED, WIDE, pred_probs=TOLD.to_numpy())
+    found = CrowdClassifier("identity").fit(NAMED, WIDE, pred_probs=table)
+    np.testing.assert_array_equal(found.known_.pred_probs, expected.known_.pred_probs)
+    crowd = Annotations.from_matrix(WIDE)
+    by_labels = aggregate.learned(crowd, pred_probs=TOLD.to_numpy()).probabilities
+    np.testing.assert_array_equal(aggregate.learned(crowd, pred_probs=table).probabilities, by_labels)
+
+
+def test_numbers_are_names_where_classes_are_these_numbers():
+    p = claims(0.9)
+    for columns in ([2, 0, 1], [2.0, 0.0, 1.0], ["2", "0", "1"]):
+        table = pd.DataFrame(p[:, [2, 0, 1]], columns=columns)
+        np.testing.assert_array_equal(
+            CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=table).known_.pred_probs, p
+        )
+
+
+def test_rows_go_by_the_names_of_files(tmp_path):
+    paths = [tmp_path / f"{i}.png" for i in range(6)]
+    for place, path in enumerate(paths):
+        Image.fromarray(np.full((8, 8), 255 * (place % 2), np.uint8)).save(path)
+    labels = {f"{i}.png": {"ann": "xy"[i % 2], "bob": "xy"[i % 2]} for i in range(6)}
+    p = np.where(np.arange(6)[:, None] % 2 == [0, 1], 0.9, 0.1)
+    for names in ([path.name for path in paths], [str(path) for path in paths], paths):
+        table = pd.DataFrame(p, index=names, columns=["x", "y"]).iloc[[1, 0, 3, 5, 2, 4]]
+        clf = CrowdClassifier("glyphs", method="learned").fit(paths, labels, pred_probs=table)
+        np.testing.assert_array_equal(clf.known_.pred_probs, p)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (TOLD.rename(columns={"z": "w"}), "pred_probs has column 'w', expected one for each of 'x', 'y', 'z'."),
+        (TOLD[["x", "y"]], "pred_probs has 2 columns, expected one for each of 'x', 'y', 'z'."),
+        (TOLD.rename(columns={"z": "x"}), "pred_probs lists 'x' more than once, expected different ids."),
+        (TOLD.rename(index={"i004": "j004"}), "pred_probs has no row for item 'i004', expected one for each item."),
+        (TOLD[1:], "pred_probs has no row for item 'i000', expected one for each item."),
+        (
+            pd.concat([TOLD, TOLD[:1].set_axis(["j"])]),
+            "pred_probs has a row for 'j', expected items that are there, as 'i000' and 119 more.",
+        ),
+    ],
+)
+def test_names_that_are_not_there_are_refused(table, message):
+    with pytest.raises(CrowdshotError) as error:
+        CrowdClassifier("identity").fit(NAMED, WIDE, pred_probs=table)
+    assert str(error.value) == message
+    with pytest.raises(CrowdshotError) as error:
+        aggregate.learned(Annotations.from_matrix(WIDE), pred_probs=table)
+    assert str(error.value) == message
 
 
 def test_it_stays_with_updates_and_files(tmp_path):

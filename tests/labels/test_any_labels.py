@@ -51,7 +51,8 @@ def test_weights_and_probabilities_go_by_names_where_x_has_them():
     X = pd.DataFrame(random.normal(size=(12, 2)), index=[f"i{n}" for n in range(12)])
     said = random.integers(2, size=(12, 3))
     weight = pd.Series(random.integers(1, 4, size=12), index=X.index)
-    p = pd.DataFrame({"a": random.random(12)}, index=X.index).assign(b=lambda t: 1 - t["a"])
+    right = random.random(12)
+    p = pd.DataFrame({0: right, 1: 1 - right}, index=X.index)
     for name, given in (("sample_weight", weight), ("pred_probs", p)):
         here, there = (
             CrowdClassifier(encoder="identity").fit(X, said, **{name: each}).belief_ for each in (given, given[::-1])

@@ -173,7 +173,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         priors: what is known of annotators from earlier projects, `AnnotatorPriors` or {annotator: (right, wrong)}.
         sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
         pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
-        ``classes_``. It is believed as far as it foretells labels, so that a bad one does no harm.
+        ``classes_``; a DataFrame's rows go by its index as those of labels do, its columns by the classes' names unless
+        they merely count. It is believed as far as it foretells labels, so that a bad one does no harm.
         ordered: the classes are in order (as ``classes`` lists them), so that near misses are likelier than far ones.
         The search of "labelings", the mixture and compared methods pay no heed to it.
         missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None

@@ -114,13 +114,13 @@ def known_of(
         )
     history = as_priors(priors).of(annotations.annotators)
     weight = weights_of(in_order_of(sample_weight, items), annotations.n_items)
-    said = None if pred_probs is None else check_probabilities(held, in_order_of(pred_probs, items))
+    said = None if pred_probs is None else check_probabilities(held, pred_probs, items)
     return held, Known(known, history if history.any() else None, weight, said, ordered)
 
 
 def in_order_of(given: Any, items: Sequence[Any] | None) -> Any:
-    """A Series or DataFrame that names its rows as X does, in X's order; anything else as it is."""
-    if items is None or not isinstance(given, pd.Series | pd.DataFrame) or not given.index.is_unique:
+    """A Series that names its rows as X does, in X's order; anything else as it is."""
+    if items is None or not isinstance(given, pd.Series) or not given.index.is_unique:
         return given
     names = pd.Index(list(items))
     return given.loc[names] if len(given) == len(names) and names.isin(given.index).all() else given

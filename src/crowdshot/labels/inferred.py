@@ -1,18 +1,20 @@
 """Consensus by the learned inference (`crowdshot.model.inference`), and by the closed form that it starts from."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.consensus import Consensus, check_numbers, in_parts
-from crowdshot.labels.known_truth import Gold
-from crowdshot.labels.matching import of_any_labels
+from crowdshot.labels.known_truth import Gold, find_items
+from crowdshot.labels.matching import of_any_labels, row_by_row
+from crowdshot.labels.positions import positions, unique_ids
 from crowdshot.model import guesses, inference_network
 from crowdshot.model.beliefs import likeliest
 from crowdshot.model.network_file import network_of
@@ -43,7 +45,7 @@ def learned(
     another than the shipped one, or its tensors. ``ordered``: the classes are in order (low, medium, high), so that a
     neighbour is the likelier mistake. ``history``: ``{annotator: (right, wrong)}``, counts from earlier projects; who
     is not among these annotators is passed over. ``pred_probs`` (N, K): what any classifier that never met these labels
-    says of the items, trusted by how well it foretells them.
+    says of the items, trusted by how well it foretells them; a DataFrame that names items and classes goes by these.
 
     >>> from crowdshot import Annotations, aggregate
     >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog", "cy": "dog"}})
@@ -76,7 +78,7 @@ def _inferred(
     crowd = in_parts(ann, gold)
     N, K = ann.n_items, ann.n_classes
     known = crowd.known
-    said = None if pred_probs is None else check_probabilities(ann, pred_probs)
+    said = None if pred_probs is None else check_probabilities(ann, pred_probs, ann.items.tolist())
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
@@ -118,10 +120,15 @@ def _counts(ann: Annotations, history: History) -> tuple[Floats, Floats]:
     return right, wrong
 
 
-def check_probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
-    """(N, K), a row for each item and a column for each class."""
+def check_probabilities(ann: Annotations, pred_probs: Any, names: Sequence[Any] | None = None) -> Floats:
+    """(N, K), a row for each item and a column for each class; a DataFrame's go by ``names`` of items and by classes.
+
+    ``names`` (N,): None where rows are in order whatever they are called.
+    """
+    if isinstance(pred_probs, pd.DataFrame):
+        pred_probs = _with_rows_of(_with_columns_of(pred_probs, ann), ann, names)
     try:
-        p = np.ascontiguousarray(pred_probs, dtype=np.float64)  # a reversed view could not be saved
+        p: Floats = np.ascontiguousarray(pred_probs, dtype=np.float64)  # a reversed view could not be saved
     except (TypeError, ValueError):
         raise CrowdshotError("pred_probs is no table of numbers, expected a row an item, a column a class.") from None
     if p.shape != (ann.n_items, ann.n_classes):
@@ -134,3 +141,32 @@ def check_probabilities(ann: Annotations, pred_probs: ArrayLike) -> Floats:
             "that sum to 1."
         )
     return p
+
+
+def _with_columns_of(table: pd.DataFrame, ann: Annotations) -> pd.DataFrame:
+    """Columns in the order of the classes that they are called by; as they are where they are merely counted."""
+    called = [str(name) for name in unique_ids(table.columns, "pred_probs").tolist()]
+    classes = [str(name) for name in ann.classes.tolist()]
+    if sorted(called) == sorted(classes):
+        return table.iloc[:, positions(np.array(called, dtype=object), classes)]
+    if called == [str(place) for place in range(len(called))]:
+        return table
+    strange = [name for name, word in zip(table.columns, called, strict=True) if word not in classes]
+    found = f"has column {show(strange[0])}" if strange else f"has {len(called)} columns"
+    raise CrowdshotError(f"pred_probs {found}, expected one for each of {listing(ann.classes)}.")
+
+
+def _with_rows_of(table: pd.DataFrame, ann: Annotations, names: Sequence[Any] | None) -> pd.DataFrame:
+    """Rows in the order of the items that they are called by."""
+    if names is None or row_by_row(table.index, names):
+        return table
+    row = find_items(list(table.index), ann.items, names, "pred_probs")
+    lost = np.setdiff1d(np.arange(ann.n_items), row)
+    if len(lost):
+        raise CrowdshotError(f"pred_probs has no row for item {show(ann.items[lost[0]])}, expected one for each item.")
+    if (row < 0).any():
+        stranger = show(table.index[first(row < 0)])
+        raise CrowdshotError(
+            f"pred_probs has a row for {stranger}, expected items that are there, as {listing(ann.items, 1)}."
+        )
+    return table.iloc[np.argsort(row)]

@@ -94,7 +94,7 @@ def _columns(source: str, header: Sequence[Any], columns: Columns) -> tuple[int,
 # ---- among the labels -------------------------------------------------------------------------------------------
 
 
-def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = None) -> Positions:
+def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = None, source: str = "gold") -> Positions:
     """Which of ``items`` each name means, -1 for none; ``files``: the same items as paths, where they are images."""
     row = positions(items, names)
     if files is not None and all(isinstance(file, PurePath) for file in files):
@@ -102,7 +102,9 @@ def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = N
         row[rest] = match_files(np.array(list(names), dtype=object)[rest], files)
     twice = (row >= 0) & pd.Index(row).duplicated()
     if twice.any():
-        raise CrowdshotError(f"gold names item {show(items[row[first(twice)]])} more than once, expected each once.")
+        raise CrowdshotError(
+            f"{source} names item {show(items[row[first(twice)]])} more than once, expected each once."
+        )
     return row
 
 

@@ -78,7 +78,7 @@ def annotations_of(
         raise CrowdshotError(f"items has {len(names)} ids, expected {n_items}, one for each row of X.")
     table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
     if table is not None:
-        by_row = _row_by_row(table.index, names)
+        by_row = row_by_row(table.index, names)
         labels = table if by_row else Annotations.from_matrix(table, classes=classes, missing=missing)
     elif isinstance(labels, pd.DataFrame):
         labels = _from_frame(labels, n_items, classes)
@@ -108,8 +108,8 @@ def mark_of(missing: Any, classes: Ids) -> Any:
     return None if missing in classes.tolist() else missing
 
 
-def _row_by_row(index: pd.Index[Any], names: list[Any] | None) -> bool:
-    """Whether rows of labels follow X: one of the two has no names, or merely counts what the other names."""
+def row_by_row(index: pd.Index[Any], names: Sequence[Any] | None) -> bool:
+    """Whether rows of a table follow X: one of the two has no names, or merely counts what the other names."""
     if names is None or not index.is_unique:
         return True
     counted = any(list(ids) == list(range(len(ids))) for ids in (index, names))
