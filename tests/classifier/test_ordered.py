@@ -2,10 +2,12 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from crowdshot import Annotations, CrowdClassifier, aggregate
 from crowdshot.commands import fit_from_files
 from crowdshot.commands.given import ItemFiles, LabelFiles
+from crowdshot.metrics import krippendorff_alpha
 
 CLASSES = ["low", "medium", "high"]
 random = np.random.default_rng(0)
@@ -45,3 +47,65 @@ def test_adapt_takes_it_from_its_option(tmp_path):
     labels = LabelFiles((tmp_path / "labels.csv",), ordered=tuple(CLASSES))
     fitted = fit_from_files.fit(labels, ItemFiles(features=tmp_path / "features.csv"))
     np.testing.assert_allclose(fitted.clf.belief_, fit(ordered=True).belief_, atol=1e-5)
+
+
+IN_ORDER = pd.CategoricalDtype(["none", *CLASSES], ordered=True)  # one that nobody says is no class
+WIDE = pd.DataFrame(LABELS, columns=list("wxyz")).astype(IN_ORDER)
+LONG = (
+    pd.DataFrame(LABELS, columns=list("wxyz"))
+    .rename_axis("item")
+    .reset_index()
+    .melt("item", var_name="annotator", value_name="label")
+    .astype({"label": IN_ORDER})
+)
+
+
+@pytest.mark.parametrize("labels", [WIDE, LONG, WIDE.rename_axis("item").reset_index()], ids=["wide", "long", "named"])
+def test_a_categorical_dtype_tells_the_order(labels):
+    clf = CrowdClassifier("identity").fit(X, labels, ordered=True)
+    assert clf.classes_.tolist() == CLASSES
+    np.testing.assert_allclose(clf.belief_, fit(ordered=True).belief_, atol=1e-6)
+    said = Annotations.from_matrix(LABELS, classes=CLASSES)
+    assert krippendorff_alpha(labels, ordered=True) == krippendorff_alpha(said, True)
+    expected = aggregate.learned(said, ordered=True).probabilities
+    np.testing.assert_allclose(aggregate.learned(labels, ordered=True).probabilities, expected, atol=1e-9)
+
+
+def test_categories_without_an_order_or_with_two_are_sorted():
+    alphabet = sorted(CLASSES)
+    for table in (WIDE.astype(object), WIDE.astype(pd.CategoricalDtype(CLASSES))):
+        assert Annotations.from_matrix(table).classes.tolist() == alphabet
+    other = WIDE.assign(w=WIDE["w"].astype(pd.CategoricalDtype(CLASSES[::-1], ordered=True)))
+    assert Annotations.from_matrix(other).classes.tolist() == alphabet
+
+
+def test_an_update_puts_new_categories_in_their_places():
+    known = (WIDE != "medium").all(axis=1).to_numpy()
+    clf = CrowdClassifier("identity").fit(X[known], WIDE[known].reset_index(drop=True), ordered=True)
+    assert clf.classes_.tolist() == ["low", "high"]
+    more = WIDE[~known].set_axis(range(known.sum(), 60))
+    assert clf.update(more, X[~known]).classes_.tolist() == CLASSES
+    clf = CrowdClassifier("identity").fit(X[known], LABELS[known], classes=["high", "low"], ordered=True)
+    columns = more.set_axis(range(4), axis=1)
+    assert clf.update(columns, X[~known]).classes_.tolist() == ["high", "low", "medium"]
+
+
+def test_words_in_alphabetical_order_are_told():
+    told = "ordered=True takes the classes in alphabetical order, 'high', 'low', 'medium'; classes="
+    with pytest.warns(UserWarning, match=f"{told} says another."):
+        clf = CrowdClassifier("identity").fit(X, LABELS, ordered=True)
+    assert clf.classes_.tolist() == sorted(CLASSES)
+    for arguments in ((LABELS, True), (WIDE.astype(object), True), (LONG.astype(object), True)):
+        with pytest.warns(UserWarning, match=f"{told} of Annotations.from_matrix says another."):
+            krippendorff_alpha(*arguments)
+    with pytest.warns(UserWarning, match=told):
+        aggregate.learned(LABELS, ordered=True)
+
+
+def test_numbers_and_what_is_listed_are_not_told_of():
+    place = np.array([[CLASSES.index(word) for word in row] for row in LABELS])
+    two = np.where(LABELS == "medium", "low", LABELS)
+    for labels in (place, place.astype(str), two, Annotations.from_matrix(LABELS)):
+        krippendorff_alpha(labels, ordered=True)
+        CrowdClassifier("identity").fit(X, labels, ordered=True)
+    krippendorff_alpha(LABELS)

@@ -30,6 +30,7 @@ from crowdshot.files.cells import Ids
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import GivenPriors
+from crowdshot.labels.class_order import tell_alphabet
 from crowdshot.labels.known_truth import Gold
 from crowdshot.labels.matching import annotations_of, names_of
 from crowdshot.model import priors
@@ -83,7 +84,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : the classes, sorted, or as the annotations list them.
+    classes_ : the classes, sorted, or as the annotations or an ordered categorical dtype list them.
     belief_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
     consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
         nobody labelled included. Columns are named as in the table of labels.
@@ -175,7 +176,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
         ``classes_``; a DataFrame's rows go by its index as those of labels do, its columns by the classes' names unless
         they merely count. It is believed as far as it foretells labels, so that a bad one does no harm.
-        ordered: the classes are in order (as ``classes`` lists them), so that near misses are likelier than far ones.
+        ordered: the classes are in order (as ``classes`` or an ordered categorical dtype of pandas lists them), so that
+        near misses are likelier than far ones.
         The search of "labelings", the mixture and compared methods pay no heed to it.
         missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None
         where only None and NaN do, so that -1 is a class. Updates and `crowdshot.metrics` go by it, too.
@@ -232,6 +234,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         names = None if items is None else list(items)
         annotations = annotations_of(labels, len(embeddings), names, classes, missing)
         closed = classes is not None
+        if ordered and not closed and not isinstance(labels, Annotations):
+            tell_alphabet(labels, annotations.classes, "classes=")
         annotations, known = known_of(
             annotations, gold, priors, names, closed, sample_weight, pred_probs, bool(ordered)
         )

@@ -13,7 +13,9 @@ import pandas as pd
 
 from crowdshot.classifier.known import Known
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.class_order import categories_order
 from crowdshot.labels.matching import annotations_of, mark_of
 from crowdshot.labels.positions import ordered, positions, unique_ids
 from crowdshot.labels.wide import wide_table
@@ -43,7 +45,6 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
     items = unique_ids(called, "items")
     new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
     frames = [part.to_frame().set_axis(list(old.columns), axis=1) for part in (old, new)]
-    classes = unique_ids(dict.fromkeys([*old.classes.tolist(), *new.classes.tolist()]), "classes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # labels that were given again are what an update is for
         return Annotations.from_frame(
@@ -51,8 +52,20 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
             old.columns,
             items=items,
             annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
-            classes=ordered(classes) if (ordered(old.classes) == old.classes).all() else classes,
+            classes=_together(old.classes, new.classes, labels),
         )
+
+
+def _together(old: Ids, new: Ids, labels: Any) -> Ids:
+    """Old and new classes: as an ordered dtype of the labels has both, sorted if the old ones are, else new ones last.
+
+    An order in which the old ones stand otherwise is none.
+    """
+    classes = unique_ids(dict.fromkeys([*old.tolist(), *new.tolist()]), "classes")
+    said = categories_order(labels, classes)
+    if said is not None and (said[np.sort(positions(said, old))] == old).all():
+        return said
+    return ordered(classes) if (ordered(old) == old).all() else classes
 
 
 def gold_of(ann: Annotations, known: Known) -> dict[Any, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.cells import Ids
+from crowdshot.labels.class_order import categories_order
 from crowdshot.labels.columns import Columns, GivenColumns, find_columns
 from crowdshot.labels.positions import (
     Positions,
@@ -45,8 +46,8 @@ class Annotations:
 
     ``item``, ``annotator``, ``label``: (L,) int64, one row a label, each (item, annotator) at most once.
     ``items`` (N,) and ``annotators`` (R,): ids as they came in, in order of first appearance or as listed.
-    ``classes`` (K,): sorted, or in the order given. Whole numbers that a missing value beside them had turned
-    into floats are integers again.
+    ``classes`` (K,): sorted, as an ordered categorical dtype has them, or in the order given. Whole numbers that a
+    missing value beside them had turned into floats are integers again.
 
     >>> from crowdshot import Annotations
     >>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "dog"}, "b": {"ann": "dog"}})
@@ -119,7 +120,8 @@ class Annotations:
         if not isinstance(df, pd.DataFrame):
             raise CrowdshotError(f"{source} is a {type(df).__name__}, expected a pandas DataFrame.")
         names = find_columns(df.columns, columns, source)
-        label, class_ids = factorize(df[names.label])
+        said = df[names.label]
+        label, class_ids = factorize(said)
         rows = np.flatnonzero(label >= 0)
         if len(rows) == 0:
             raise NoLabelError(f"{source} holds no label in its {len(df)} rows of {names.label!r}, expected one.")
@@ -142,7 +144,7 @@ class Annotations:
             annotator, annotator_ids = arrange(
                 annotator, annotator_ids, annotators, "annotators", place(names.annotator)
             )
-        in_order = ordered(class_ids) if classes is None else classes
+        in_order = _in_order(class_ids, said) if classes is None else classes
         label, class_ids = arrange(label, class_ids, in_order, "classes", place(names.label))
 
         def describe(row: int) -> str:
@@ -223,7 +225,7 @@ class Annotations:
         def place(row: int) -> str:
             return f"the matrix, row {item[row] + 1}, column {annotator[row] + 1}"
 
-        in_order = ordered(class_ids) if given is None else given
+        in_order = _in_order(class_ids, matrix) if given is None else given
         label, class_ids = arrange(label[cells], class_ids, in_order, "classes", place)
         return cls(item, annotator, label, item_ids, annotator_ids, class_ids)
 
@@ -316,6 +318,12 @@ class Annotations:
         """The same labels about other items: what was item i is now at ``rows[i]`` of them, gone where that is -1."""
         kept = self.keep(rows[self.item] >= 0)
         return replace(kept, item=rows[kept.item], items=items)
+
+
+def _in_order(classes: Ids, labels: Any) -> Ids:
+    """As the dtype of the labels has them where that is an ordered categorical one, else sorted."""
+    said = categories_order(labels, classes)
+    return ordered(classes) if said is None else said
 
 
 def _once_a_pair(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import unicodedata
@@ -19,6 +20,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.files.image_names import strings_in
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.class_order import tell_alphabet
 from crowdshot.labels.columns import find_columns
 from crowdshot.labels.positions import Positions, as_index, positions
 from crowdshot.labels.wide import wide_table
@@ -39,10 +41,15 @@ def names_of(X: Any) -> list[Any] | None:
 
 def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callable[Concatenate[Any, P], T]:
     """The function takes labels in any form that `CrowdClassifier.fit` does in the place of annotations."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapped(ann: Any, *rest: P.args, **named: P.kwargs) -> T:
-        return function(as_annotations(ann), *rest, **named)
+        annotations = as_annotations(ann)
+        listed = isinstance(getattr(ann, "annotations", ann), Annotations)
+        if not listed and signature.bind(annotations, *rest, **named).arguments.get("ordered"):
+            tell_alphabet(ann, annotations.classes, "classes= of Annotations.from_matrix")
+        return function(annotations, *rest, **named)
 
     return wrapped  # type: ignore[return-value]  # whose first argument may be named, too
 
