@@ -112,6 +112,59 @@ def test_a_class_is_no_missing_label():
     assert clf.update(said[15:], X.to_numpy()[15:]).annotations_.n_labels == said.size
 
 
+PEOPLE = ["ann", "bob", "cyd", "dee"]
+MATRIX = LABELS.pivot(index="item", columns="annotator", values="label").reindex(NAMES).to_numpy()
+
+
+@pytest.mark.parametrize("people", [PEOPLE, [3, 1, 4, 2], [3, 1, 0, 2]])
+def test_columns_without_names_are_those_that_are_known(people):
+    """By number, where all numbers are somebody's."""
+    named = pd.DataFrame(MATRIX, columns=people)
+    expected = CrowdClassifier("identity").fit(X.to_numpy(), named)
+    by_number = named[sorted(people)].to_numpy() if 0 in people else MATRIX
+    for more in (by_number[20:], pd.DataFrame(by_number[20:]), by_number[20:].tolist()):
+        clf = CrowdClassifier("identity").fit(X.to_numpy()[:20], named[:20])
+        same(clf.update(more, X.to_numpy()[20:]), expected)
+        assert clf.annotations_.annotators.tolist() == people
+
+
+def test_one_annotator_stays_one():
+    one = pd.Series(MATRIX[:, 0], name="ann").fillna("x")
+    clf = CrowdClassifier("identity").fit(X.to_numpy()[:20], one[:20])
+    clf.update(one[20:].to_numpy(), X.to_numpy()[20:])
+    assert clf.annotators_[["annotator", "n_labels"]].to_numpy().tolist() == [["ann", 30]]
+
+
+def test_more_columns_are_new_people_where_all_are_numbered():
+    clf = CrowdClassifier("identity").fit(X.to_numpy()[:20], MATRIX[:20, :3])
+    clf.update(MATRIX[20:25, :2], X.to_numpy()[20:25]).update(MATRIX[25:], X.to_numpy()[25:])
+    assert clf.annotations_.annotators.tolist() == [0, 1, 2, 3]
+    clf.update(pd.DataFrame(MATRIX[:, :2], columns=[0, "eve"]))
+    assert clf.annotations_.annotators.tolist() == [0, 1, 2, 3, "eve"]
+
+
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_who_columns_without_names_are_has_to_be_clear(width):
+    clf = CrowdClassifier("identity").fit(X.to_numpy(), pd.DataFrame(MATRIX, columns=PEOPLE))
+    with pytest.raises(CrowdshotError) as error:
+        clf.update(np.hstack([MATRIX, MATRIX])[:, :width])
+    columns = "1 column without names" if width == 1 else f"{width} columns without names"
+    assert str(error.value) == (
+        f"labels has {columns}, expected 4, one for each of 'ann', 'bob', 'cyd' and 1 more; a DataFrame can name"
+        " others."
+    )
+
+
+def test_names_for_as_many_columns_as_were_numbered_are_refused():
+    clf = CrowdClassifier("identity").fit(X.to_numpy(), MATRIX)
+    with pytest.raises(CrowdshotError) as error:
+        clf.update(pd.DataFrame(MATRIX, columns=PEOPLE))
+    assert str(error.value) == (
+        "labels has columns 'ann', 'bob', 'cyd' and 1 more, expected 0, 1, 2 and 1 more as in fit; labels.to_numpy()"
+        " has them in this order, and a table with a row for each label may add annotators."
+    )
+
+
 def test_gold_and_records_stay_and_may_be_added():
     gold, priors = {"item-0": "y", "item-3": "x"}, {"ann0": (30, 2)}
     expected = CrowdClassifier("identity").fit(X, LABELS, gold={**gold, "item-20": "z"}, priors=priors)

@@ -261,8 +261,9 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
 
         The same as a fit with all items, the new ones last, and all labels; a label that an annotator gives an item
         again takes the place of the old one. X: new items, as in `fit`, which ``items`` may name; a matrix of labels is
-        about these, any other form may speak of all. gold: more true classes. An encoder that was learned from the
-        first items stays as it is.
+        about these, any other form may speak of all. Its columns go by name; in an array, or where they merely count,
+        they are the annotators that are known, in their order. gold: more true classes. An encoder that was learned
+        from the first items stays as it is.
         """
         check_is_fitted(self, "fit_")
         before, added = self._before_and_more(X)

@@ -19,14 +19,15 @@ from crowdshot.labels.class_order import categories_order
 from crowdshot.labels.matching import annotations_of, mark_of
 from crowdshot.labels.positions import ordered, positions, unique_ids
 from crowdshot.labels.wide import wide_table
-from crowdshot.wording import show
+from crowdshot.wording import counted, listing, show
 
 
 def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1) -> Annotations:
     """All labels, about the old items and then the added ones; of an annotator's labels of an item the last.
 
     ``names``: of the added items, else they are counted on. A matrix of labels is about the added items or, where there
-    are none, the old ones, row by row; labels that name their items may speak of all. ``missing``: as in the fit.
+    are none, the old ones, row by row; labels that name their items may speak of all. Columns without names are the
+    annotators that are known, in their order. ``missing``: as in the fit.
     """
     added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
     if len(added) != n_added:
@@ -41,6 +42,8 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
     named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
     about = [*known, *added] if named or not n_added else added
     new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
+    if not named:
+        new = _by_the_same_people(old, new)
     called = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
     items = unique_ids(called, "items")
     new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
@@ -54,6 +57,28 @@ def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | 
             annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
             classes=_together(old.classes, new.classes, labels),
         )
+
+
+def _by_the_same_people(old: Annotations, new: Annotations) -> Annotations:
+    """A matrix whose columns are counted by annotators who have names; one that names numbered annotators is refused.
+
+    Where the known annotators are numbered themselves, columns without names go by number, and more are new people.
+    """
+    R, width = old.n_annotators, new.n_annotators
+    known, called = old.annotators.tolist(), new.annotators.tolist()
+    if called == list(range(width)) and not set(range(min(R, width))) <= set(known):
+        if width != R:
+            columns = counted(width, "columns without names")
+            raise CrowdshotError(
+                f"labels has {columns}, expected {R}, one for each of {listing(known, 3)}; a DataFrame can name others."
+            )
+        return replace(new, annotators=old.annotators)
+    if known == list(range(R)) and width == R and not set(called) & set(known):
+        raise CrowdshotError(
+            f"labels has columns {listing(called, 3)}, expected {listing(known, 3)} as in fit; labels.to_numpy() has"
+            " them in this order, and a table with a row for each label may add annotators."
+        )
+    return new
 
 
 def _together(old: Ids, new: Ids, labels: Any) -> Ids:
