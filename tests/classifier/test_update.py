@@ -93,8 +93,9 @@ def test_what_stands_for_no_label_stays_so(missing, shift, saved, tmp_path):
     """99 is no class of an update, and -1 is one where the fit says so, though it may not have met it."""
     said = np.where(RANDOM.random((30, 4)) < 0.8, TRUTH[:, None], RANDOM.integers(3, size=(30, 4)))
     said[:15] = said[:15].clip(1)  # the lowest class comes later
-    said = said.astype(float) + shift
-    said[RANDOM.random((30, 4)) < 0.3] = np.nan if shift else 99
+    said += shift
+    if not shift:
+        said[RANDOM.random((30, 4)) < 0.3] = 99
     x = X.to_numpy()
     clf = CrowdClassifier("identity").fit(x[:15], said[:15], missing=missing)
     if saved:
