@@ -148,14 +148,23 @@ class LabelsRead:
         return names_of(self.annotations.classes) if self.several else self.annotations.classes
 
     def without_names(self) -> Self:
-        """The same, but annotators are called by numbers, in the order in which they came."""
+        """The same, but annotators are called by numbers, in the order in which they came.
+
+        What was left out is counted alone: columns of no annotator may be called by one's name.
+        """
         people = np.array(
             [f"annotator {number}" for number in range(1, self.annotations.n_annotators + 1)], dtype=object
         )
         respelled = [each for each in self.respelled if each.of != "annotators"]
         records = zip(people, map(tuple, self.history.of(self.annotations.annotators).tolist()), strict=True)
-        annotations = replace(self.annotations, annotators=people)
-        return replace(self, annotations=annotations, respelled=respelled, history=AnnotatorPriors(dict(records)))
+        counts = {reason: len(what) if isinstance(what, list) else what for reason, what in self.left_out.items()}
+        return replace(
+            self,
+            annotations=replace(self.annotations, annotators=people),
+            left_out=dict(counts),
+            respelled=respelled,
+            history=AnnotatorPriors(dict(records)),
+        )
 
     @property
     def near_twins(self) -> list[Twins]:
