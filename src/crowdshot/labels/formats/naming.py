@@ -57,7 +57,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     told += respelled("annotators", lambda name: people.get(name) or name, by_person)
     whole = choices.spell_each(spelling, split) if naming.multi_label else spelling
-    ann = respell(ann, whole, people, source)
+    ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
     gold = {item: label for item, label in gold.items() if label}
     if naming.ordered:
@@ -65,7 +65,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         refuse_others(gold.values(), naming.ordered, source)
     labels = replace(
         labels, annotations=ann, gold=gold, spelling=whole, respelled=told, several=naming.multi_label,
-        ordered=bool(naming.ordered),
+        ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
     if not naming.categories:
         refuse_fractions(labels.names, source)
@@ -87,13 +87,14 @@ def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, s
             f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
         )
     stays = np.array([not names & set(left_out) for names in called])
-    kept = ann.keep(stays[ann.annotator])
+    wanted = stays[ann.annotator]
+    kept, when = ann.keep(wanted), None if labels.when is None else labels.when[wanted]
     if not kept.n_labels:
         raise CrowdshotError(f"leave_out names all who labelled in {source}, expected somebody to stay.")
     place = np.cumsum(stays) - 1
     kept = replace(kept, annotator=place[kept.annotator], annotators=ann.annotators[stays])
     gone = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
-    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone})
+    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone}, when=when)
 
 
 def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:

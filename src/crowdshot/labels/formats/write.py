@@ -191,7 +191,7 @@ def to_argilla(table: pd.DataFrame, labels: LabelsRead) -> list[dict[str, Any]]:
 
 
 def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
-    """A consensus as tags, in "CVAT for images 1.1", one a label; CVAT knows an image by its name, which is the item's."""
+    """A consensus as tags, in "CVAT for images 1.1", one a label; CVAT knows images by their names, the items'."""
     columns = labels.annotations.columns
     root = ElementTree.Element("annotations")
     ElementTree.SubElement(root, "version").text = "1.1"
