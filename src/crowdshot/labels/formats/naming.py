@@ -14,11 +14,17 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import choices
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.matching import same_files
 from crowdshot.labels.numbers import refuse_fractions
-from crowdshot.labels.spelling import NewNames, alike, fold, new_names, respell, respelled, spelling_of
+from crowdshot.labels.spelling import NewNames, Twins, alike, fold, new_names, respell, respelled, spelling_of
 from crowdshot.wording import counted, listing, show
 
 BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None", "?", "-")
+REMEDIES = {
+    "labels": "merge_case=True merges them",
+    "annotators": "names= can merge them",
+    "items": "if they are one, write them alike in the files",
+}
 
 
 @dataclass(frozen=True)
@@ -137,14 +143,15 @@ def _tell_commas(labels: Collection[str], source: str) -> None:
 
 
 def _tell_twins(labels: LabelsRead, source: str) -> None:
-    """Names that somebody may have meant for one: 'Cat' and 'cat'."""
-    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
+    items = [str(item) for item in labels.annotations.items]
+    beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
     twins = labels.near_twins + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
-    for of in ("labels", "annotators", "items"):
+    twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:
             number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
             more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
-            remedy = {"labels": "; merge_case=True merges them", "annotators": "; names= can merge them"}.get(of, "")
-            told = f"{source}: {found[0]} are taken for {number}{more}{remedy}."
+            told = f"{source}: {found[0]} are taken for {number}{more}; {REMEDIES[of]}."
             warnings.warn(told, UserWarning, stacklevel=4)
