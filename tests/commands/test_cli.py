@@ -442,6 +442,43 @@ def test_for_sharing_nobody_is_named(made: Path, tmp_path: Path, call) -> None:
     assert "--anonymous" in command_in(tmp_path / "out" / "report.html")
 
 
+PEOPLE = ("Marta", "Gustav", "Xenia", "Yorick", "Zenobia")
+
+
+def test_for_sharing_nobody_is_named_by_options_or_columns(made: Path, tmp_path: Path, call) -> None:
+    """People are columns of the table; one of them is left out, another is not among those that are named."""
+    long = pd.read_csv(made / "labels.csv")
+    wide = long.pivot(index="image", columns="worker", values="answer").set_axis(PEOPLE, axis=1)
+    wide.to_csv(tmp_path / "labels.csv")
+    named = ("--annotator-columns", ",".join(PEOPLE[:4]), "--leave-out", "Yorick")
+    page = nobody_named(call, made, tmp_path, tmp_path / "labels.csv", *named)
+    assert " --annotator-columns NAMES " in page
+    assert " --leave-out NAMES " in page
+    assert "1 column of no annotator" in page
+
+
+def test_for_sharing_files_that_are_called_by_people_are_counted(made: Path, tmp_path: Path, call) -> None:
+    for (_, said), name in zip(pd.read_csv(made / "labels.csv").groupby("worker"), PEOPLE, strict=True):
+        said.drop(columns="worker").to_csv(tmp_path / f"{name}.csv", index=False)
+    page = nobody_named(call, made, tmp_path, *(tmp_path / f"{name}.csv" for name in PEOPLE))
+    assert "crowdshot adapt FILES --features" in page
+    assert "<bdi>5 files</bdi>" in page
+
+
+def nobody_named(call, made: Path, folder: Path, *given: object) -> str:
+    """The report, after a look at everything that is written and told."""
+    out, clean = folder / "out", folder / "clean"
+    given = ("adapt", *given, "--features", made / "features.csv", "--out", out, "--export", clean, "--anonymous")
+    said = call(*given)
+    assert said.code == 0, said.err
+    as_json = call(*given, "--overwrite", "--json")
+    told = {"the terminal": said.out.encode(), "as JSON": as_json.out.encode()}
+    everywhere = {**contents(out), **contents(clean), **told}
+    assert {"report.html", "model.safetensors", "crowdkit.csv", "feedback/annotator-1.html"} < set(everywhere)
+    assert not [place for place, text in everywhere.items() if any(name.encode() in text for name in PEOPLE)]
+    return everywhere["report.html"].decode()
+
+
 # ---- label tools ------------------------------------------------------------------------------------------------
 
 

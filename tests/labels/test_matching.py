@@ -8,7 +8,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import annotations_of, match_files, named_like, names_of, rows_of
+from crowdshot.labels.matching import annotations_of, match_files, named_like, names_of, rows_of, same_files
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
 
@@ -187,3 +187,34 @@ FILES = [PurePath("Camera A/1.JPG"), PurePath("Camera A/2.JPG"), PurePath("Camer
 )
 def test_files_are_called_in_the_manner_of_the_labels(ids, called):
     assert named_like(ids, FILES).tolist() == called
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://s3.aws.com/b/img_00.png?sig=AAA0", "https://s3.aws.com/b/img_00.png?sig=BBB0"),
+        ("https://s3.aws.com/b/talk_00.wav?sig=AAA0", "https://s3.aws.com/b/talk_00.wav?sig=BBB0"),
+        ("aaaa1111-img_1.png", "bbbb2222-img_1.png"),
+        ("/data/upload/3/aaaa1111-img_1.png", "/data/upload/4/bbbb2222-img_1.png"),
+        ("aaaa1111-img_1.png", "img_1.png"),
+        ("img_12.png", "img_12.PNG"),
+        ("photos/my%20cat.jpg", "photos\\my cat.jpg"),
+    ],
+)
+def test_names_that_may_mean_one_picture(one, other):
+    assert same_files(["b.png", one, "d.png?x", other]) == [[one, other]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a/frame_1.png", "b/frame_1.png", "c/frame_1.PNG"],  # folders tell them apart
+        ["aaaa1111-1.png", "bbbb2222-1.png", "https://x/1.png?a", "https://x/1.png?b"],  # numbers
+        ["20260304-cat.png", "20260305-cat.png"],  # days
+        ["IMG_1.png?a", "img_1.png?a"],
+        ["https://x/show.png?id=1", "https://x/show.png?id=2", "https://x/show.png?id=3"],  # the query alone
+        ["is it a?", "is it a#", "v1.0?", "v1.0#"],  # no pictures
+    ],
+)
+def test_names_that_mean_different_pictures(names):
+    assert same_files(names) == []

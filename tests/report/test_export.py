@@ -132,6 +132,18 @@ def test_classes_that_differ_in_case_have_folders_of_their_own(photos, tmp_path)
     assert folders == ["Cat", "cat (2)", "metadata.csv"]
 
 
+def test_sets_of_labels_have_no_folders_of_their_own(photos, tmp_path):
+    table, ann = crowd(photos, ("cat;outdoor", "dog"))
+    write_export(Export(tmp_path / "out"), table, ann, LabelsRead(ann, several=True), photos)
+    folder = tmp_path / "out" / "images"
+    assert sorted(path.name for path in folder.iterdir()) == ["1 (2).png", "1.png", "2.png", "3.png", "metadata.csv"]
+    metadata = pd.read_csv(folder / "metadata.csv")
+    assert metadata["label"].tolist() == ["cat;outdoor"] * 3 + ["dog"]
+    coco = json.loads((tmp_path / "out" / "coco.json").read_text("utf-8"))
+    assert [image["file_name"] for image in coco["images"]] == metadata["file_name"].tolist()
+    assert len(coco["annotations"]) == 7
+
+
 def test_nothing_sure_enough_is_told(photos, tmp_path):
     table, ann = crowd(photos)
     with pytest.warns(UserWarning, match=r"no item has a probability of 1 or more \(the highest is 0.99\)"):

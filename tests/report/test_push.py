@@ -133,6 +133,17 @@ def test_argilla_ratings_are_numbers(table):
     assert changes(seen)[0][2]["value"] == 2
 
 
+def test_argilla_gets_a_score_for_each_of_several_labels(table):
+    """A single one is refused there."""
+    table.write_text("item,label,confidence\na.png,cat;dog,0.9\n")
+    answers = argilla()
+    answers["GET /api/v1/datasets/d1/questions"]["items"][0]["settings"]["type"] = "multi_label_selection"
+    with standing_in(answers) as (address, seen):
+        push(table, "argilla", address, "animals")
+    assert changes(seen)[0][2]["value"] == ["cat", "dog"]
+    assert changes(seen)[0][2]["score"] == [0.9, 0.9]
+
+
 def test_cvat_gets_tags_and_keeps_those_of_people(table):
     old = {"id": 1, "frame": 0, "label_id": 4, "source": "auto", "attributes": [], "group": 0}
     pages = {"1": {"results": [{"id": 4, "name": "cat"}], "next": "…"}, "2": {"results": [{"id": 5, "name": "dog"}]}}

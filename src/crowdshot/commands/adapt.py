@@ -50,7 +50,9 @@ def adapt(
         check_folder(export.folder, output.overwrite)
     fitted = fit(labels, given, method, settings, anonymous)
     clf, items, read = fitted.clf, fitted.items, fitted.labels
-    options: Report = {**given.options(), **labels.options()}
+    typed = labels.without_names() if anonymous else labels
+    several = anonymous and len(labels.paths) > 1
+    options: Report = {**given.options(), **typed.options()}
     again = options | {"method": method, "settings": settings, "anonymous": anonymous}
     again |= {"out": output.out, "overwrite": True}
     if export is not None:
@@ -59,16 +61,16 @@ def adapt(
     looks = _looks(clf, worth_of(clf, fitted.embeddings), items.kind)
     n_labelled = len(np.unique(clf.annotations_.item))
     run = Run(
-        sources=[str(path) for path in labels.paths],
+        sources=[f"{len(labels.paths)} files"] if several else [str(path) for path in labels.paths],
         items_from=items.source,
         paths=items.paths,
         texts=items.texts,
         how=describe(clf, given.encoder),
-        command=command("adapt", labels.paths, again),
+        command=command("adapt", typed.paths, again),
         commands={
-            "gold": command("adapt", labels.paths, again | {"gold": "corrections.csv"}),
-            "merge": command("adapt", labels.paths, again | {"merge-case": True}),
-            "ask": command("next", labels.paths, options | {"out": "questions.csv"}),
+            "gold": command("adapt", typed.paths, again | {"gold": "corrections.csv"}),
+            "merge": command("adapt", typed.paths, again | {"merge-case": True}),
+            "ask": command("next", typed.paths, options | {"out": "questions.csv"}),
             "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
         },
         respelled=[str(each) for each in read.respelled],

@@ -61,6 +61,15 @@ class LabelFiles:
         """With the files that patterns and folders among the paths stand for."""
         return replace(self, paths=expand(self.paths))
 
+    def without_names(self) -> LabelFiles:
+        """For commands that are shown to others: NAMES for people's, and FILES for several, which may be called so."""
+        return replace(
+            self,
+            paths=[Path("FILES")] if self.paths[1:] else self.paths,
+            annotator_columns=["NAMES"] if self.annotator_columns else (),
+            leave_out=["NAMES"] if self.leave_out else (),
+        )
+
     @property
     def inputs(self) -> list[Path]:
         """All files that are read, which nothing may be written over."""

@@ -18,7 +18,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
-from crowdshot.files.image_names import strings_in
+from crowdshot.files.image_names import PICTURES, strings_in
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.class_order import tell_alphabet
 from crowdshot.labels.columns import find_columns
@@ -26,6 +26,9 @@ from crowdshot.labels.positions import Positions, as_index, positions
 from crowdshot.labels.wide import wide_table
 from crowdshot.wording import first, show
 
+PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # of Label Studio's uploads
+UPLOADS = re.compile(r"(^|/)upload/\d+$")  # where these lie, by project
+ADDED = re.compile(r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$")  # what tells that a name could be plainer
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -258,9 +261,42 @@ def _plainer(name: str) -> Iterator[PurePosixPath]:
     so does ``/data/upload/3/3f2a1b9c-my cat.jpg``.
     """
     yield PurePosixPath(name.replace("\\", "/"))
-    address = PurePosixPath(unquote(re.sub(r"^.*\?d=|[?#].*$", "", name)).replace("\\", "/"))
+    address = PurePosixPath(_address(name))
     yield address
-    yield address.with_name(re.sub(r"^[0-9a-f]{8}-(?=.)", "", address.name)) if address.name else address
+    yield address.with_name(PREFIX.sub("", address.name)) if address.name else address
+
+
+def _address(name: str) -> str:
+    """The path without a query, or the one in it that is called d."""
+    path = name.rpartition("?d=")[2].partition("?")[0].partition("#")[0]
+    return unquote(path).replace("\\", "/")
+
+
+def same_files(names: Iterable[str]) -> list[list[str]]:
+    """Groups of names that may mean one picture: alike but for what `_plainer` takes away and the case of the ending.
+
+    Of names in different folders nothing is said, nor of bare numbers, nor where the query alone tells items apart.
+    """
+    names = list(names)
+    if not any(map(ADDED.search, names)):
+        return []
+    file, meant = pd.factorize(np.array([_file_meant(name) for name in names], dtype=object))
+    shared = (np.bincount(file) > 1) & (meant != "")
+    groups: dict[int, list[str]] = {}
+    for place in np.flatnonzero(shared[file]).tolist():
+        groups.setdefault(file[place], []).append(names[place])
+    return [group for group in groups.values() if len(group) <= max(2, len(meant))]
+
+
+def _file_meant(name: str) -> str:
+    """What names of one picture, or of one file at an address, have in common; "" for all others."""
+    folder, _, file = _address(name).rpartition("/")
+    uploaded = PREFIX.match(file) is not None and not file[:8].isdigit()  # 20260304-cat.png has a date
+    stem, _, ending = (file[9:] if uploaded else file).rpartition(".")
+    is_file = bool(stem) and (f".{ending.lower()}" in PICTURES or "://" in name[:10])
+    if not is_file or stem.isdigit():
+        return ""
+    return f"{'' if uploaded and UPLOADS.search(folder) else folder}/{stem}.{ending.lower()}"
 
 
 def _uploaded(name: str) -> str:

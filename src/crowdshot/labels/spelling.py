@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import Ids
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
+from crowdshot.labels.newest import in_time
 from crowdshot.labels.positions import Positions, as_index
 from crowdshot.wording import listing, show
 
@@ -151,8 +153,10 @@ def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: C
     return found
 
 
-def respell(ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str) -> Annotations:
-    """The same labels by what they and the annotators are called."""
+def respell(
+    ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str, when: Ids | None = None
+) -> Annotations:
+    """The same labels by what they and the annotators are called; (L,) when they were given, where that is known."""
     labels = [label(str(name)) for name in ann.classes]
     people = [annotator.get(str(name)) or str(name) for name in ann.annotators]
     if labels == list(ann.classes) and people == list(ann.annotators):
@@ -160,7 +164,7 @@ def respell(ann: Annotations, label: Spelling, annotator: Mapping[str, str], sou
     ids = (ann.items, ann.item), (people, ann.annotator), (labels, ann.label)
     cells = (as_index(names).take(place) for names, place in ids)
     frame = pd.DataFrame(dict(zip(ann.columns, cells, strict=True)))
-    return Annotations.from_frame(frame, ann.columns, items=ann.items, annotators=dict.fromkeys(people), source=source)
+    return in_time(frame, ann.columns, when, source, items=ann.items, annotators=dict.fromkeys(people))[0]
 
 
 def respelled(of: str, spelling: Spelling, counts: Mapping[str, int]) -> list[Respelled]:

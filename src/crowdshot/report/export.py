@@ -1,7 +1,8 @@
 """What is settled, as a dataset to train on: images by class, tables, and what label tools import.
 
 clean.csv            the settled items with their labels
-images/              a folder for each class with its images, and metadata.csv, as Hugging Face's imagefolder has it
+images/              a folder for each class with its images, and metadata.csv, as Hugging Face's imagefolder has it;
+                     where answers are sets of labels, no folders: metadata.csv alone has the labels
 coco.json            images, categories, and annotations with image_id, category_id and score
 crowdkit.csv, cleanlab.csv    who said what about these items
 label-studio.json, argilla.json, cvat.xml    the labels as predictions
@@ -86,7 +87,8 @@ def write_export(
     writers: dict[str, Callable[[Path], None]] = {"clean.csv": partial(write_csv, clean)}
     if images:
         sources = [images[row] for row in rows.tolist()]
-        files = _files(clean[annotations.columns.label], sources)
+        names = clean[annotations.columns.label]
+        files = safe_names((s.name for s in sources), [METADATA]) if labels.several else _files(names, sources)
         listed = clean.assign(file=files, **_sizes(sources))
         folder = export.folder.resolve() / "images"
         writers["images"] = lambda path: _write_images(path, folder, files, sources, clean, about, export.copies)

@@ -27,7 +27,7 @@ WHAT = {
     "labels.csv": "who said what about which item",
     "truth.csv": "what the items really are",
     "clean.csv": "the items that were sure enough, with their labels",
-    "images": "their images by class, and metadata.csv, as imagefolder has it",
+    "images": "their images and metadata.csv, as imagefolder has it",
     "coco.json": "the same in the shape of COCO",
     "crowdkit.csv": "who said what about them, for crowd-kit",
     "cleanlab.csv": "the same for cleanlab",

@@ -256,9 +256,24 @@ def test_names_that_may_be_meant_for_one_are_told(read) -> None:
 
 
 def test_items_that_only_look_the_same_are_told(read) -> None:
-    with pytest.warns(UserWarning, match=r"the items 'e\\u0301t\.png' and '\\xe9t\.png' are taken for two\.") as told:
+    with pytest.warns(
+        UserWarning, match=r"the items 'e\\u0301t\.png' and '\\xe9t\.png' are taken for two; if they"
+    ) as told:
         read("item,annotator,label\ne\u0301t.png,ann,x\n\u00e9t.png,bob,x\nIMG.png,ann,y\nimg.png,bob,y\n")
     assert len(told) == 1
+
+
+def test_items_that_may_be_one_picture_are_told(read_many) -> None:
+    tables = {
+        f"{sig}.csv": "image,worker,label\n" + "".join(f"https://x/img_{i}.png?sig={sig},{sig},x\n" for i in range(3))
+        for sig in ("ann", "bob")
+    }
+    with pytest.warns(UserWarning, match="are taken for two") as told:
+        read_many(tables)
+    assert [str(one.message).partition(": ")[2] for one in told] == [
+        "the items 'https://x/img_0.png?sig=ann' and 'https://x/img_0.png?sig=bob' are taken for two (and 2 more groups"
+        " like it); if they are one, write them alike in the files."
+    ]
 
 
 def test_a_wide_and_a_long_table_are_one_crowd(read_many) -> None:

@@ -1,5 +1,7 @@
 """Somebody who labelled an item more than once counts once: with the newest label, where the table says when."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,64 @@ def test_of_equal_times_the_later_row_counts_and_of_several_times_the_last_chang
     with pytest.warns(UserWarning, match="the newest by 'updated_at' counts"):
         ann = read_labels(tmp_path / "labels.csv").annotations
     assert [str(ann.classes[k]) for k in ann.label[np.argsort(ann.item)]] == ["dog", "dog"]
+
+
+# ---- labels that are repeated only once files are joined or people renamed ------------------------------------------
+
+
+def told_of(*paths, **options):
+    """What everybody said, and the notes on it."""
+    with pytest.warns(UserWarning, match="more than once") as told:
+        ann = read_labels(paths, **options).annotations
+    said = {(str(ann.items[i]), str(ann.annotators[r])): str(ann.classes[k]) for i, r, k in _labels(ann)}
+    return said, [str(each.message).split("; ")[-1] for each in told]
+
+
+def table(tmp_path, name, *rows, when="created_at"):
+    (tmp_path / name).write_text(HEADER.format(when) + "".join(f"{row}\n" for row in rows))
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("newer", ["2026-05-02 10:00", "1777716000", "1777716000000"])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_of_several_files_the_newest_label_counts_in_whatever_order(tmp_path, newest_first, newer):
+    old = table(tmp_path, "week2.csv", "1,ann,cat,2026-03-02 10:00", "1,bob,cat,2026-03-02 10:00", "2,ann,cat,")
+    new = table(tmp_path, "week10.csv", f"1,ann,dog,{newer}", "3,ann,owl,")
+    said, told = told_of(*((new, old) if newest_first else (old, new)))
+    assert said == {("1", "ann"): "dog", ("1", "bob"): "cat", ("2", "ann"): "cat", ("3", "ann"): "owl"}
+    assert told == ["the newest counts."]
+
+
+def test_where_one_of_several_files_tells_no_times_the_last_file_counts(tmp_path):
+    new = table(tmp_path, "new.csv", "1,ann,dog,2026-05-02", "2,ann,dog,2026-05-02")
+    bare = table(tmp_path, "bare.csv", "1,ann,cat,", when="remark")
+    old = table(tmp_path, "old.csv", "2,ann,cat,2026-03-02")
+    said, told = told_of(new, bare, old)
+    assert said == {("1", "ann"): "cat", ("2", "ann"): "dog"}
+    assert told == ["the newest counts.", "the last one in its order counts."]
+
+
+def test_of_two_spellings_of_an_annotator_the_newest_label_counts(tmp_path):
+    rows = ("1,Ann,dog,2026-05-02", "1,ann,cat,2026-03-02", "1,gus,cat,2026-03-02", "2,ann,owl,2026-03-02")
+    file = table(tmp_path, "labels.csv", "3,gus,cat,2026-06-02", *rows, "2,ann,dog,2026-02-02")
+    said, told = told_of(file, names={"ann": "Ann"}, leave_out=["gus"])
+    assert said == {("1", "Ann"): "dog", ("2", "Ann"): "owl"}
+    assert told == ["the newest by 'created_at' counts.", "the newest counts."]
+
+
+def test_of_several_exports_of_label_studio_the_one_updated_last_counts(tmp_path):
+    def export(name, label, when):
+        result = {"from_name": "c", "to_name": "i", "type": "choices", "value": {"choices": [label]}}
+        annotation = {"completed_by": 1, "updated_at": when, "result": [result]}
+        tasks = [{"id": 1, "data": {"image": "1.png"}, "annotations": [annotation]}]
+        (tmp_path / name).write_text(json.dumps(tasks))
+        return tmp_path / name
+
+    new, old = (
+        export("new.json", "dog", "2026-05-02T10:00:00.5Z"),
+        export("old.json", "cat", "2026-03-02T10:00:00.123456Z"),
+    )
+    assert told_of(new, old) == ({("1.png", "1"): "dog"}, ["the newest counts."])
 
 
 # ---- annotators who are left out ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from crowdshot import __version__, aggregate
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import read_labels
-from crowdshot.labels.formats.write import WRITERS, to_label_studio
+from crowdshot.labels.formats.write import WRITERS, to_argilla, to_coco, to_label_studio
 from crowdshot.wording import digits
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
@@ -167,3 +167,12 @@ def test_a_set_of_labels_is_several_choices(tmp_path) -> None:
     table = pd.DataFrame({"item": ["1", "2"], "label": ["cat;dog", "cat"], "confidence": [0.9, 0.8]})
     results = [task["predictions"][0]["result"][0]["value"]["choices"] for task in to_label_studio(table, labels)]
     assert results == [["cat", "dog"], ["cat"]]
+    coco = to_coco(table, labels)
+    assert coco["categories"] == [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert [tuple(each.values()) for each in coco["annotations"]] == [(1, 1, 1, 0.9), (2, 1, 2, 0.9), (3, 2, 1, 0.8)]
+    suggested = [record["suggestions"]["label"] for record in to_argilla(table, labels)]
+    assert [each["value"] for each in suggested] == results
+    assert [each["score"] for each in suggested] == [[0.9, 0.9], [0.8]]  # Argilla refuses one for several values
+    WRITERS["cvat"](tmp_path / "tags.xml", table, labels)
+    back = read_labels(tmp_path / "tags.xml", multi_label=True).annotations
+    assert back.to_frame()["label"].tolist() == ["cat;dog", "cat"]

@@ -22,6 +22,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.newest import in_time
 from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins
 from crowdshot.wording import counted
 
@@ -129,7 +130,8 @@ class LabelsRead:
     ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
     is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
     ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
-    from the lowest to the highest. ``history``: what annotators did in earlier projects.
+    from the lowest to the highest. ``history``: what annotators did in earlier projects. ``when``: (L,) when each label
+    was given, as it was written, None where that is not known or no longer needed.
     """
 
     annotations: Annotations
@@ -141,6 +143,7 @@ class LabelsRead:
     several: bool = False
     ordered: bool = False
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
+    when: Ids | None = None
 
     @property
     def names(self) -> Ids:
@@ -148,14 +151,23 @@ class LabelsRead:
         return names_of(self.annotations.classes) if self.several else self.annotations.classes
 
     def without_names(self) -> Self:
-        """The same, but annotators are called by numbers, in the order in which they came."""
+        """The same, but annotators are called by numbers, in the order in which they came.
+
+        What was left out is counted alone: columns of no annotator may be called by one's name.
+        """
         people = np.array(
             [f"annotator {number}" for number in range(1, self.annotations.n_annotators + 1)], dtype=object
         )
         respelled = [each for each in self.respelled if each.of != "annotators"]
         records = zip(people, map(tuple, self.history.of(self.annotations.annotators).tolist()), strict=True)
-        annotations = replace(self.annotations, annotators=people)
-        return replace(self, annotations=annotations, respelled=respelled, history=AnnotatorPriors(dict(records)))
+        counts = {reason: len(what) if isinstance(what, list) else what for reason, what in self.left_out.items()}
+        return replace(
+            self,
+            annotations=replace(self.annotations, annotators=people),
+            left_out=dict(counts),
+            respelled=respelled,
+            history=AnnotatorPriors(dict(records)),
+        )
 
     @property
     def near_twins(self) -> list[Twins]:
@@ -197,28 +209,30 @@ def gather(
         found = f" ({reasons})" if reasons else ""
         raise NoLabelError(f"{source} holds no label that can be used{found}, expected one at least.")
     names = columns if len(set(columns)) == len(columns) else Columns()
-    in_time = sorted(entries, key=lambda entry: entry.when)
-    frame = pd.DataFrame({name: [entry[i] for entry in in_time] for i, name in enumerate(names)}, dtype=object)
-    annotations = Annotations.from_frame(
+    ordered = sorted(entries, key=lambda entry: entry.when)
+    frame = pd.DataFrame({name: [entry[i] for entry in ordered] for i, name in enumerate(names)}, dtype=object)
+    annotations, when = in_time(
         frame,
         names,
+        np.array([entry.when for entry in ordered], dtype=object) if ordered[-1].when else None,
+        source,
         items=dict.fromkeys(entry.item for entry in entries),
         annotators=dict.fromkeys(entry.annotator for entry in entries),
-        source=source,
     )
-    return LabelsRead(annotations, dropped, dict(gold or {}), project)
+    return LabelsRead(annotations, dropped, dict(gold or {}), project, when=when)
 
 
 def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
     """The labels of several files as one; columns are called as in the first."""
     names = parts[0].annotations.columns
     frames = [part.annotations.to_frame().set_axis(list(names), axis=1) for part in parts]
-    annotations = Annotations.from_frame(
+    annotations, when = in_time(
         pd.concat(frames, ignore_index=True),
         names,
+        _join_times(parts),
+        source,
         items=dict.fromkeys(item for part in parts for item in part.annotations.items),
         annotators=dict.fromkeys(who for part in parts for who in part.annotations.annotators),
-        source=source,
     )
     left_out: dict[str, Any] = {}
     for reason, what in (entry for part in parts for entry in part.left_out.items()):
@@ -230,7 +244,15 @@ def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
                 raise CrowdshotError(
                     f"{source} has the true labels {gold[item]!r} and {label!r} for {item!r}, expected one."
                 )
-    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]))
+    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]), when=when)
+
+
+def _join_times(parts: Sequence[LabelsRead]) -> Ids | None:
+    """Those of all labels, None for those of files that do not tell; None if no file does."""
+    if all(part.when is None for part in parts):
+        return None
+    unknown = (np.full(part.annotations.n_labels, None, dtype=object) for part in parts)
+    return np.concatenate([none if part.when is None else part.when for part, none in zip(parts, unknown, strict=True)])
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:

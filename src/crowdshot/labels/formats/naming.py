@@ -14,11 +14,17 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import choices
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.matching import same_files
 from crowdshot.labels.numbers import refuse_fractions
-from crowdshot.labels.spelling import NewNames, alike, fold, new_names, respell, respelled, spelling_of
+from crowdshot.labels.spelling import NewNames, Twins, alike, fold, new_names, respell, respelled, spelling_of
 from crowdshot.wording import counted, listing, show
 
 BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None", "?", "-")
+REMEDIES = {
+    "labels": "merge_case=True merges them",
+    "annotators": "names= can merge them",
+    "items": "if they are one, write them alike in the files",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     told += respelled("annotators", lambda name: people.get(name) or name, by_person)
     whole = choices.spell_each(spelling, split) if naming.multi_label else spelling
-    ann = respell(ann, whole, people, source)
+    ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
     gold = {item: label for item, label in gold.items() if label}
     if naming.ordered:
@@ -65,7 +71,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         refuse_others(gold.values(), naming.ordered, source)
     labels = replace(
         labels, annotations=ann, gold=gold, spelling=whole, respelled=told, several=naming.multi_label,
-        ordered=bool(naming.ordered),
+        ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
     if not naming.categories:
         refuse_fractions(labels.names, source)
@@ -87,13 +93,14 @@ def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, s
             f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
         )
     stays = np.array([not names & set(left_out) for names in called])
-    kept = ann.keep(stays[ann.annotator])
+    wanted = stays[ann.annotator]
+    kept, when = ann.keep(wanted), None if labels.when is None else labels.when[wanted]
     if not kept.n_labels:
         raise CrowdshotError(f"leave_out names all who labelled in {source}, expected somebody to stay.")
     place = np.cumsum(stays) - 1
     kept = replace(kept, annotator=place[kept.annotator], annotators=ann.annotators[stays])
     gone = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
-    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone})
+    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone}, when=when)
 
 
 def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:
@@ -136,14 +143,15 @@ def _tell_commas(labels: Collection[str], source: str) -> None:
 
 
 def _tell_twins(labels: LabelsRead, source: str) -> None:
-    """Names that somebody may have meant for one: 'Cat' and 'cat'."""
-    beyond_ascii = [item for item in labels.annotations.items if not str(item).isascii()]  # IMG_1 and img_1 are two
+    """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
+    items = [str(item) for item in labels.annotations.items]
+    beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
     twins = labels.near_twins + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
-    for of in ("labels", "annotators", "items"):
+    twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:
             number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
             more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
-            remedy = {"labels": "; merge_case=True merges them", "annotators": "; names= can merge them"}.get(of, "")
-            told = f"{source}: {found[0]} are taken for {number}{more}{remedy}."
+            told = f"{source}: {found[0]} are taken for {number}{more}; {REMEDIES[of]}."
             warnings.warn(told, UserWarning, stacklevel=4)

@@ -25,12 +25,11 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, WHEN, Columns, GivenColumns, find_columns, matches, plain
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.questions import one_label
+from crowdshot.labels.newest import in_time
 from crowdshot.labels.spelling import fold
-from crowdshot.wording import counted, first, listing
+from crowdshot.wording import first, listing
 
 MOST_TOTALS = 20  # rows
-LONG_AGO = 1e8  # seconds since 1970: in 1973
-DATED = r"\d{4}-\d\d-\d\d"
 CROWDED = 5  # times as many annotators as items are rather items themselves
 NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
 
@@ -49,43 +48,19 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         if nameless.any():
             where = table.place(first(nameless), column)
             raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
-    frame = pd.DataFrame(dict(zip(names, (item, annotator, _newest(table, item, annotator, label)), strict=True)))
-    annotations = Annotations.from_frame(frame, names, source=table.name)
-    return LabelsRead(annotations, some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())}))
+    frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
+    when, by = _when(table)
+    annotations, when = in_time(frame, names, when, table.name, by)
+    left_out = some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())})
+    return LabelsRead(annotations, left_out, when=when)
 
 
-def _newest(table: Table, item: Ids, annotator: Ids, label: Ids) -> Ids:
-    """The labels; where somebody labelled an item more than once and the table says when, the newest in the first row.
-
-    Times must be unmistakable, 2026-03-04… or seconds since 1970: elsewhere 03/04 is in March or in April, and 12 how
-    long somebody took.
-    """
-    pairs = pd.DataFrame({"item": item, "annotator": annotator})[label != ""]
-    again = pairs[pairs.duplicated(keep=False)]
-    when = next((header for word in WHEN for header in table.header if plain(header) == word), None)
-    if again.empty or when is None:
-        return label
-    rows = again.index.to_numpy()
-    cells = pd.Series(table.text(table.header.index(when))[rows])
-    if cells.str.match(DATED).all():
-        times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
-    else:
-        times = pd.to_numeric(cells, errors="coerce")
-        times = times.where(times > LONG_AGO)
-    if times.isna().any():
-        return label
-    pair = again.groupby(["item", "annotator"], sort=False).ngroup().to_numpy()  # numbered as they first appear
-    first_row = rows[np.unique(pair, return_index=True)[1]]
-    newest_row = np.empty_like(first_row)
-    in_time = np.argsort(times.to_numpy(), kind="stable")
-    newest_row[pair[in_time]] = rows[in_time]  # of each pair the last stays
-    because = "because an annotator labelled the same item more than once"
-    told = f"{table.name}: {counted(len(rows) - len(first_row), 'labels')} dropped {because}"
-    warnings.warn(f"{told}; the newest by {when!r} counts.", UserWarning, stacklevel=2)
-    found = label.copy()
-    found[rows] = ""
-    found[first_row] = label[newest_row]
-    return found
+def _when(table: Table) -> tuple[Ids | None, str]:
+    """(n,) when labels were given, as the table says it, if it does; and the column that says so."""
+    name = next((header for word in WHEN for header in table.header if plain(header) == word), None)
+    if name is None:
+        return None, ""
+    return table.frame.iloc[:, table.header.index(name)].to_numpy(dtype=object), name
 
 
 def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:

@@ -59,7 +59,7 @@ def to_label_studio(
                     "from_name": project.from_name,
                     "to_name": project.to_name,
                     "type": "choices",
-                    "value": {"choices": parts(said[row]) if labels.several else [str(said[row])]},
+                    "value": {"choices": _named(said[row], labels)},
                 }
             ],
         }
@@ -72,6 +72,11 @@ def to_label_studio(
         else:
             out.append({"task": task_id, **prediction})
     return out
+
+
+def _named(label: Any, labels: LabelsRead) -> list[str]:
+    """The labels that an answer names: one, unless answers are sets."""
+    return parts(label) if labels.several else [str(label)]
 
 
 def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, dict[str, Any]]]:
@@ -135,12 +140,15 @@ def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: LabelsRead,
 def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
     """A consensus in the shape of COCO, which has no format for whole images: annotations with a category and a score.
 
-    The file's name is that of the column ``file``, where the table has it, else the item; likewise width and height.
+    Where answers are sets, an annotation for each label of an item's, with the score of them all together. The
+    file's name is that of the column ``file``, where the table has it, else the item; likewise width and height.
     """
     columns = labels.annotations.columns
     items, said, scores = (table[name].tolist() for name in (columns.item, columns.label, "confidence"))
     files = table["file"].tolist() if "file" in table else list(map(str, items))
-    number = {str(name): i for i, name in enumerate(labels.annotations.classes, 1)}
+    number = {str(name): i for i, name in enumerate(labels.names, 1)}
+    rows = enumerate(zip(said, scores, strict=True), 1)
+    tags = [(i, name, score) for i, (label, score) in rows for name in _named(label, labels)]
     sizes = table[["width", "height"]].to_dict("records") if "width" in table else [{}] * len(table)
     return {
         "info": {"description": f"crowdshot-{__version__}"},
@@ -150,8 +158,8 @@ def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
         ],
         "categories": [{"id": i, "name": name} for name, i in number.items()],
         "annotations": [
-            {"id": i, "image_id": i, "category_id": number[str(label)], "score": float(score)}
-            for i, (label, score) in enumerate(zip(said, scores, strict=True), 1)
+            {"id": i, "image_id": image, "category_id": number[name], "score": float(score)}
+            for i, (image, name, score) in enumerate(tags, 1)
         ],
     }
 
@@ -159,26 +167,31 @@ def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
 def to_argilla(table: pd.DataFrame, labels: LabelsRead) -> list[dict[str, Any]]:
     """A consensus as suggestions of Argilla 2's records, as ``records.from_json`` reads them.
 
-    The field and the question are called as in the labels' table.
+    The field and the question are called as in the labels' table. Where answers are sets, a suggestion has a list of
+    labels and, as Argilla asks for, one of scores: for each that of them all together.
     """
     columns = labels.annotations.columns
     rows = zip(table[columns.item], table[columns.label], table["confidence"], strict=True)
     agent = f"crowdshot-{__version__}"
-    return [
-        {
-            "id": str(item),
-            "fields": {columns.item: str(item)},
-            "metadata": {},
-            "suggestions": {columns.label: {"value": str(label), "score": float(score), "agent": agent}},
-            "responses": {},
-            "vectors": {},
-        }
-        for item, label, score in rows
-    ]
+    out: list[dict[str, Any]] = []
+    for item, label, score in rows:
+        sure, names = float(score), _named(label, labels)
+        each = {"value": names, "score": [sure] * len(names)} if labels.several else {"value": names[0], "score": sure}
+        out.append(
+            {
+                "id": str(item),
+                "fields": {columns.item: str(item)},
+                "metadata": {},
+                "suggestions": {columns.label: {**each, "agent": agent}},
+                "responses": {},
+                "vectors": {},
+            }
+        )
+    return out
 
 
 def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
-    """A consensus as tags, in "CVAT for images 1.1"; CVAT knows an image by its name, which is the item's."""
+    """A consensus as tags, in "CVAT for images 1.1", one a label; CVAT knows images by their names, the items'."""
     columns = labels.annotations.columns
     root = ElementTree.Element("annotations")
     ElementTree.SubElement(root, "version").text = "1.1"
@@ -186,7 +199,8 @@ def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
     rows = zip(table[columns.item], table[columns.label], sizes, strict=True)
     for i, (item, label, size) in enumerate(rows):
         image = ElementTree.SubElement(root, "image", {"id": str(i), "name": _for_xml(item), **size})
-        ElementTree.SubElement(image, "tag", {"label": _for_xml(label), "source": "auto"})
+        for name in _named(label, labels):
+            ElementTree.SubElement(image, "tag", {"label": _for_xml(name), "source": "auto"})
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

@@ -31,8 +31,9 @@ def push(remote: Remote, project: str, beliefs: Beliefs, question: str | None, n
     records = list(_records(remote, dataset))
     found, lost = find(beliefs, [_names(record) for record in records])
     for place, (label, sure) in found.items():
-        value = [options[part] for part in parts(label)] if several else options[label]
-        body = {"question_id": asked["id"], "type": "model", "value": value, "score": sure, "agent": name}
+        values = [options[part] for part in (parts(label) if several else [label])]
+        said = {"value": values, "score": [sure] * len(values)} if several else {"value": values[0], "score": sure}
+        body = {"question_id": asked["id"], "type": "model", **said, "agent": name}
         record = remote.part(records[place], "id", str)
         remote.ask("api", "v1", "records", record, "suggestions", body=body, method="PUT")
     return Pushed(len(found), lost, name)
