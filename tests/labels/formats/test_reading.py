@@ -486,6 +486,13 @@ def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:
 # ---- -1 -------------------------------------------------------------------------------------------------------------
 
 
+def _as_long(content: str) -> str:
+    """The same labels in a table with a row for each."""
+    header, *rows = [line.split(",") for line in content.split()]
+    long = [f"{row[0]},{who},{cell}" for row in rows for who, cell in zip(header[1:], row[1:], strict=True)]
+    return "\n".join(["image,annotator,label", *long])
+
+
 @pytest.mark.parametrize(
     ("cells", "classes", "told"),
     [
@@ -495,23 +502,28 @@ def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:
         (["-2,-1", "-1,0", "2,-2"], ["-2", "-1", "0", "2"], False),
     ],
 )
-def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: bool) -> None:
+@pytest.mark.parametrize("long", [False, True])
+def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: bool, long: bool) -> None:
     content = "image,ann,bob\n" + "".join(f"{n},{row}\n" for n, row in enumerate(cells))
+    content = _as_long(content) if long else content
     if told:
         with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename={'-1': ''} says that"):
             labels = read(content)
     else:
         labels = read(content)
     assert labels.annotations.classes.tolist() == classes
-    assert labels.left_out == {}
+    assert labels.left_out == ({"rows without a label": 1} if long and cells[1] == ",1.0" else {})
 
 
 @pytest.mark.parametrize("classes", [("cat", "dog"), ("0", "1", "2")])
 def test_minus_one_is_missing_beside_others_and_told(read, classes) -> None:
     rows = "".join(f"{n},{name},{name}\n" for n, name in enumerate(classes))
-    labels = read(f"image,ann,bob\n{rows}x,{classes[0]},-1\ny,-1.0,-1\n")
-    assert labels.annotations.classes.tolist() == list(classes)
+    content = f"image,ann,bob\n{rows}x,{classes[0]},-1\ny,-1.0,-1\n"
+    labels, long = read(content), read(_as_long(content))
+    assert labels.annotations.classes.tolist() == long.annotations.classes.tolist() == list(classes)
     assert labels.left_out == {"cells with -1, taken for no label": 3}
+    assert long.left_out == {"rows with -1, taken for no label": 3}
+    assert triples(labels) == triples(long)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

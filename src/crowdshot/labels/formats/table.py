@@ -4,7 +4,7 @@ A wide table's column that is called truth, gold or the like has the true labels
 by `labels.wide`. Rows of totals at the end of a table are left out.
 
 CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007"
-and "7" differ; a blank cell is a missing label, and so are NaN and, unless it is a label, -1 in a wide table. A long
+and "7" differ; a blank cell is a missing label, and so are -1, unless it is a label, and NaN in a wide table. A long
 table without annotators is one annotator's, if it is one of several files.
 """
 
@@ -47,6 +47,10 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     table, totals = without_totals(table, place[0], [place[1]])
     item, annotator = (table.text(column) for column in place[:2])
     label = labels_in(table, place[2], file.several)
+    empty = int((label == "").sum())
+    counts = wide.count(label)
+    missing = {""} if _is_label(counts, table.name) else {"", "-1"}
+    label = _without(missing, label) if counts["-1"] else label
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
         if nameless.any():
@@ -59,7 +63,8 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     left_out: dict[str, int | list[str]] = {
         OF_TOTALS: totals,
         "rows of other questions": other_questions,
-        "rows without a label": int((label == "").sum()),
+        "rows without a label": empty,
+        "rows with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
     }
     return LabelsRead(annotations, some(left_out))
 
