@@ -65,7 +65,22 @@ WHEN = [  # what a label's time is called, the surest first
 ]
 TRUTH = {
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
-    *map(plain, ("Wahrheit", "vérité", "verdad", "verdade", "正解", "真值")),
+    *("correctanswer", "correctclass", "goldanswer", "goldclass", "trueanswer", "trueclass", "answerkey"),
+    *("expected", "expectedanswer", "expectedlabel", "expectedclass", "richtigeantwort"),
+    *map(
+        plain,
+        (
+            "bonne réponse",
+            "respuesta correcta",
+            "resposta correta",
+            "Wahrheit",
+            "vérité",
+            "verdad",
+            "verdade",
+            "正解",
+            "真值",
+        ),
+    ),
 }
 
 

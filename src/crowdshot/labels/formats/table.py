@@ -1,7 +1,7 @@
 """Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
 
-A wide table's column that is called truth, gold or the like has the true labels; which others are annotators' is told
-by `labels.wide`. Rows of totals at the end of a table are left out.
+A column that is called truth, gold or the like has the true labels (`formats.true_labels`); which others of a wide
+table are annotators' is told by `labels.wide`. Rows of totals at the end of a table are left out.
 
 CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007"
 and "7" differ; a blank cell is a missing label, and so are -1, unless it is a label, and NaN in a wide table. A long
@@ -26,6 +26,7 @@ from crowdshot.labels.columns import TRUTH, WHEN, Columns, GivenColumns, find_co
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.questions import labels_in
 from crowdshot.labels.formats.several_questions import of_question, refuse_several
+from crowdshot.labels.formats.true_labels import tell_taken, true_labels
 from crowdshot.labels.spelling import fold
 from crowdshot.wording import counted, first, listing
 
@@ -66,7 +67,8 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         "rows without a label": empty,
         "rows with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
     }
-    return LabelsRead(annotations, some(left_out))
+    gold = true_labels(table, names, item, label, missing, file.several)
+    return LabelsRead(annotations, some(left_out), gold)
 
 
 def _newest(table: Table, item: Ids, annotator: Ids, label: Ids) -> Ids:
@@ -118,8 +120,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         names = listing(header[column] for column in truth)
         raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
     if truth:
-        told = f"{table.name}: {header[truth[0]]!r} is taken for the true labels, and for no annotator."
-        warnings.warn(told, UserWarning, stacklevel=2)
+        tell_taken(table.name, header[truth[0]])
     people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
     annotators = [header[column] for column in people]
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
