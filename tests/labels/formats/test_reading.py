@@ -1,6 +1,7 @@
 """Labels from plain tables: long and wide, recognised by content, under the names that came in."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -550,15 +551,24 @@ def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n\n,bob,dog\n")
 
 
-@pytest.mark.parametrize("word", ["NA", "n/a", "NULL", "None"])
-def test_what_other_programs_write_for_nothing_is_told(read, word) -> None:
-    with pytest.warns(UserWarning, match=f"the label {word!r} is taken for a class like any other"):
-        read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("NA", "n/a", "NULL", "None", "na", "none", "Skip", "skipped", "UNSURE", "not sure", "idk", "Unclear", "?"),
+        *("don't know", "Don\u2019t know", "dont know", "Can't tell", "No answer"),
+    ],
+)
+def test_what_people_and_other_programs_write_for_nothing_is_told(read, word) -> None:
+    told = f"the label {word!r} is taken for a class like any other; rename={{{word!r}: ''}} makes no label of it"
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        labels = read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+    assert triples(labels) == [("1", "ann", word), ("2", "ann", "cat")]
 
 
-def test_none_of_these_is_a_class(read) -> None:
-    labels = read("item,annotator,label\n1,ann,none\n2,ann,cat\n")
-    assert triples(labels) == [("1", "ann", "none"), ("2", "ann", "cat")]
+@pytest.mark.parametrize("word", ["none of these", "sure", "--"])
+def test_none_of_these_is_a_class(read, word) -> None:
+    labels = read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+    assert triples(labels) == [("1", "ann", word), ("2", "ann", "cat")]
 
 
 def test_headers_of_joined_files_with_marks_and_spaces(read) -> None:
