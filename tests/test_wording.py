@@ -84,6 +84,12 @@ def test_every_error_has_the_same_grammar():
             {"columns": "--columns"},
             "t, expected one; --columns item=… says which.",
         ),
+        (
+            """two; rename={"don't know": '','n/a': ''} makes no label of it.""",
+            {"rename": "--rename"},
+            """two; --rename 'don'"'"'t know=,n/a=' makes no label of it.""",
+        ),
+        ("one; rename={'-1': ''} says so.", {"rename": "--rename"}, "one; --rename -1= says so."),
         ("too many; method='ours' takes more.", {"method": "--method"}, "too many; --method ours takes more."),
         (
             "expected images= or features=.",

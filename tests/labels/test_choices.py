@@ -45,8 +45,8 @@ def test_labels_whose_parts_recur_name_several(read, labels):
 
 
 def test_labels_whose_parts_do_not_recur_are_names(read):
-    labels = read("item,annotator,label\n1,ann,salt;pepper\n2,ann,oil|vinegar\n3,ann,none\n")
-    assert labels.annotations.classes.tolist() == ["none", "oil|vinegar", "salt;pepper"]
+    labels = read("item,annotator,label\n1,ann,salt;pepper\n2,ann,oil|vinegar\n3,ann,water\n")
+    assert labels.annotations.classes.tolist() == ["oil|vinegar", "salt;pepper", "water"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

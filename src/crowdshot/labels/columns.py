@@ -65,7 +65,22 @@ WHEN = [  # what a label's time is called, the surest first
 ]
 TRUTH = {
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
-    *map(plain, ("Wahrheit", "vérité", "verdad", "verdade", "正解", "真值")),
+    *("correctanswer", "correctclass", "goldanswer", "goldclass", "trueanswer", "trueclass", "answerkey"),
+    *("expected", "expectedanswer", "expectedlabel", "expectedclass", "richtigeantwort"),
+    *map(
+        plain,
+        (
+            "bonne réponse",
+            "respuesta correcta",
+            "resposta correta",
+            "Wahrheit",
+            "vérité",
+            "verdad",
+            "verdade",
+            "正解",
+            "真值",
+        ),
+    ),
 }
 
 
@@ -76,7 +91,7 @@ def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str
     spaces, ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
     """
     found = list(found)
-    given = _given(columns)
+    given = given_names(columns)
     free = [name for name in found if name not in given.values()]
     names = Columns(*(given[role] if role in given else _match(role, free, source) for role in Columns._fields))
     for role, name in zip(Columns._fields, names, strict=True):
@@ -90,7 +105,8 @@ def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str
     return names
 
 
-def _given(columns: GivenColumns) -> dict[str, str]:
+def given_names(columns: GivenColumns) -> dict[str, str]:
+    """What the caller named, {role: name}."""
     roles = Columns._fields
     if columns is None:
         return {}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
-from crowdshot.files.tables import one_each, read_table
+from crowdshot.files.tables import ids_of, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import Share
 from crowdshot.labels.columns import TRUTH, Columns, plain
@@ -39,15 +39,22 @@ FEWEST = 5  # items with gold and labels, below which one mistake would say too 
 
 
 def read(path: Path, columns: Columns, spelling: Spelling = str.strip) -> dict[str, str]:
-    """{item: label} of a file's rows that have a label, spelled as the labels are.
+    """{item: label} of a file's rows that have a label, spelled as the labels are; an item may repeat its own.
 
     The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or
     called truth, gold or the like, or as in the labels' table.
     """
     table = read_table(path)
     item, label = _columns(str(path), table.header, columns)
-    ids, truth = one_each(table, item), [spelling(word) for word in table.text(label)]
-    return {name: said for name, said in zip(ids, truth, strict=True) if said}
+    known: dict[str, str] = {}
+    for row, (name, word) in enumerate(zip(ids_of(table, item), table.text(label), strict=True)):
+        said = spelling(word)
+        if said and known.setdefault(name, said) != said:
+            where = table.place(row, label)
+            raise CrowdshotError(
+                f"{where} is {said!r} for {name!r}, which is {known[name]!r} above, expected one label."
+            )
+    return known
 
 
 def as_mapping(gold: Gold, ann: Annotations) -> dict[Any, Any]:

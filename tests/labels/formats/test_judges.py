@@ -25,6 +25,7 @@ def said(model, item, verdict, **more):
     return {"model": model, "item": item, "verdict": verdict, **more}
 
 
+@pytest.mark.filterwarnings("ignore:.*the label 'none' is taken for a class")
 @pytest.mark.parametrize("as_lines", [True, False])
 def test_model_item_verdict(read, as_lines):
     found, labels = read(

@@ -1,6 +1,7 @@
 """Labels from plain tables: long and wide, recognised by content, under the names that came in."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -501,6 +502,13 @@ def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:
 # ---- -1 -------------------------------------------------------------------------------------------------------------
 
 
+def _as_long(content: str) -> str:
+    """The same labels in a table with a row for each."""
+    header, *rows = [line.split(",") for line in content.split()]
+    long = [f"{row[0]},{who},{cell}" for row in rows for who, cell in zip(header[1:], row[1:], strict=True)]
+    return "\n".join(["image,annotator,label", *long])
+
+
 @pytest.mark.parametrize(
     ("cells", "classes", "told"),
     [
@@ -510,23 +518,28 @@ def test_rows_of_totals_are_left_out_at_the_end_alone(read) -> None:
         (["-2,-1", "-1,0", "2,-2"], ["-2", "-1", "0", "2"], False),
     ],
 )
-def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: bool) -> None:
+@pytest.mark.parametrize("long", [False, True])
+def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: bool, long: bool) -> None:
     content = "image,ann,bob\n" + "".join(f"{n},{row}\n" for n, row in enumerate(cells))
+    content = _as_long(content) if long else content
     if told:
         with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename={'-1': ''} says that"):
             labels = read(content)
     else:
         labels = read(content)
     assert labels.annotations.classes.tolist() == classes
-    assert labels.left_out == {}
+    assert labels.left_out == ({"rows without a label": 1} if long and cells[1] == ",1.0" else {})
 
 
 @pytest.mark.parametrize("classes", [("cat", "dog"), ("0", "1", "2")])
 def test_minus_one_is_missing_beside_others_and_told(read, classes) -> None:
     rows = "".join(f"{n},{name},{name}\n" for n, name in enumerate(classes))
-    labels = read(f"image,ann,bob\n{rows}x,{classes[0]},-1\ny,-1.0,-1\n")
-    assert labels.annotations.classes.tolist() == list(classes)
+    content = f"image,ann,bob\n{rows}x,{classes[0]},-1\ny,-1.0,-1\n"
+    labels, long = read(content), read(_as_long(content))
+    assert labels.annotations.classes.tolist() == long.annotations.classes.tolist() == list(classes)
     assert labels.left_out == {"cells with -1, taken for no label": 3}
+    assert long.left_out == {"rows with -1, taken for no label": 3}
+    assert triples(labels) == triples(long)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -553,15 +566,24 @@ def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n\n,bob,dog\n")
 
 
-@pytest.mark.parametrize("word", ["NA", "n/a", "NULL", "None"])
-def test_what_other_programs_write_for_nothing_is_told(read, word) -> None:
-    with pytest.warns(UserWarning, match=f"the label {word!r} is taken for a class like any other"):
-        read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("NA", "n/a", "NULL", "None", "na", "none", "Skip", "skipped", "UNSURE", "not sure", "idk", "Unclear", "?"),
+        *("don't know", "Don\u2019t know", "dont know", "Can't tell", "No answer"),
+    ],
+)
+def test_what_people_and_other_programs_write_for_nothing_is_told(read, word) -> None:
+    told = f"the label {word!r} is taken for a class like any other; rename={{{word!r}: ''}} makes no label of it"
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        labels = read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+    assert triples(labels) == [("1", "ann", word), ("2", "ann", "cat")]
 
 
-def test_none_of_these_is_a_class(read) -> None:
-    labels = read("item,annotator,label\n1,ann,none\n2,ann,cat\n")
-    assert triples(labels) == [("1", "ann", "none"), ("2", "ann", "cat")]
+@pytest.mark.parametrize("word", ["none of these", "sure", "--"])
+def test_none_of_these_is_a_class(read, word) -> None:
+    labels = read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
+    assert triples(labels) == [("1", "ann", word), ("2", "ann", "cat")]
 
 
 def test_headers_of_joined_files_with_marks_and_spaces(read) -> None:

@@ -1,10 +1,12 @@
 """How commands speak: results on stdout, all else on stderr, and errors as a sentence with an exit code."""
 
+import ast
 import errno
 import functools
 import json
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -87,10 +89,21 @@ def in_options(sentence: str, options: Mapping[str, str]) -> str:
         name, value = found["head"] or found["name"], found["value"] or ""
         if name not in options:
             return found[0]
-        words = "" if value == "True" else re.sub(r"[{}']", "", value).replace(": ", "=")
+        words = "" if value == "True" else _as_pairs(value)
         return f"{options[name]} {words}".rstrip()
 
     return ARGUMENT.sub(option, sentence)
+
+
+def _as_pairs(value: str) -> str:
+    """{'a': 'b c'} as a shell takes it, 'a=b c'; an outline, {'a': …}, is a=…, and a word stands for itself."""
+    try:
+        given = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        given = None
+    if isinstance(given, dict):
+        return shlex.quote(",".join(f"{key}={each}" for key, each in given.items()))
+    return re.sub(r"[{}']", "", value).replace(": ", "=")
 
 
 def _options(command: Callable[..., None], given: Mapping[str, Any]) -> dict[str, str]:

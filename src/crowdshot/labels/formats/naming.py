@@ -19,11 +19,14 @@ from crowdshot.labels.numbers import refuse_fractions
 from crowdshot.labels.spelling import NewNames, Twins, alike, fold, new_names, respell, respelled, spelling_of
 from crowdshot.wording import counted, listing, show
 
-BLANKS = ("NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NULL", "null", "None", "?", "-")
 REMEDIES = {
     "labels": "merge_case=True merges them",
     "annotators": "names= can merge them",
     "items": "if they are one, write them alike in the files",
+}
+BLANKS = {  # in any case
+    *("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "skip", "skipped", "unsure", "not sure", "unclear", "idk"),
+    *("don't know", "dont know", "i don't know", "i dont know", "can't tell", "cant tell", "cannot tell", "no answer"),
 }
 
 
@@ -120,7 +123,7 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
 
 def _tell_blanks(labels: Iterable[Any], source: str) -> None:
     """People and programs write these where they have nothing to write."""
-    blanks = [name for name in map(str, labels) if name in BLANKS]
+    blanks = [name for name in map(str, labels) if fold(name).replace("’", "'") in BLANKS]
     if blanks:
         are = (
             f"labels {listing(blanks)} are taken for classes"

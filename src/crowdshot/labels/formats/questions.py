@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import text
+from crowdshot.files.cells import Ids, text
 from crowdshot.files.image_names import PICTURES
+from crowdshot.files.tables import Table
 from crowdshot.labels.choices import JOINED
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.wording import listing
@@ -120,6 +122,19 @@ def one_label(value: Any, place: str, several: bool = False) -> str:
             f"{place} has {len(labels)} labels, {listing(labels)}, expected one an item; multi_label=True takes more."
         )
     return JOINED.join(labels)
+
+
+def labels_in(table: Table, column: int, several: bool) -> Ids:
+    """The cells of a column as text, lists by what they name."""
+    values = table.frame.iloc[:, column]
+    try:
+        listed = any(isinstance(value, str) and value.lstrip().startswith("[") for value in pd.unique(values))
+    except TypeError:  # lists themselves, of JSON or Parquet
+        listed = True
+    if not listed:
+        return table.text(column)
+    cells = [one_label(value, table.place(row, column), several) for row, value in enumerate(values)]
+    return np.array(cells, dtype=object)
 
 
 def _parsed(cell: str) -> Any:

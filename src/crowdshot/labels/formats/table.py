@@ -1,10 +1,10 @@
 """Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
 
-A wide table's column that is called truth, gold or the like has the true labels; which others are annotators' is told
-by `labels.wide`. Rows of totals at the end of a table are left out.
+A column that is called truth, gold or the like has the true labels (`formats.true_labels`); which others of a wide
+table are annotators' is told by `labels.wide`. Rows of totals at the end of a table are left out.
 
 CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007"
-and "7" differ; a blank cell is a missing label, and so are NaN and, unless it is a label, -1 in a wide table. A long
+and "7" differ; a blank cell is a missing label, and so are -1, unless it is a label, and NaN in a wide table. A long
 table without annotators is one annotator's, if it is one of several files.
 """
 
@@ -24,7 +24,9 @@ from crowdshot.labels import wide
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, WHEN, Columns, GivenColumns, find_columns, matches, plain
 from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead
-from crowdshot.labels.formats.questions import one_label
+from crowdshot.labels.formats.questions import labels_in
+from crowdshot.labels.formats.several_questions import of_question, refuse_several
+from crowdshot.labels.formats.true_labels import tell_taken, true_labels
 from crowdshot.labels.newest import in_time
 from crowdshot.labels.spelling import fold
 from crowdshot.wording import first, listing
@@ -35,24 +37,38 @@ NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is
 
 
 def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
-    table = _with_annotator(file, columns)
+    whole = _with_annotator(file, columns)
+    table, columns = of_question(whole, columns, file.several)
+    other_questions = len(whole.frame) - len(table.frame)
     names = _find_columns(table, columns)
     if len(table.frame) == 0:
         raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
     place = [table.header.index(name) for name in names]
     table, totals = without_totals(table, place[0], [place[1]])
     item, annotator = (table.text(column) for column in place[:2])
-    label = _labels(table, place[2], file.several)
+    label = labels_in(table, place[2], file.several)
+    empty = int((label == "").sum())
+    counts = wide.count(label)
+    missing = {""} if _is_label(counts, table.name) else {"", "-1"}
+    label = _without(missing, label) if counts["-1"] else label
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
         if nameless.any():
             where = table.place(first(nameless), column)
             raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
+    if not other_questions:
+        refuse_several(table, names, item, annotator, label)
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
     when, by = _when(table)
     annotations, when = in_time(frame, names, when, table.name, by)
-    left_out = some({OF_TOTALS: totals, "rows without a label": int((label == "").sum())})
-    return LabelsRead(annotations, left_out, when=when)
+    left_out: dict[str, int | list[str]] = {
+        OF_TOTALS: totals,
+        "rows of other questions": other_questions,
+        "rows without a label": empty,
+        "rows with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
+    }
+    gold = true_labels(table, names, item, label, missing, file.several)
+    return LabelsRead(annotations, some(left_out), gold, when=when)
 
 
 def _when(table: Table) -> tuple[Ids | None, str]:
@@ -78,8 +94,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         names = listing(header[column] for column in truth)
         raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
     if truth:
-        told = f"{table.name}: {header[truth[0]]!r} is taken for the true labels, and for no annotator."
-        warnings.warn(told, UserWarning, stacklevel=2)
+        tell_taken(table.name, header[truth[0]])
     people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
     annotators = [header[column] for column in people]
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
@@ -92,7 +107,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     if len(people) > CROWDED * len(items) and not file.annotator_columns:
         told = f"{table.name} is read as {len(items)} items and {len(people)} annotators; the format turned is for rows"
         warnings.warn(f"{told} that are annotators.", UserWarning, stacklevel=2)
-    said = [_labels(table, column, file.several) for column in people]
+    said = [labels_in(table, column, file.several) for column in people]
     counts = wide.count(np.concatenate(said))
     missing = {"", "nan"} if _is_label(counts, table.name) else {"", "nan", "-1"}
     frame = pd.DataFrame(
@@ -103,7 +118,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         }
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
-    known = zip(items, _without(missing, _labels(table, truth[0], file.several)), strict=True) if truth else ()
+    known = zip(items, _without(missing, labels_in(table, truth[0], file.several)), strict=True) if truth else ()
     left_out: dict[str, int | list[str]] = {
         NO_ANNOTATOR: [header[c] or f"column {c + 1}" for c in others if c not in people + truth],
         OF_TOTALS: totals,
@@ -119,7 +134,8 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
 def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
     """It names its items, annotators and labels."""
     try:
-        find_columns(_with_annotator(file, columns).header, columns)
+        table, columns = of_question(_with_annotator(file, columns), columns, file.several)
+        find_columns(table.header, columns)
     except CrowdshotError:
         return False
     return True
@@ -181,7 +197,7 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
 
 def linking(table: Table, column: int) -> wide.Counts:
     """What a column has that others may have too; -1 may mean a missing label in each."""
-    return {value: n for value, n in wide.count(_labels(table, column, several=True)).items() if value != "-1"}
+    return {value: n for value, n in wide.count(labels_in(table, column, several=True)).items() if value != "-1"}
 
 
 def _is_label(counts: wide.Counts, source: str) -> bool:
@@ -231,19 +247,6 @@ def _item_column(table: Table, columns: GivenColumns) -> int | None:
     places = [table.header.index(name) for name in names if table.header.count(name) == 1]
     own = [place for place in places if len(set(table.text(place))) == len(table.frame)] if len(places) > 1 else places
     return next(iter(own), None)
-
-
-def _labels(table: Table, column: int, several: bool) -> Ids:
-    """The cells of a column as text, lists by what they name."""
-    values = table.frame.iloc[:, column]
-    try:
-        listed = any(isinstance(value, str) and value.lstrip().startswith("[") for value in pd.unique(values))
-    except TypeError:  # lists themselves, of JSON or Parquet
-        listed = True
-    if not listed:
-        return table.text(column)
-    cells = [one_label(value, table.place(row, column), several) for row, value in enumerate(values)]
-    return np.array(cells, dtype=object)
 
 
 def _without(missing: Collection[str], cells: Ids) -> Ids:

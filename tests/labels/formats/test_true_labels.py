@@ -1,0 +1,76 @@
+"""True labels that stand beside what annotators said, in long tables and in files of their own."""
+
+import warnings
+
+import pytest
+
+from crowdshot import CrowdshotError, read_labels
+from crowdshot.labels import known_truth
+from crowdshot.labels.columns import Columns
+
+ROWS = ["1,ann,cat", "1,bob,cat", "2,ann,cat", "2,bob,dog", "3,ann,dog"]
+
+
+def write(path, header, cells, rows=ROWS):
+    path.write_text("\n".join([header, *(f"{row},{cell}" for row, cell in zip(rows, cells, strict=True))]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("column", ["truth", "Correct Answer", "gold_answer", "expected answer", "Correct"])
+def test_true_labels_of_a_long_table_are_used_and_told(tmp_path, column):
+    path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", ["cat", "cat", "dog", "", ""])
+    with pytest.warns(UserWarning, match=f"{column!r} is taken for the true labels, and for no annotator"):
+        found = read_labels(path)
+    assert found.gold == {"1": "cat", "2": "dog"}
+    assert found.annotations.n_labels == 5
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "reason"),
+    [
+        ("truth", ["cat", "owl", "dog", "", ""], "nobody gave the label 'owl'"),
+        ("gold", ["cat", "dog", "dog", "", ""], "item '1' has several"),
+        ("correct", ["1", "1", "0", "1", "1"], "nobody gave the label '1'"),
+        ("truth,gold", ["cat,cat"] * 2 + [","] * 3, "there are 2 such columns, 'truth', 'gold'"),
+    ],
+)
+def test_a_column_that_may_hold_something_else_is_not_used_and_told(tmp_path, column, cells, reason):
+    path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", cells)
+    with pytest.warns(UserWarning, match=f"is not taken for true labels, because {reason}"):
+        assert read_labels(path).gold == {}
+
+
+def test_whether_a_label_is_right_is_no_label(tmp_path):
+    rows = ["1,ann,yes", "2,ann,no", "3,bob,no"]
+    path = write(tmp_path / "l.csv", "item,annotator,label,correct", ["yes", "no", "yes"], rows)
+    with pytest.warns(UserWarning, match="because it may say whether a label is right"):
+        assert read_labels(path).gold == {}
+    path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["yes", "no", "yes"], rows)
+    with pytest.warns(UserWarning, match="is taken for the true labels"):
+        assert read_labels(path).gold == {"1": "yes", "2": "no", "3": "yes"}
+
+
+def test_an_empty_column_and_one_that_is_named_are_not_worth_a_word(tmp_path):
+    path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["", "-1", "", "", ""])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_labels(path).gold == {}
+        path = write(tmp_path / "l.csv", "item,annotator,note,truth", ["cat", "cat", "dog", "dog", "dog"])
+        assert read_labels(path, columns={"label": "truth"}).gold == {}
+
+
+def test_several_labels_an_item_are_judged_one_by_one(tmp_path):
+    rows = ["1,ann,cat;dog", "2,ann,owl"]
+    path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["cat;owl", ""], rows)
+    with pytest.warns(UserWarning, match="is taken for the true labels"):
+        assert read_labels(path, multi_label=True).gold == {"1": "cat;owl"}
+
+
+def test_a_file_of_true_labels_may_repeat_an_item_but_not_contradict_itself(tmp_path):
+    path = write(tmp_path / "g.csv", "item,annotator,label,truth", ["cat", "cat", "", "dog", "dog"])
+    assert known_truth.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}
+    write(path, "item,annotator,label,truth", ["cat", "dog", "", "dog", "dog"])
+    with pytest.raises(
+        CrowdshotError, match="row 3, column 'truth' is 'dog' for '1', which is 'cat' above, expected one"
+    ):
+        known_truth.read(path, Columns())
