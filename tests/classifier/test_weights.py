@@ -50,7 +50,7 @@ def test_labels_count_where_an_item_is_judged_without_teaching():
         labels = np.vstack([SAID, np.full((1, 4), k)])
         clf = CrowdClassifier("identity").fit(x, labels, sample_weight=[1] * 30 + [0])
         assert clf.belief_[30].argmax() == k
-        assert clf.belief_[30, k] > 0.8
+        assert clf.belief_[30, k] > 0.75
 
 
 def test_the_mixture_takes_any_weight():

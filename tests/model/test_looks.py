@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from crowdshot import CrowdClassifier
 from crowdshot.model import learned
-from crowdshot.model.looks import RIDGES, TAU, Looks, Regression, Standard, near, spread_out
+from crowdshot.model.forecast import Standard, near
+from crowdshot.model.looks import RIDGES, TAU, Looks, Regression, distances, spread_out
 from crowdshot.model.network_file import shipped_network
 
 
@@ -47,7 +48,7 @@ def test_distances_are_from_means_without_the_item() -> None:
     looks = Looks(x)
     for u in looks.units:
         assert (u * u).sum(1).mean() == pytest.approx(1)
-        squared, means = looks._distances(u, q)
+        squared, means = distances(u, q)
         for item in range(7):
             others = np.delete(np.arange(7), item)
             mean = q[others].T @ u[others] / (TAU + q[others].sum(0))[:, None]

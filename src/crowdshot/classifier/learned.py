@@ -18,7 +18,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
 from crowdshot.model import learned
-from crowdshot.model.looks import Forecast
+from crowdshot.model.forecast import Forecast
 from crowdshot.model.network_file import shipped_network
 
 LEARNED = "Learned"

@@ -33,7 +33,7 @@ from crowdshot.encoders.images import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import replacing
 from crowdshot.model import both, labelings, mixture, spread
-from crowdshot.model.looks import RARE, SCALES, SHARPNESS, Forecast
+from crowdshot.model.forecast import RARE, SCALES, SHARPNESS, Forecast
 
 if TYPE_CHECKING:
     from crowdshot.classifier.classifier import CrowdClassifier

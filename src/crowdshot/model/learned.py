@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.model.beliefs import believe
+from crowdshot.model.forecast import Forecast, Numbers
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
-from crowdshot.model.looks import MOST, Forecast, Looks, Numbers, spread_out
+from crowdshot.model.looks import MOST, Looks, spread_out
 from crowdshot.model.parts import Sizes, parts_of
 from crowdshot.model.rounds import Rounds
 
