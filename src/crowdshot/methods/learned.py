@@ -7,8 +7,8 @@ Link: https://arxiv.org/abs/2506.10259, whose question it answers in another way
 
 This project's own, and its default where features come from elsewhere or labelled items are many. Labels are believed
 by a few rounds of EM whose constants a small network sets (`crowdshot.model.inference`); features by ridge regressions
-in two ways to see, class means and logistic regressions, each believed as far as it foretells labels that it has not met
-(`crowdshot.model.looks`).
+in two ways to see, class means and logistic regressions, each believed as far as it foretells labels that it has not
+met (`crowdshot.model.looks`).
 
 Left open by the paper: how much an embedding that was trained for something else should weigh against annotators.
 Nothing is chosen on validation.
