@@ -71,7 +71,7 @@ def _without(part: LabelsRead, withdrawn: set[tuple[str, str]]) -> LabelsRead:
     ann = part.annotations
     pairs = zip(ann.items[ann.item], ann.annotators[ann.annotator], strict=True)
     kept = np.array([(str(item), str(who)) not in withdrawn for item, who in pairs], dtype=bool)
-    return part if kept.all() else replace(part, annotations=ann.keep(kept))
+    return part if kept.all() else part.keep(kept)
 
 
 def _by_labels(read: LabelsRead) -> Found:

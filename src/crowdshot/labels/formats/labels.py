@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.files.cells import Ids
@@ -149,6 +150,11 @@ class LabelsRead:
     def names(self) -> Ids:
         """(K,) the labels that an answer may name."""
         return names_of(self.annotations.classes) if self.several else self.annotations.classes
+
+    def keep(self, wanted: NDArray[np.bool_]) -> Self:
+        """With some of the labels, (L,); items, annotators and classes stay."""
+        when = None if self.when is None else self.when[wanted]
+        return replace(self, annotations=self.annotations.keep(wanted), when=when)
 
     def without_names(self) -> Self:
         """The same, but annotators are called by numbers, in the order in which they came.

@@ -96,14 +96,14 @@ def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, s
             f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
         )
     stays = np.array([not names & set(left_out) for names in called])
-    wanted = stays[ann.annotator]
-    kept, when = ann.keep(wanted), None if labels.when is None else labels.when[wanted]
+    labels = labels.keep(stays[ann.annotator])
+    kept = labels.annotations
     if not kept.n_labels:
         raise CrowdshotError(f"leave_out names all who labelled in {source}, expected somebody to stay.")
     place = np.cumsum(stays) - 1
     kept = replace(kept, annotator=place[kept.annotator], annotators=ann.annotators[stays])
     gone = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
-    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone}, when=when)
+    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone})
 
 
 def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:
