@@ -72,7 +72,7 @@ def is_label(counts: Counts) -> bool:
     It is beside 0 and 1 alone, beside other numbers below zero, and where there would be one label without it.
     """
     others = set(counts) - {"-1"}
-    if not all(re.fullmatch(r"-?\d+", word) for word in others):
+    if not all(re.fullmatch(r"[-+]?\d+", word) for word in others):
         return False
     return others == {"0", "1"} or len(others) < 2 or any(word.startswith("-") for word in others)
 
