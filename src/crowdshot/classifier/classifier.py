@@ -183,13 +183,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         where only None and NaN do, so that -1 is a class. Updates and `crowdshot.metrics` go by it, too.
         """
         names = names_of(X) if items is None else items
-        besides: dict[str, Any] = {
-            "gold": gold,
-            "priors": priors,
-            "sample_weight": sample_weight,
-            "pred_probs": pred_probs,
-        }
-        besides |= {"classes": classes, "ordered": ordered, "missing": missing}
+        besides: dict[str, Any] = {"gold": gold, "priors": priors, "sample_weight": sample_weight}
+        besides |= {"pred_probs": pred_probs, "classes": classes, "ordered": ordered, "missing": missing}
         return self.fit_embeddings(self.embed(X), labels, items=names, **besides)
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
@@ -349,7 +344,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The classifier that `save` wrote, on the CPU."""
+        """The classifier that `save` wrote; its encoder goes where ``device`` says, all else is on the CPU."""
         clf = cls()
         saved.load_classifier(clf, path)
         return clf
