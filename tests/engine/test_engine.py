@@ -137,6 +137,58 @@ def test_any_cuts_give_the_same(tmp_path, monkeypatch, cuts):
     same(parts(tmp_path / "out"), expected)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_minus_one_is_no_label_beside_others(tmp_path, kind):
+    table = rows().drop_duplicates(["item", "annotator"]).replace({"label": {"low": "0", "mid": "1", "top": "2"}})
+    table.loc[::11, "label"] = "-1"
+    labels = LabelFiles(write(tmp_path / "in", table, kind, files=1))
+    told = aggregate_parts(labels, "dawid-skene", 8, tmp_path / "out")
+    report, expected = aggregate(labels, "dawid-skene", 8)
+    same(parts(tmp_path / "out"), expected)
+    assert told["classes"] == ["0", "1", "2"]
+    n = int((table["label"] == "-1").sum())
+    assert told["left_out"] == report["left_out"] == {"rows with -1, taken for no label": n}
+
+
+def test_minus_one_beside_zero_and_one_is_a_label(tmp_path):
+    table = pd.DataFrame({"item": [1, 1, 2], "annotator": ["a", "b", "a"], "label": [-1, 0, 1]})
+    labels = LabelFiles(write(tmp_path / "in", table, files=1))
+    with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename="):
+        told = aggregate_parts(labels, "soft", 8, tmp_path / "out")
+    assert told["classes"] == ["-1", "0", "1"]
+    assert not told["left_out"]
+
+
+def two_questions():
+    table = rows().drop_duplicates(["item", "annotator"])
+    other = table.assign(label=np.where(table["label"] == "low", "bad", "good"))
+    return pd.concat([table.assign(question="size"), other.assign(question="state")]).sort_index(kind="stable")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_of_several_questions_one_is_answered(tmp_path, kind):
+    files = write(tmp_path / "in", two_questions(), kind, files=1)
+    one = LabelFiles(files, columns={"label": "state"})
+    told = aggregate_parts(one, "dawid-skene", 8, tmp_path / "out")
+    report, expected = aggregate(one, "dawid-skene", 8)
+    same(parts(tmp_path / "out"), expected)
+    assert told["left_out"] == report["left_out"] == {"rows of other questions": len(two_questions()) // 2}
+    with pytest.raises(CrowdshotError, match=r"several questions in column 'question', 'size' and 'state', expected"):
+        aggregate_parts(LabelFiles(files), "dawid-skene", 8, tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+def test_columns_that_it_does_not_read_are_told(tmp_path):
+    table = rows().assign(truth="low", created_at="2026-01-01")
+    with pytest.warns(UserWarning, match="with engine=") as told:
+        aggregate_parts(LabelFiles(write(tmp_path / "in", table)), "soft", 8, tmp_path / "out")
+    first = tmp_path / "in" / "labels-0.csv"
+    assert [str(each.message) for each in told] == [
+        f"{first}: 'truth' is not taken for true labels with engine=; gold= reads a file of them.",
+        f"{first}: 'created_at' is not read with engine=; of labels given again the last in the files counts.",
+    ]
+
+
 def test_the_last_of_repeated_labels_counts_by_the_names_of_files(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,12 +17,13 @@ from crowdshot.engine.part_files import Arrays
 from crowdshot.engine.scatter import read_list
 from crowdshot.errors import NoLabelError
 from crowdshot.files.cells import Ids
-from crowdshot.labels import choices
+from crowdshot.labels import choices, wide
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats.naming import Naming, refuse_others
+from crowdshot.labels.formats.table import MINUS_ONE
 from crowdshot.labels.numbers import refuse_fractions, refuse_many
 from crowdshot.labels.positions import ordered
-from crowdshot.labels.spelling import Respelled, new_names, respelled, spelling_of
+from crowdshot.labels.spelling import Respelled, fold, new_names, respelled, spelling_of
 
 Codes = NDArray[np.int32]
 
@@ -35,7 +37,7 @@ class Names:
     spelled: dict[str, str]  # labels as they are written -> as they are called, "" for none
     people: dict[str, str] = field(default_factory=dict)  # the same of annotators
     respelled: list[Respelled] = field(default_factory=list)
-    blank: int = 0  # rows without a label
+    left_out: dict[str, int] = field(default_factory=dict)  # {why: rows}
 
     @cached_property
     def lists(self) -> tuple[pa.Array, pa.Array]:
@@ -44,9 +46,9 @@ class Names:
 
 
 def names_of(
-    folder: Path, chunks: Sequence[str], naming: Naming, gold: dict[str, str], source: str, blank: int
+    folder: Path, chunks: Sequence[str], naming: Naming, gold: dict[str, str], source: str, left_out: dict[str, int]
 ) -> Names:
-    """``gold``: {item: true label}, whose labels are classes too."""
+    """``gold``: {item: true label}, whose labels are classes too. ``left_out``: rows, until here."""
     written: dict[str, int] = {}
     for chunk in chunks:
         table = read_list(folder / f"{chunk}.labels")
@@ -54,10 +56,15 @@ def names_of(
             written[name] = written.get(name, 0) + count
     if not written:
         raise NoLabelError(f"{source} holds no label, expected one.")
+    counts: Counter[str] = Counter()
+    for name, count in written.items():
+        counts[fold(name)] += count
+    no_label = [] if wide.is_label(counts, source) else [name for name in written if fold(name) == "-1"]
+    left_out = {**left_out, MINUS_ONE: sum(written.pop(name) for name in no_label)}
     if not naming.categories:
         choices.refuse_sets(np.array(list(written), dtype=object), source)
     spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
-    spelled = {name: spelling(name) for name in written}
+    spelled = {**{name: spelling(name) for name in written}, **dict.fromkeys(no_label, "")}
     called = dict.fromkeys([*spelled.values(), *(spelling(label) for label in gold.values())])
     called.pop("", None)
     if naming.ordered:
@@ -75,7 +82,7 @@ def names_of(
     people = new_names(naming.names, "names", ("annotator", "name"), annotators)
     if people:
         annotators = np.array(list(dict.fromkeys(people.get(name) or name for name in annotators)), dtype=object)
-    return Names(annotators, classes, spelled, people, respelled("labels", spelling, written), blank)
+    return Names(annotators, classes, spelled, people, respelled("labels", spelling, written), left_out)
 
 
 def encode(chunk: str, folder: Path, names: Names) -> None:

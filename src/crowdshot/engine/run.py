@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,13 +26,14 @@ from crowdshot.engine.part_files import Arrays
 from crowdshot.engine.placing import put
 from crowdshot.engine.remote import stamp
 from crowdshot.engine.scatter import Plan, scatter
-from crowdshot.engine.sources import Source, sources_of
+from crowdshot.engine.sources import Source, called, sources_of
 from crowdshot.engine.workers import Workers, ask_of, in_order
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.annotators import judged
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import WHEN, Columns, GivenColumns
 from crowdshot.labels.formats.naming import Naming
+from crowdshot.labels.formats.table import OF_OTHERS, UNLABELLED
 from crowdshot.labels.spelling import Respelled
 from crowdshot.labels.ways import way_of
 from crowdshot.model.parts import Sizes, Way, added, run
@@ -147,7 +149,11 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
     with progress("writing"):
         finished: Finished = added(in_order(workers.each(finish_share, shares, plan)))
     people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history)
-    left_out = {"rows without a label": names.blank, "labels given again": found.repeated}
+    left_out = {**names.left_out, "labels given again": found.repeated}
+    timed = called(WHEN, sources[0])
+    if found.repeated and timed:
+        counts = "of labels given again the last in the files counts"
+        warnings.warn(f"{sources[0].path}: {timed!r} is not read with engine=; {counts}.", UserWarning, stacklevel=2)
     return Done(
         sizes,
         found.labels,
@@ -194,9 +200,9 @@ def _read(
                 results[place] = found
                 tick(sum(found.rows for found in results.values()), sum(source.rows for source in sources))
         chunks = [chunk for place in sorted(results) for chunk in results[place].chunks]
-        blank = sum(found.blank for found in results.values())
+        others, blank = (sum(getattr(found, what) for found in results.values()) for what in ("others", "blank"))
         source = ", ".join(str(path) for path in job.paths[:3])
-        names = names_of(scattered, chunks, job.naming, gold, source, blank)
+        names = names_of(scattered, chunks, job.naming, gold, source, {OF_OTHERS: others, UNLABELLED: blank})
         keep(known, (names, chunks))
     spelled = {_as_item(item, sources[0].integers): names.spelled.get(label, label) for item, label in gold.items()}
     left = [chunk for chunk in chunks if scattered.exists() and f"{chunk}.labels" not in Arrays(scattered)]

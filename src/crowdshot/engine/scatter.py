@@ -23,10 +23,11 @@ from crowdshot.engine.sources import Source, as_text, refuse_blank
 
 
 class Scattered(NamedTuple):
-    """Of a task: its chunks, its rows, and how many of these have no label."""
+    """Of a task: its chunks, its rows, how many of these answer another question, and how many have no label."""
 
     chunks: list[str]
     rows: int
+    others: int
     blank: int
 
 
@@ -43,13 +44,14 @@ def scatter(task: tuple[int, Source], plan: Plan) -> Scattered:
     if done.exists():
         return Scattered(*json.loads(done.read_text()))
     chunks: list[str] = []
-    rows = blank = 0
+    rows = others = blank = 0
     for batch in _chunks(source, plan.chunk_rows):
         name = f"{number:06d}-{len(chunks):06d}"
-        blank += _write(batch, source, source.first_row + rows, plan, name)
+        left_out = _write(batch, source, source.first_row + rows, plan, name)
+        others, blank = others + left_out[0], blank + left_out[1]
         rows += batch.num_rows
         chunks.append(name)
-    found = Scattered(chunks, rows, blank)
+    found = Scattered(chunks, rows, others, blank)
     put(done, lambda path: path.write_text(json.dumps(found)))
     return found
 
@@ -67,14 +69,20 @@ def _chunks(source: Source, rows: int) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _write(table: pa.Table, source: Source, first_row: int, plan: Plan, name: str) -> int:
-    """Of a chunk; how many rows have no label."""
+def _write(table: pa.Table, source: Source, first_row: int, plan: Plan, name: str) -> tuple[int, int]:
+    """Of a chunk; how many rows answer another question, and how many have no label."""
     columns = source.columns
     columns_of = {role: table[column].combine_chunks() for role, column in columns._asdict().items()}
     where = {role: (source.path, first_row, column) for role, column in columns._asdict().items()}
     label = as_text(columns_of["label"], f"{source.path}, column {columns.label!r}")
     annotator = as_text(columns_of["annotator"], f"{source.path}, column {columns.annotator!r}")
     item = columns_of["item"].cast(pa.int64()) if source.integers else as_text(columns_of["item"], str(source.path))
+    others = 0
+    if source.question is not None:
+        column, question = source.question
+        asked = pa.compute.equal(as_text(table[column].combine_chunks(), f"{source.path}, column {column!r}"), question)
+        others = len(label) - (pa.compute.sum(asked).as_py() or 0)
+        label = pa.compute.if_else(pa.compute.fill_null(asked, False), label, None)
     refuse_blank(item, label, where["item"], "item")
     refuse_blank(annotator, label, where["annotator"], "annotator")
     some = pa.compute.is_valid(label)
@@ -97,7 +105,7 @@ def _write(table: pa.Table, source: Source, first_row: int, plan: Plan, name: st
     put(plan.folder / f"{name}.rows", write)
     put(plan.folder / f"{name}.annotators", lambda path: write_list(path, who.dictionary))
     put(plan.folder / f"{name}.labels", lambda path: write_list(path, said.dictionary, counts))
-    return blank
+    return others, blank - others
 
 
 def bucket_of(item: Any, buckets: int) -> NDArray[np.uint16]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
@@ -15,11 +18,14 @@ from crowdshot.engine.remote import located, told
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.parquet import MAGIC
 from crowdshot.files.separated import sniff
-from crowdshot.labels.columns import Columns, GivenColumns, find_columns
+from crowdshot.files.tables import Table
+from crowdshot.labels.columns import TRUTH, Columns, GivenColumns, find_columns, given_names, plain
+from crowdshot.labels.formats.several_questions import asked_in, refuse_several
 from crowdshot.wording import listing, show
 
 SAMPLE = 2**20  # bytes of text that tell the separator, and how long rows are
 ROWS = 65_536  # of Parquet, at a time
+LOOKED_AT = 10_000  # rows of Parquet that tell whether they answer one question
 AT_ONCE = 1_000_000  # rows of a task, where row groups are as small
 
 
@@ -31,13 +37,15 @@ class Source:
     columns: Columns
     rows: int
     integers: bool  # whether items are whole numbers, and not text
+    question: tuple[str, str] | None = None  # the column that says which one a row answers, and which one is asked for
+    unread: tuple[str, ...] = ()  # its other columns
     separator: str | None = None  # of text; None for Parquet
     groups: tuple[int, ...] = ()
     first_row: int = 1  # as a person counts
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Item, annotator and label as they are written."""
-        names = list(self.columns)
+        """Item, annotator and label as they are written, and the question if one is asked for."""
+        names = [*self.columns, *(self.question or ())[:1]]
         try:
             with _opened(self.path) as stored:
                 if self.separator is None:
@@ -54,8 +62,7 @@ class Source:
                     ),
                 )
         except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise CrowdshotError(f"{self.path} is damaged ({reason}), expected a table of labels.") from None
+            raise _damaged(self.path, error) from None
 
 
 def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Source]:
@@ -67,6 +74,10 @@ def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Sour
         if bit.columns != names and set(names) != set(bit.columns):
             where = f"{bit.path} has the columns {listing(bit.columns)}"
             raise CrowdshotError(f"{where}, expected {listing(names)} as in {found[0].path}.")
+    truth = called(TRUTH, found[0])
+    if truth:
+        told = f"{found[0].path}: {truth!r} is not taken for true labels with engine=; gold= reads a file of them."
+        warnings.warn(told, UserWarning, stacklevel=2)
     return [Source(**{**vars(bit), "integers": integers}) for bit in found]
 
 
@@ -90,9 +101,9 @@ def _open(path: Path, columns: GivenColumns) -> list[Source]:
     if text.lstrip()[:1] in ("{", "[", "<"):
         raise CrowdshotError(f"{path} is no table of rows and columns, expected CSV or Parquet with engine=.")
     separator, _ = sniff(text, str(path))
-    names = find_columns(_header(text, separator), columns, str(path))
     rows = max(1, round(size / len(start) * text.count("\n")))
-    return [Source(path, names, rows, integers=False, separator=separator, first_row=2)]
+    said = _said(_table(path, _rows_of(text, separator, path)), columns)
+    return [Source(path, rows=rows, integers=False, separator=separator, first_row=2, **said)]
 
 
 def _opened(path: Path) -> pa.NativeFile:
@@ -100,12 +111,41 @@ def _opened(path: Path) -> pa.NativeFile:
     return system.open_input_file(name)
 
 
-def _header(text: str, separator: str) -> list[str]:
-    first = pa.csv.read_csv(
-        pa.BufferReader(text[: text.index("\n") + 1].encode() if "\n" in text else text.encode()),
-        parse_options=pa.csv.ParseOptions(delimiter=separator),
-    )
-    return list(first.column_names)
+def _rows_of(text: str, separator: str, path: Path) -> pa.Table:
+    """Rows as they are written."""
+    parsing = pa.csv.ParseOptions(delimiter=separator)
+    head = text[: text.index("\n") + 1] if "\n" in text else text
+    names = pa.csv.read_csv(pa.BufferReader(head.encode()), parse_options=parsing).column_names
+    as_written = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    try:
+        return pa.csv.read_csv(pa.BufferReader(text.encode()), parse_options=parsing, convert_options=as_written)
+    except pa.ArrowException as error:
+        raise _damaged(path, error) from None
+
+
+def _table(path: Path, rows: pa.Table) -> Table:
+    return Table(str(path), rows.to_pandas(), np.arange(rows.num_rows))
+
+
+def _said(table: Table, columns: GivenColumns) -> dict[str, Any]:
+    """What the first rows of a file say of its columns, as fields of a `Source`."""
+    named = given_names(columns)
+    place = asked_in(table, columns, several=False)
+    question = None if place is None else (table.header[place], named.pop("label"))
+    names = find_columns(table.header, columns if question is None else named, table.name)
+    if question is None:
+        refuse_several(table, names, *(table.text(table.header.index(name)) for name in names))
+    others = tuple(name for name in table.header if name not in names)
+    return {"columns": names, "question": question, "unread": others}
+
+
+def called(words: Collection[str], source: Source) -> str:
+    """The column that has one of these names and is not read, "" if there is none."""
+    return next((name for name in source.unread if plain(name) in words), "")
+
+
+def _damaged(path: Path, error: Exception, expected: str = "a table of labels") -> CrowdshotError:
+    return CrowdshotError(f"{path} is damaged ({str(error).splitlines()[0]}), expected {expected}.")
 
 
 def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
@@ -114,11 +154,13 @@ def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
             file = pa.parquet.ParquetFile(stored)
             schema, meta = file.schema_arrow, file.metadata
             sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+            short = [field.name for field in schema if not _holds_much(field.type)]
+            first_rows = next(file.iter_batches(LOOKED_AT, columns=short, use_threads=False), None)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise CrowdshotError(f"{path} is damaged ({reason}), expected a Parquet file.") from None
-    names = find_columns(schema.names, columns, str(path))
-    integers = pa.types.is_integer(schema.field(names.item).type)
+        raise _damaged(path, error, "a Parquet file") from None
+    looked_at = schema.empty_table() if first_rows is None else pa.Table.from_batches([first_rows])
+    said = _said(_table(path, looked_at), columns)
+    integers = pa.types.is_integer(schema.field(said["columns"].item).type)
     out: list[Source] = []
     groups: list[int] = []
     first = 0
@@ -126,9 +168,14 @@ def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
         groups.append(group)
         rows = sum(sizes[each] for each in groups)
         if rows + size > AT_ONCE or group == len(sizes) - 1:
-            out.append(Source(path, names, rows, integers, groups=tuple(groups), first_row=first + 1))
+            out.append(Source(path, rows=rows, integers=integers, groups=tuple(groups), first_row=first + 1, **said))
             groups, first = [], first + rows
     return out
+
+
+def _holds_much(kind: pa.DataType) -> bool:
+    """Pictures, embeddings and the like."""
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def as_text(values: pa.Array, where: str) -> pa.Array:

@@ -66,15 +66,20 @@ def is_total(item: str) -> bool:
     return plain(item) in TOTAL_NAMES
 
 
-def is_label(counts: Counts) -> bool:
+def is_label(counts: Counts, source: str) -> bool:
     """Is -1 a label, and not the mark of a missing one? ``counts``: of all annotators' values.
 
-    It is beside 0 and 1 alone, beside other numbers below zero, and where there would be one label without it.
+    It is beside 0 and 1 alone, where it may as well be none, as is told, beside other numbers below zero, and where
+    there would be one label without it.
     """
     others = set(counts) - {"-1"}
-    if not all(re.fullmatch(r"[-+]?\d+", word) for word in others):
+    if "-1" not in counts or not all(re.fullmatch(r"[-+]?\d+", word) for word in others):
         return False
-    return others == {"0", "1"} or len(others) < 2 or any(word.startswith("-") for word in others)
+    if others == {"0", "1"}:
+        told = f"{source}: -1 is taken for a label, as 0 and 1 are; rename={{'-1': ''}} says that it is none."
+        warnings.warn(told, UserWarning, stacklevel=3)
+        return True
+    return len(others) < 2 or any(word.startswith("-") for word in others)
 
 
 def annotators_among(header: Sequence[str], values: Sequence[Counts]) -> list[int]:

@@ -34,21 +34,29 @@ UNTOLD = 0.25  # of the labels that are too many: corrections, which no question
 def of_question(table: Table, columns: GivenColumns, several: bool) -> tuple[Table, GivenColumns]:
     """The rows of the question that is named as the label, where no column is called so; else all, as given."""
     named = given_names(columns)
+    question = named.pop("label", "")
+    column = asked_in(table, columns, several)
+    if column is None:
+        return table, columns
+    rows = np.flatnonzero(table.text(column) == question)
+    return replace(table, frame=table.frame.iloc[rows].reset_index(drop=True), rows=table.rows[rows]), named
+
+
+def asked_in(table: Table, columns: GivenColumns, several: bool) -> int | None:
+    """The column with the question that is named as the label; None where a column is called so, or none has it."""
+    named = given_names(columns)
     question = named.pop("label", None)
     if question is None or question in table.header:
-        return table, columns
+        return None
     try:
         names = find_columns(table.header, named)
     except CrowdshotError:
-        return table, columns
+        return None
     item, annotator, label = (table.header.index(name) for name in names)
     found = _question_column(table, names, table.text(item), table.text(annotator), labels_in(table, label, several))
     called_so = [place for place, name in enumerate(table.header) if name not in names and _is_question(name)]
-    for column in called_so if found is None else [found]:
-        rows = np.flatnonzero(table.text(column) == question)
-        if len(rows):
-            return replace(table, frame=table.frame.iloc[rows].reset_index(drop=True), rows=table.rows[rows]), named
-    return table, columns
+    maybe = called_so if found is None else [found]
+    return next((column for column in maybe if question in table.text(column)), None)
 
 
 def refuse_several(table: Table, names: Columns, item: Ids, annotator: Ids, label: Ids) -> None:

@@ -33,7 +33,9 @@ from crowdshot.wording import first, listing
 
 MOST_TOTALS = 20  # rows
 CROWDED = 5  # times as many annotators as items are rather items themselves
-NO_ANNOTATOR, OF_TOTALS = "columns of no annotator", "rows of totals"  # what is left out
+# What is left out.
+NO_ANNOTATOR, OF_TOTALS, OF_OTHERS = "columns of no annotator", "rows of totals", "rows of other questions"
+UNLABELLED, MINUS_ONE = "rows without a label", "rows with -1, taken for no label"
 
 
 def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
@@ -49,7 +51,7 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     label = labels_in(table, place[2], file.several)
     empty = int((label == "").sum())
     counts = wide.count(label)
-    missing = {""} if _is_label(counts, table.name) else {"", "-1"}
+    missing = {""} if wide.is_label(counts, table.name) else {"", "-1"}
     label = _without(missing, label) if counts["-1"] else label
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
@@ -63,9 +65,9 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     annotations, when = in_time(frame, names, when, table.name, by)
     left_out: dict[str, int | list[str]] = {
         OF_TOTALS: totals,
-        "rows of other questions": other_questions,
-        "rows without a label": empty,
-        "rows with -1, taken for no label": counts["-1"] if "-1" in missing else 0,
+        OF_OTHERS: other_questions,
+        UNLABELLED: empty,
+        MINUS_ONE: counts["-1"] if "-1" in missing else 0,
     }
     gold = true_labels(table, names, item, label, missing, file.several)
     return LabelsRead(annotations, some(left_out), gold, when=when)
@@ -109,7 +111,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         warnings.warn(f"{told} that are annotators.", UserWarning, stacklevel=2)
     said = [labels_in(table, column, file.several) for column in people]
     counts = wide.count(np.concatenate(said))
-    missing = {"", "nan"} if _is_label(counts, table.name) else {"", "nan", "-1"}
+    missing = {"", "nan"} if wide.is_label(counts, table.name) else {"", "nan", "-1"}
     frame = pd.DataFrame(
         {
             "item": np.tile(items, len(people)),
@@ -198,16 +200,6 @@ def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[i
 def linking(table: Table, column: int) -> wide.Counts:
     """What a column has that others may have too; -1 may mean a missing label in each."""
     return {value: n for value, n in wide.count(labels_in(table, column, several=True)).items() if value != "-1"}
-
-
-def _is_label(counts: wide.Counts, source: str) -> bool:
-    """Is -1 a label? Where it may as well be none, that is told."""
-    if "-1" not in counts or not wide.is_label(counts):
-        return False
-    if set(counts) == {"-1", "0", "1"}:
-        told = f"{source}: -1 is taken for a label, as 0 and 1 are; rename={{'-1': ''}} says that it is none."
-        warnings.warn(told, UserWarning, stacklevel=3)
-    return True
 
 
 def without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
