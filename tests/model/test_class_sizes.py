@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from crowdshot import CrowdClassifier, load_encoder
-from crowdshot.model.learned import EQUAL, class_sizes
+from crowdshot import Annotations, CrowdClassifier, aggregate, load_encoder
+from crowdshot.model.class_sizes import EQUAL, Counted, class_sizes, count, resized
+from crowdshot.model.problem import problem_of
 
 
 def test_sizes_by_hand() -> None:
@@ -15,6 +16,42 @@ def test_sizes_by_hand() -> None:
     sharp = (10 * np.array([0.64, 0.04]) / 0.68 + EQUAL) / (10 + 2 * EQUAL)
     np.testing.assert_allclose(class_sizes(belief, 2.0), sharp)
     np.testing.assert_allclose(class_sizes(np.full((30, 3), 1 / 3)), 1 / 3)
+
+
+def test_beliefs_are_moved_to_sharper_sizes_by_hand() -> None:
+    """Items 0 and 1 have labels, of item 2 the class is known, and nothing is known of item 3."""
+    labels = np.array([0, 1]), np.array([0, 0]), np.array([0, 0])
+    p = problem_of(*labels, 4, 1, 2, known=np.array([-1, -1, 1, -1]))
+    belief = np.array([0.8, 0.2, 0.6, 0.4, 0.0, 1.0, 0.5, 0.5])
+    counted = count(p, belief, 2.0)
+    np.testing.assert_allclose(counted.modest, [1.4, 1.6])
+    np.testing.assert_allclose(counted.sharp, [0.64 / 0.68 + 0.36 / 0.52, 0.04 / 0.68 + 0.16 / 0.52 + 1])
+    ratio = (counted.sharp + EQUAL) / (counted.modest + EQUAL)
+    a, b = 0.8 * ratio[0], 0.2 * ratio[1]
+    moved = resized(p, belief, counted)
+    np.testing.assert_allclose(moved[:2], [a / (a + b), b / (a + b)])
+    np.testing.assert_allclose(moved[4:6], [0, 1])
+    np.testing.assert_allclose(resized(p, belief, Counted(counted.modest, counted.modest)), belief)
+
+
+@pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])
+def test_where_people_disagree_the_frequent_class_is_the_likelier(labels: int, least: float) -> None:
+    """Nine of ten items are of class 0; of ties between it and another nearly all are of class 0."""
+    random = np.random.default_rng(7)
+    ahead = []
+    for _ in range(6):
+        truth = random.choice(4, size=300, p=[0.9, 0.05, 0.03, 0.02])
+        skill = random.uniform(0.6, 0.9, 10)
+        said = np.where(
+            random.random((300, 10)) < skill, truth[:, None], (truth[:, None] + random.integers(1, 4, (300, 10))) % 4
+        )
+        said[np.arange(300)[:, None], random.permuted(np.tile(np.arange(10), (300, 1)), axis=1)[:, labels:]] = -1
+        ann = Annotations.from_matrix(said, classes=[0, 1, 2, 3])
+        votes = aggregate.majority_vote(ann).probabilities
+        lead = votes == votes.max(1, keepdims=True)
+        by_vote = (lead[np.arange(300), truth] / lead.sum(1)).mean()  # ties by lot
+        ahead.append((aggregate.learned(ann).labels == truth).mean() - by_vote)
+    assert np.mean(ahead) > least
 
 
 def problem(seed: int, n: int, right: float = 0.85):

@@ -31,6 +31,6 @@ def way_of(
     if method == "dawid-skene":
         return Em(sizes, n_labels, Matrices(), steps, b=0.0, tolerance=1e-6)
     if method == "shrunk":
-        return Rounds(sizes, inference_network.constant(min(steps, 3)), gold=gold)
+        return Rounds(sizes, inference_network.constant(min(steps, 3)), gold=gold, power=1.0)
     right, wrong = (None, None) if history is None else history.T
     return Rounds(sizes, inference_network.first_rounds(network_of(network), steps), ordered, right, wrong, gold)

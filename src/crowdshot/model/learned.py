@@ -4,10 +4,7 @@ Labels are believed as `inference` has it; what features say of an item, told by
 less than it claims beside them, as people err where items look alike, and as what looks like a
 class is learned from the same labels. The two take turns: a better belief teaches the features better.
 
-Class sizes are believed anew in each turn. A belief by labels alone is modest, as people share mistakes: of an item
-that three of three call common it leaves a good part to the rare class, and the mean of such beliefs takes one item in
-twenty for one in four. So sizes are counted by beliefs to the power of `SHARPER`, and what labels say, which has the
-modest sizes in it, is moved to them.
+Class sizes are believed anew in each turn (`class_sizes`).
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.model.beliefs import believe
+from crowdshot.model.class_sizes import class_sizes, shares
 from crowdshot.model.forecast import Forecast, Numbers
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
@@ -31,8 +29,6 @@ Positions = NDArray[np.int64]
 TURNS = 3
 CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
 LEAST = 1e-70  # of a probability by labels, where its logarithm is taken
-SHARPER = 2.0
-EQUAL = 8.0  # items that each class has more, before any was seen
 
 
 class Joint(NamedTuple):
@@ -75,7 +71,8 @@ def fit(
     held = gold[rows] >= 0
     sizes = Sizes(len(rows), n_annotators, K)
     parts = parts_of(place[item], annotator, label, sizes, gold[rows] if held.any() else None)
-    named = believe(Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any())), parts)[1]
+    way = Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any()))
+    state, named = believe(way, parts)
     score = np.log((named if isinstance(named, np.ndarray) else named.toarray()).clip(LEAST))
     truth = np.eye(K)[gold[rows][held]]
     score[held] = CERTAIN * (truth - 1)
@@ -86,11 +83,12 @@ def fit(
         return belief
 
     alone = settled(score)
-    evidence = score - np.log(class_sizes(alone, 1.0))
+    evidence = score - np.log(shares(state.classes.sharp))
+    belief = settled(evidence + np.log(shares(state.classes.modest)))
     teach = spread_out(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
     looks = Looks(x[rows[teach]].astype(np.float64))
-    belief, told = alone, np.zeros_like(alone)
+    told = np.zeros_like(alone)
     for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
         size = class_sizes(belief)
         told[teach], forecast = looks.believed(belief[teach], evidence[teach], size)
@@ -113,14 +111,6 @@ def fit(
             everyone[other] = softmax(together([by_looks, said[other]], weights, size) + np.log(size))
     unmet = softmax(np.log(size) + told)
     return Joint(everyone, by_labels, belief.mean(0), forecast, belief, unmet, evidence, size)
-
-
-def class_sizes(belief: Floats, power: float = SHARPER) -> Floats:
-    """(n, K) -> (K,) the share of items that are of each class, a little of every class added."""
-    sharper = belief**power
-    counts = (sharper / sharper.sum(1, keepdims=True)).sum(0)
-    out: Floats = (counts + EQUAL) / (counts + EQUAL).sum()
-    return out
 
 
 def _said(p: Floats, rows: Positions, evidence: Floats, size: Floats) -> tuple[Floats, NDArray[np.bool_]]:

@@ -10,8 +10,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy import sparse
 
-from crowdshot.model import inference
+from crowdshot.model import class_sizes, inference
 from crowdshot.model.beliefs import as_matrix
+from crowdshot.model.class_sizes import Counted
 from crowdshot.model.first_look import Crowd, Looked, Seen, describe, look, see
 from crowdshot.model.inference import Counts, Surprise, Turn
 from crowdshot.model.inference_network import Network, n_rounds
@@ -19,6 +20,7 @@ from crowdshot.model.parts import Ask, Belief, Floats, Part, Positions, Sizes, a
 from crowdshot.model.problem import Problem, belief_of, problem_of, total
 
 PIECE = 30_000  # labels that are taken at a time, so that what is computed of them stays in the processor's cache
+LAST = "belief"  # of the last round, as parts keep it
 BY_ANNOTATOR: dict[type, tuple[str, ...]] = {  # of sums: what has a row for each annotator
     Seen: ("labels", "paired", "share", "share_squared", "named"),
     Counts: ("cells", "rows", "hits"),
@@ -32,6 +34,7 @@ class State(NamedTuple):
     seen: Seen
     counts: Counts
     surprise: Surprise
+    classes: Counted  # by the beliefs of the last round; empty before
 
 
 class Piece(NamedTuple):
@@ -44,7 +47,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounds:
-    """``right``, ``wrong`` (R,): how often annotators were that before. ``gold``: whether any class is known."""
+    """``right``, ``wrong`` (R,): how often annotators were that before. ``gold``: whether any class is known.
+
+    ``power``: of the beliefs by which class sizes are counted in the end; 1 where these are as beliefs have them.
+    """
 
     sizes: Sizes
     network: Network
@@ -52,29 +58,31 @@ class Rounds:
     right: Floats | None = None
     wrong: Floats | None = None
     gold: bool = False
+    power: float = class_sizes.SHARPER
 
     def begin(self, ask: Ask) -> State:
         seen = ask(self.see)
         return self._state(ask, 0, seen, ask(self.count_votes, self._crowd(seen)))
 
     def is_done(self, state: State) -> bool:
-        return state.step == n_rounds(self.network) - 1  # the last one is done when parts are believed
+        return len(state.classes.modest) > 0
 
     def advance(self, ask: Ask, state: State) -> State:
+        if state.step == n_rounds(self.network) - 1:
+            return state._replace(classes=ask(self.count_classes, self._turn(state), state.surprise))
         return self._state(ask, state.step + 1, state.seen, ask(self.count, self._turn(state), state.surprise))
 
     def believe(self, part: Part, state: State) -> Belief:
-        turn, K = self._turn(state), self.sizes.classes
+        K = self.sizes.classes
         beliefs = [sparse.csr_array((0, K)) if self.sizes.sparse else np.empty((0, K))]
         for piece in self._pieces(part):
             p = piece.problem
-            looked, score = self._scored(part, piece, turn, state.surprise)
-            belief = belief_of(p, inference.pool(np, total, p, looked, score))
+            belief = class_sizes.resized(p, np.asarray(part.kept[LAST][piece.pairs]), state.classes)
             beliefs.append(as_matrix(p, belief) if self.sizes.sparse else belief.reshape(-1, K))
         return sparse.vstack(beliefs, format="csr") if self.sizes.sparse else np.concatenate(beliefs)
 
     def _state(self, ask: Ask, step: int, seen: Seen, counts: Counts) -> State:
-        state = State(step, seen, counts, Surprise(np.zeros(1), np.zeros(1)))
+        state = State(step, seen, counts, Surprise(np.zeros(1), np.zeros(1)), Counted(np.empty(0), np.empty(0)))
         return state._replace(surprise=ask(self.surprise, self._turn(state))) if self.gold else state
 
     def _crowd(self, seen: Seen) -> Crowd:
@@ -106,6 +114,18 @@ class Rounds:
                 weighed = self._weighed(part, piece, turn)[1]
                 found.append(inference.surprise(np, total, piece.problem, weighed))
         return added(found)
+
+    def count_classes(self, part: Part, turn: Turn, surprise: Surprise) -> Counted:
+        """By the beliefs of the last round, which are kept."""
+        K = self.sizes.classes
+        counts, beliefs = [Counted(np.zeros(K), np.zeros(K))], [np.empty(0)]
+        for piece in self._pieces(part):
+            p = piece.problem
+            looked, score = self._scored(part, piece, turn, surprise)
+            beliefs.append(belief_of(p, inference.pool(np, total, p, looked, score)))
+            counts.append(class_sizes.count(p, beliefs[-1], self.power))
+        part.kept[LAST] = np.concatenate(beliefs)
+        return added(counts)
 
     # ---- of each piece of it
 
