@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from crowdshot import Annotations, CrowdClassifier, aggregate, load_encoder
-from crowdshot.model.class_sizes import EQUAL, Counted, class_sizes, count, resized
+from crowdshot.model.class_sizes import EQUAL, class_sizes, count, resized
 from crowdshot.model.problem import problem_of
 
 
@@ -19,19 +19,18 @@ def test_sizes_by_hand() -> None:
 
 
 def test_beliefs_are_moved_to_sharper_sizes_by_hand() -> None:
-    """Items 0 and 1 have labels, of item 2 the class is known, and nothing is known of item 3."""
-    labels = np.array([0, 1]), np.array([0, 0]), np.array([0, 0])
-    p = problem_of(*labels, 4, 1, 2, known=np.array([-1, -1, 1, -1]))
-    belief = np.array([0.8, 0.2, 0.6, 0.4, 0.0, 1.0, 0.5, 0.5])
+    """Item 0 is called 0 and 1, item 1 only 0, of item 2 the class is known, and nothing is known of item 3."""
+    labels = np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 1, 0])
+    p = problem_of(*labels, 4, 2, 3, known=np.array([-1, -1, 1, -1]))
+    belief = np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.0, 0.0, 1.0, 0.0, 0.4, 0.3, 0.3])
     counted = count(p, belief, 2.0)
-    np.testing.assert_allclose(counted.modest, [1.4, 1.6])
-    np.testing.assert_allclose(counted.sharp, [0.64 / 0.68 + 0.36 / 0.52, 0.04 / 0.68 + 0.16 / 0.52 + 1])
+    np.testing.assert_allclose(counted.modest, [1.1, 1.7, 0.2])
+    np.testing.assert_allclose(counted.sharp, [0.25 / 0.38 + 0.36 / 0.52, 0.09 / 0.38 + 0.16 / 0.52 + 1, 0.04 / 0.38])
     ratio = (counted.sharp + EQUAL) / (counted.modest + EQUAL)
-    a, b = 0.8 * ratio[0], 0.2 * ratio[1]
+    a, b = 0.5 * ratio[0], 0.3 * ratio[1]
     moved = resized(p, belief, counted)
-    np.testing.assert_allclose(moved[:2], [a / (a + b), b / (a + b)])
-    np.testing.assert_allclose(moved[4:6], [0, 1])
-    np.testing.assert_allclose(resized(p, belief, Counted(counted.modest, counted.modest)), belief)
+    np.testing.assert_allclose(moved[:3], [0.8 * a / (a + b), 0.8 * b / (a + b), 0.2])
+    np.testing.assert_allclose(moved[3:], belief[3:], err_msg="nobody disagrees, or it is known")
 
 
 @pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])

@@ -17,7 +17,7 @@ from crowdshot.labels.matching import of_any_labels, row_by_row
 from crowdshot.labels.positions import positions, unique_ids
 from crowdshot.model import guesses, inference_network
 from crowdshot.model.beliefs import likeliest
-from crowdshot.model.class_sizes import SHARPER, shares
+from crowdshot.model.class_sizes import SHARPER
 from crowdshot.model.network_file import network_of
 from crowdshot.model.rounds import Rounds
 from crowdshot.wording import first, listing, show
@@ -85,7 +85,7 @@ def _inferred(
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
     way = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
-    state, belief = crowd.believe(way)
+    belief = crowd.believe(way)[1]
     told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
     class_probs = told @ belief / told.sum()
     if not isinstance(belief, np.ndarray):
@@ -94,7 +94,7 @@ def _inferred(
         return Consensus(ann.classes[likeliest(belief)[0]], belief, class_probs)
     belief[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
     if said is not None:
-        evidence = np.log(belief.clip(LEAST)) - np.log(shares(state.classes.sharp))
+        evidence = np.log(belief.clip(LEAST)) - np.log(class_probs.clip(LEAST))
         beside = belief * np.exp(guesses.BESIDE_LABELS * guesses.trusted(said, evidence, told))
         belief = np.where((known >= 0)[:, None], belief, beside / beside.sum(axis=1, keepdims=True))
         class_probs = belief[told].sum(axis=0) / told.sum()

@@ -129,6 +129,11 @@ def believe(way: Way, parts: Sequence[Part]) -> tuple[Any, Belief]:
     return state, joined([way.believe(part, state) for part in parts])
 
 
+def dense(belief: Belief) -> Floats:
+    """(N, K)"""
+    return belief if isinstance(belief, np.ndarray) else belief.toarray()
+
+
 def joined(beliefs: Sequence[Belief]) -> Belief:
     """Of all parts, one below the other."""
     if all(isinstance(belief, np.ndarray) for belief in beliefs):

@@ -2,11 +2,13 @@
 
 A belief by labels alone is modest, as people share mistakes: of an item that three of three call common it leaves a
 good part to the rare class, and the mean of such beliefs takes one item in twenty for one in four. So sizes are counted
-by beliefs to the power of `SHARPER`, and what labels say, which has the modest sizes in it, is moved to them:
+by beliefs to the power of `SHARPER`, and what labels say, which has the modest sizes in it, is moved to them,
 
     belief_nk ∝ believed_nk · sharp_k / modest_k
 
-once. Again and again it would run away with the frequent class.
+By labels alone that is done once, as again and again it would run away with the frequent class, and between the classes
+that somebody named for the item: sizes decide where people disagree, and speak against nobody who is alone or agreed
+with, because people are also wrong in that they say the frequent class where it is not.
 """
 
 from __future__ import annotations
@@ -52,8 +54,10 @@ def count(p: Problem, belief: Floats, power: float) -> Counted:
 
 
 def resized(p: Problem, belief: Floats, counted: Counted) -> Floats:
-    """(P,) -> (P,)"""
-    moved = belief * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
-    moved /= total(moved, p.pair_item, p.n_items).clip(1e-300)[p.pair_item]
-    out: Floats = settle(np, p, moved)
+    """(P,) -> (P,), of classes that somebody named; what these have together stays."""
+    named = total(p.weight, p.label_pair, len(belief)) > 0
+    moved = belief * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
+    before, after = (total(values, p.pair_item, p.n_items) for values in (belief * named, moved))
+    moved *= (before / after.clip(1e-300))[p.pair_item]
+    out: Floats = settle(np, p, np.where(named, moved, belief))
     return out

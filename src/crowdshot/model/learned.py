@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.model.beliefs import believe
-from crowdshot.model.class_sizes import class_sizes, shares
+from crowdshot.model.beliefs import believe, dense, joined
+from crowdshot.model.class_sizes import Counted, class_sizes, shares
 from crowdshot.model.forecast import Forecast, Numbers
 from crowdshot.model.guesses import BESIDE_LABELS, together, trusted, weigh
 from crowdshot.model.inference_network import Network
@@ -73,7 +73,8 @@ def fit(
     parts = parts_of(place[item], annotator, label, sizes, gold[rows] if held.any() else None)
     way = Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any()))
     state, named = believe(way, parts)
-    score = np.log((named if isinstance(named, np.ndarray) else named.toarray()).clip(LEAST))
+    plain = state._replace(classes=Counted(state.classes.modest, state.classes.modest))
+    score = np.log(dense(joined([way.believe(part, plain) for part in parts])).clip(LEAST))
     truth = np.eye(K)[gold[rows][held]]
     score[held] = CERTAIN * (truth - 1)
 
@@ -82,13 +83,12 @@ def fit(
         belief[held] = truth
         return belief
 
-    alone = settled(score)
-    evidence = score - np.log(shares(state.classes.sharp))
-    belief = settled(evidence + np.log(shares(state.classes.modest)))
+    belief = settled(score)
+    evidence = score - np.log(shares(state.classes.modest))
     teach = spread_out(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
     looks = Looks(x[rows[teach]].astype(np.float64))
-    told = np.zeros_like(alone)
+    told = np.zeros_like(belief)
     for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
         size = class_sizes(belief)
         told[teach], forecast = looks.believed(belief[teach], evidence[teach], size)
@@ -102,7 +102,7 @@ def fit(
                 heard = np.where(asked[:, None], together([told, said[rows]], weights, size), told)
         belief = settled(evidence + np.log(size) + BESIDE_LABELS * heard)
     everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
-    everyone[rows], by_labels[rows] = belief, alone
+    everyone[rows], by_labels[rows] = belief, dense(named)
     if len(rows) < N:
         everyone[place < 0] = forecast(x, np.flatnonzero(place < 0))
         if pred_probs is not None and len(weights) > 1:
