@@ -4,7 +4,7 @@
 
 Ten classes of scikit-learn's digits, 3 or 10 images of each, labelled by the demo's seven annotators (an expert, five
 middling ones, a spammer), of whom 1, 3 or 5 label each image. The estimate is the report's: all labels of a tenth of
-the images are hidden, ten times over, and what is then said of these is compared with the consensus. "New" is what is
+the images are hidden, ten times over, and what is then said of these counts as far as it is believed. "New" is what is
 right of 500 other images. Once by the default for images, once with pixels as feature vectors.
 """
 

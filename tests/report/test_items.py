@@ -80,7 +80,7 @@ def test_an_item_says_what_decided_it():
     belief = np.where(np.arange(2) == (np.arange(10) % 2)[:, None], 0.97, 0.03)
     basis = basis_of(belief, said)
     assert reliable(basis).tolist() == [True, True, True, True, False]
-    check = Check(np.array([0]), np.array([0]), np.array([[0.2, 0.8]]))
+    check = Check(np.array([0]), np.array([[0.97, 0.03]]), np.array([[0.2, 0.8]]))
     (item,) = in_detail(basis, [0], check)
     assert item.decided.split("; ") == [
         "2 of 5 people say so, all of them reliable",
@@ -99,7 +99,7 @@ def test_where_not_all_can_be_shown_those_that_nobody_said_are():
 def test_an_item_in_detail_says_who_said_what():
     said = np.array([[0] * 7 + [1, -1], [2] + [-1] * 8])
     basis = basis_of([[0.6, 0.397, 0.003], [0.2, 0.2, 0.6]], said, annotators=[*"abcdefg", "Zoë", "idle"])
-    check = Check(np.array([0, 1]), np.array([0, 2]), np.array([[0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]))
+    check = Check(np.array([0, 1]), np.eye(3)[[0, 2]], np.array([[0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]))
     first, second = in_detail(basis, [0, 1], check)
     # 0.003 is not worth a line, unless somebody said it
     assert [tuple(guess) for guess in first.guesses] == [(0, 0.6, [*"abcdef"], 1), (1, 0.397, ["Zoë"], 0)]

@@ -19,7 +19,7 @@ SAID = [[0, 0, 0], [0, 1, -1], [1, 0, 0], [0, 0, 1], [-1] * 3, [-1] * 3]  # the 
 
 
 def test_what_is_settled_at_every_threshold():
-    check = Check(np.arange(4), np.array([0, 0, 0, 1]), np.array([[0.8, 0.2], [0.9, 0.1], [0.3, 0.7], [0.05, 0.95]]))
+    check = Check(np.arange(4), np.eye(2)[[0, 0, 0, 1]], np.array([[0.8, 0.2], [0.9, 0.1], [0.3, 0.7], [0.05, 0.95]]))
     levels = count_levels(basis_of(BELIEF, SAID), check)
     assert [level.confidence for level in levels] == list(STEPS)
     found = {step: tuple(at(levels, step))[1:4] for step in (0.5, 0.6, 0.61, 0.9, 0.91, 0.97, 0.98, 0.99)}

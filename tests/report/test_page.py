@@ -110,7 +110,7 @@ def test_the_answer_comes_first_and_in_words():
     assert "Talk to \u20683\u2069 (spammer-like)." in page.text
     assert "Left out: 3 cancelled annotations." in page.text
     assert "Of 3 labelled items whose true label is known, 2 would be right without it (24–94" in page.text
-    assert f"It agreed on {found.check.hits}." in page.text
+    assert f"So it was right on {found.check.hits}, as far as that is known" in page.text
     basis = fitted_crowd([coin(0.95, K), coin(0.9, K)], 8)
     _, page, _ = report_on(basis)
     assert "not known 8 labelled items are too few to hide some of them" in page.text

@@ -1,10 +1,11 @@
 """What the classifier can be expected to get right on new items, as far as labelled ones can tell.
 
 All labels of a tenth of the items are hidden, the rest is learned from, and what is then said of the hidden ones from
-their image or features alone is compared with the consensus; ten times over, so that each item is hidden once or, of
-many items, until `MOST` have been. That is agreement with the consensus, not with the truth, which nobody told. Two
-things bend it. It learns from a tenth less than the real classifier, which makes it too low where classes have only a
-few items; and a consensus of one or two labels an item leans on the same image, which can make it a little too high.
+their image or features alone counts as far as it is believed with the labels; ten times over, so that each item is
+hidden once or, of many items, until `MOST` have been. The truth nobody told. Two things bend it. It learns from a tenth
+less than the real classifier, which makes it too low where classes have only a few items; and a belief in an item of
+few labels leans on the same image or features, which makes it too high where these promise more than they hold. (To
+count agreement with the likeliest class is worse: that takes for certain what the same features have decided.)
 """
 
 from __future__ import annotations
@@ -34,15 +35,20 @@ MOST_NUMBERS = 500_000  # items × features that another method than our own is 
 
 @dataclass(frozen=True)
 class Check:
-    """``rows`` (n,): labelled items that were hidden; their consensus (n,), and probabilities (n, K) without labels.
+    """``rows`` (n,): labelled items that were hidden; what is believed of them (n, K), and said without labels (n, K).
 
     ``besides``: the same of items that were hidden though no lot fell on them, by row.
     """
 
     rows: Positions
-    consensus: Positions
+    belief: NDArray[np.float64]
     probabilities: NDArray[np.float64]
     besides: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def consensus(self) -> Positions:
+        best: Positions = self.belief.argmax(1)
+        return best
 
     @property
     def said(self) -> Positions:
@@ -52,7 +58,7 @@ class Check:
     def when_sure(self, confidence: float = 0.0) -> Share | None:
         """How often it is right when it is at least so sure; None if it never is."""
         sure = self.probabilities.max(1) >= confidence
-        return Share.of_all((self.said == self.consensus)[sure])
+        return Share.of_all(self.belief[sure, self.said[sure]])
 
 
 def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
@@ -101,7 +107,7 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
         probabilities |= zip(hidden.tolist(), said, strict=True)
     return Check(
         told[rows],
-        belief[rows].argmax(1),
+        belief[rows],
         np.array([probabilities[row] for row in rows.tolist()]),
         {int(told[row]): probabilities[row] for row in others.tolist()},
     )

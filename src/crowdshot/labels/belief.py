@@ -31,19 +31,18 @@ def interval(hits: Any, misses: Any) -> tuple[Any, Any]:
 class Share(NamedTuple):
     """So many of so many, and the interval in which the true share lies (Jeffreys', as for annotators)."""
 
-    hits: int
+    hits: int  # rounded, where they are probabilities
     of: int
     low: float
     high: float
 
-    @property
-    def share(self) -> float:
-        return self.hits / self.of
+    share: float
 
     @classmethod
-    def of_all(cls, right: NDArray[np.bool_]) -> Share | None:
-        hits, n = int(right.sum()), len(right)
+    def of_all(cls, right: NDArray[np.bool_] | NDArray[np.float64]) -> Share | None:
+        """``right`` (n,): whether each is, or how probably."""
+        hits, n = float(right.sum()), len(right)
         if n == 0:
             return None
         low, high = interval(hits + 0.5, n - hits + 0.5)
-        return cls(hits, n, float(low), float(high))
+        return cls(round(hits), n, float(low), float(high), hits / n)

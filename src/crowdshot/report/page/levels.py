@@ -20,7 +20,7 @@ LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # those in the table, and those from 
 class Level(NamedTuple):
     """Of labelled and unlabelled items, how many are settled, and how many of the labelled against most labels.
 
-    ``check``: how often the classifier agrees with the consensus when it is so sure.
+    ``check``: how often the classifier is right when it is so sure, by what is believed.
     """
 
     confidence: float
