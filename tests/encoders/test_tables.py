@@ -158,7 +158,7 @@ def test_files(tmp_path):
         assert read.ids.tolist() == list("abcdef")
         pd.testing.assert_frame_equal(read.features, frame.drop(columns="id"), check_dtype=False)
     (tmp_path / "b.csv").write_text("id,x,y\na,1,2\nb,3,4\n")
-    assert read_feature_file(tmp_path / "b.csv", mixed=None).features.dtype == np.float32
+    assert read_feature_file(tmp_path / "b.csv", mixed=None).features.dtypes.tolist() == [np.float32] * 2
     assert isinstance(read_feature_file(tmp_path / "b.csv", mixed=True).features, pd.DataFrame)
     (tmp_path / "b.csv").write_text("id,x\na,1\nb,2\nc,3x\n")  # a slip of the finger, and no category
     with pytest.raises(CrowdshotError, match=r"b\.csv, row 4, column 'x' is '3x', expected a number"):

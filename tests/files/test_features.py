@@ -38,8 +38,26 @@ def test_the_same_features_in_many_files(tmp_path, save) -> None:
     save(tmp_path / "file")  # the name tells nothing: content decides
     read = read_feature_file(tmp_path / "file")
     assert read.ids.tolist() == ["007", "8.png"]
-    assert read.features.dtype == np.float32
+    assert np.asarray(read.features).dtype == np.float32
     np.testing.assert_array_equal(read.features, X)
+
+
+def test_columns_have_names_where_these_differ(tmp_path) -> None:
+    (tmp_path / "f.csv").write_text("id,x,y\na,1,2\n")
+    assert list(read_feature_file(tmp_path / "f.csv").features.columns) == ["x", "y"]
+    (tmp_path / "f.csv").write_text("id,x,x\na,1,2\n")
+    assert isinstance(read_feature_file(tmp_path / "f.csv").features, np.ndarray)
+
+
+def test_wanted_columns_are_read_by_name_and_others_left_aside(tmp_path) -> None:
+    (tmp_path / "f.csv").write_text("id,y,colour,x,z,z\na,2,red,1,0,0\n")
+    read = read_feature_file(tmp_path / "f.csv", wanted=["x", "y"])
+    assert list(read.features.columns) == ["x", "y"]
+    assert read.features.to_numpy().tolist() == [[1, 2]]
+    with pytest.raises(CrowdshotError, match=r"f\.csv has no column 'id', expected one, as in fit\."):
+        read_feature_file(tmp_path / "f.csv", wanted=["x", "id"])
+    with pytest.raises(CrowdshotError, match=r"f\.csv has more than one column 'z', expected one, as in fit\."):
+        read_feature_file(tmp_path / "f.csv", wanted=["z"])
 
 
 def test_whole_numbers_as_ids_match_labels_read_as_text(tmp_path) -> None:
