@@ -24,8 +24,8 @@ class FeatureFile(NamedTuple):
     ids: Ids
     """(N,) text as it was written ("007" stays "007")."""
     features: NDArray[np.float32] | pd.DataFrame
-    """(N, D), finite, with the columns' names where no two are the same; or a table of numbers and words, with cells that
-    are missing."""
+    """(N, D), finite, with the columns' names where no two are the same; or a table of numbers and words, with
+    cells that are missing."""
 
 
 def read_feature_file(
