@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -82,6 +83,17 @@ def test_columns_of_numbers_go_by_name(tmp_path):
     frame.rename(columns={"two": "three"}).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(CrowdshotError, match=r"other\.csv has no column 'two', expected one, as in fit\."):
         predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "other.csv"))
+
+
+def test_columns_that_are_left_out_are_told_once(tmp_path):
+    frame = pd.DataFrame({"id": [f"p{i}" for i in range(40)], "town": ["Bath", "York"] * 20, "same": "x"})
+    frame.to_csv(tmp_path / "f.csv", index=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv"))
+    assert [str(note.message) for note in told] == [
+        "X has columns whose cells are all the same or hardly ever recur, which are left out: 'same'."
+    ]
 
 
 def test_a_model_without_names_goes_by_position(tmp_path):
