@@ -86,7 +86,7 @@ def _column(table: Table, column: int, mixed: bool | None) -> NDArray[Any]:
         values = table.numbers(column)
     except CrowdshotError:
         words = table.text(column)
-        n_numbers = pd.to_numeric(pd.Series(words), errors="coerce").notna().sum()
+        n_numbers = (~np.isnan(table.parsed(words))).sum()
         if mixed is False or (mixed is None and n_numbers > (words != "").sum() / 2):
             raise
         return np.array([word or None for word in words], dtype=object)
