@@ -625,7 +625,7 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
     for arguments, message in [
         ((by_images, *features), "holds features, expected characters of 28×28 grey pixels"),
         ((by_features, *photos), "holds images, expected feature vectors, for which"),
-        ((by_features, "--features", narrow), "narrow.csv has 2 features an item, expected 64"),
+        ((by_features, "--features", narrow), "narrow.csv has no column '0', expected one, as in fit."),
         ((by_features,), "--images is not given, nor --features or --texts, expected one of the three."),
         ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
         ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, expected a classifier."),

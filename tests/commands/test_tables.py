@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from crowdshot.commands.fit_from_files import fit
+from crowdshot.commands.given import ItemFiles, LabelFiles
+from crowdshot.commands.predict import predict
+from crowdshot.errors import CrowdshotError
 from waiting import HANGS
-
-pytestmark = pytest.mark.slow
 
 
 def call(folder, *words):
@@ -18,6 +21,7 @@ def call(folder, *words):
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
 
 
+@pytest.mark.slow
 def test_adapt_and_predict(tmp_path):
     random = np.random.default_rng(0)
     kind = np.arange(40) % 2
@@ -45,4 +49,61 @@ def test_adapt_and_predict(tmp_path):
     frame[["id", "age"]].to_csv(tmp_path / "less.csv", index=False)
     told = call(tmp_path, "predict", "results/model.safetensors", "--features", "less.csv")
     assert (told.returncode, told.stdout) == (2, "")
-    assert "X has no column 'town', expected one, as in fit." in told.stderr
+    assert "less.csv has no column 'town', expected one, as in fit." in told.stderr
+
+
+def labelled(folder):
+    """Three annotators' labels of p0 to p39, by turns "old" and "young"."""
+    said = [(f"p{i}", who, "old" if i % 2 else "young") for i in range(40) for who in "abc"]
+    pd.DataFrame(said, columns=["id", "worker", "label"]).to_csv(folder / "labels.csv", index=False)
+    return LabelFiles([folder / "labels.csv"])
+
+
+def test_columns_of_numbers_go_by_name(tmp_path):
+    """The classes lie along one column, and change places where it is taken for the other."""
+    random = np.random.default_rng(0)
+    kind = np.arange(40) % 2
+    frame = pd.DataFrame({"id": [f"p{i}" for i in range(40)], "one": 4.0 * kind, "two": 4.0 - 4 * kind})
+    frame[["one", "two"]] += random.normal(size=(40, 2))
+    frame.to_csv(tmp_path / "f.csv", index=False)
+    clf = fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv")).clf
+    assert clf.feature_names_in_.tolist() == ["one", "two"]
+    clf.save(tmp_path / "model.safetensors")
+    expected = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
+    assert (expected["label"] == np.where(kind, "old", "young")).all()
+
+    turned = frame.assign(more="a word")[["id", "more", "two", "one"]]
+    for name, save in (("turned.csv", turned.to_csv), ("turned.parquet", turned.to_parquet)):
+        save(tmp_path / name, index=False)
+        found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / name))[1]
+        pd.testing.assert_frame_equal(found, expected)
+    np.save(tmp_path / "f.npy", frame[["one", "two"]].to_numpy())  # has no names: by position
+    found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.npy"))[1]
+    assert found["label"].tolist() == expected["label"].tolist()
+    frame.rename(columns={"two": "three"}).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(CrowdshotError, match=r"other\.csv has no column 'two', expected one, as in fit\."):
+        predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "other.csv"))
+
+
+def test_columns_that_are_left_out_are_told_once(tmp_path):
+    frame = pd.DataFrame({"id": [f"p{i}" for i in range(40)], "town": ["Bath", "York"] * 20, "same": "x"})
+    frame.to_csv(tmp_path / "f.csv", index=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv"))
+    assert [str(note.message) for note in told] == [
+        "X has columns whose cells are all the same or hardly ever recur, which are left out: 'same'."
+    ]
+
+
+def test_a_model_without_names_goes_by_position(tmp_path):
+    random, kind = np.random.default_rng(0), np.arange(40) % 2
+    X = random.normal(size=(40, 2)) + 4 * kind[:, None] * [1, -1]
+    np.savez(tmp_path / "f.npz", ids=np.array([f"p{i}" for i in range(40)]), features=X)
+    fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.npz")).clf.save(tmp_path / "model.safetensors")
+    pd.DataFrame(X, columns=["one", "two"], index=range(40)).to_csv(tmp_path / "f.csv")
+    found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
+    assert found["label"].tolist() == np.where(kind, "old", "young").tolist()
+    pd.DataFrame(X[:, :1], columns=["one"], index=range(40)).to_csv(tmp_path / "f.csv")
+    with pytest.raises(CrowdshotError, match=r"f\.csv has 1 features an item, expected 2"):
+        predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))

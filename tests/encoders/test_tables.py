@@ -1,5 +1,6 @@
 """Tables of numbers and categories: as scikit-learn would have it, kept in a file, and told where they are odd."""
 
+import datetime
 import warnings
 
 import numpy as np
@@ -108,6 +109,7 @@ def test_many_categories_are_the_most_frequent_and_others():
         (pd.DataFrame({"a": ["1", "2.5"]}, dtype=object), False),  # numbers that were read as text
         (pd.DataFrame({"a": [1.0, np.nan]}), True),
         (pd.DataFrame({"a": ["x", "y"]}), True),
+        (pd.DataFrame({"a": pd.to_datetime(["2020-01-01", "2020-01-02"])}), True),
         (pd.DataFrame({"a": pd.Categorical(["x", "y"])}), True),
         (pd.DataFrame({"a": pd.Series([1, None], dtype="Int64")}), True),
         (np.array([["x"]]), False),
@@ -115,6 +117,42 @@ def test_many_categories_are_the_most_frequent_and_others():
 )
 def test_what_is_mixed(frame, mixed):
     assert is_mixed(frame) is mixed
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        ["2020-01-01", "2020-01-03", None],
+        ["2020-01-01 00:00", "2020-01-03T00:00:00.000Z", ""],
+        ["2020-01-01T01:00+01:00", "2020-01-02 23:00:00-0100", None],  # midnights in London
+        ["1.01.2020", "03.01.2020", None],
+        [datetime.date(2020, 1, 1), datetime.date(2020, 1, 3), None],
+        pd.to_datetime(["2020-01-01", "2020-01-03", None], utc=True).tz_convert("Asia/Tokyo"),
+    ],
+)
+def test_dates_in_any_form_that_leaves_no_doubt(when):
+    table = pd.DataFrame({"when": when})
+    encoder = learn_table_encoder(table)
+    assert encoder.embed(table).tolist() == [[-1, 0], [1, 0], [0, 1]]
+    later = pd.DataFrame({"when": pd.to_datetime(["2020-01-04"])})  # two days after the mean, the 2nd
+    assert encoder.embed(later).tolist() == [[2, 0]]
+
+
+@pytest.mark.parametrize("odd", ["01/02/2020", "2020-02-30", "soon", "02.01.20"])
+def test_what_may_be_another_date_or_none_is_a_word(odd):
+    column = learn_table_encoder(pd.DataFrame({"when": ["2020-01-01", odd] * 2})).arguments["columns"][0]
+    assert column["values"] == sorted(["2020-01-01", odd])
+    encoder = learn_table_encoder(pd.DataFrame({"when": ["2020-01-01", "2020-01-03"]}))
+    with pytest.raises(CrowdshotError, match=f"X, column 'when' holds '{odd}', expected numbers as in fit"):
+        encoder.embed(pd.DataFrame({"when": ["2020-01-01", odd]}))
+
+
+def test_dates_beside_numbers_alone():
+    frame, labels, kind = people()
+    frame = frame[["age"]].assign(when=pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60), unit="h"))
+    clf = CrowdClassifier().fit(frame, labels)
+    assert clf.encoder_.card["about"] == "a table with 2 columns of numbers and 0 of categories"
+    assert (clf.predict(frame) == kind).mean() > 0.9
 
 
 def test_dates_are_days():
@@ -158,11 +196,26 @@ def test_files(tmp_path):
         assert read.ids.tolist() == list("abcdef")
         pd.testing.assert_frame_equal(read.features, frame.drop(columns="id"), check_dtype=False)
     (tmp_path / "b.csv").write_text("id,x,y\na,1,2\nb,3,4\n")
-    assert read_feature_file(tmp_path / "b.csv", mixed=None).features.dtype == np.float32
+    assert read_feature_file(tmp_path / "b.csv", mixed=None).features.dtypes.tolist() == [np.float32] * 2
     assert isinstance(read_feature_file(tmp_path / "b.csv", mixed=True).features, pd.DataFrame)
     (tmp_path / "b.csv").write_text("id,x\na,1\nb,2\nc,3x\n")  # a slip of the finger, and no category
     with pytest.raises(CrowdshotError, match=r"b\.csv, row 4, column 'x' is '3x', expected a number"):
         read_feature_file(tmp_path / "b.csv", mixed=None)
+
+
+def test_dates_in_files(tmp_path):
+    """Numbers of days, however they were written; a Parquet file has dates of its own, with a time or without."""
+    days = pd.DataFrame({"id": list("abc"), "when": ["2020-01-01", "2020-01-02", "2020-01-03"], "x": [1.0, 2.0, 3.0]})
+    timed = days.assign(when=pd.to_datetime(days["when"]))
+    days.to_csv(tmp_path / "days.csv", index=False)
+    days.assign(when=timed["when"].dt.strftime("%Y-%m-%dT00:00:00")).to_csv(tmp_path / "timed.csv", index=False)
+    days.assign(when=timed["when"].dt.date).to_parquet(tmp_path / "days.parquet", index=False)
+    timed.to_parquet(tmp_path / "timed.parquet", index=False)
+    for name in ("days.csv", "timed.csv", "days.parquet", "timed.parquet"):
+        table = read_feature_file(tmp_path / name, mixed=None).features
+        assert is_mixed(table)
+        found = learn_table_encoder(table).embed(table)
+        torch.testing.assert_close(found, torch.tensor([[-1.0, -1], [0, 0], [1, 1]]) * 1.5**0.5)
 
 
 def test_plain_numbers_stay_as_they_were():

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.features import read_feature_file
+from crowdshot.files.features import features_of, read_feature_file
+from crowdshot.files.streams import table_pieces
 from sheets import workbook
 
 X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
@@ -38,8 +39,26 @@ def test_the_same_features_in_many_files(tmp_path, save) -> None:
     save(tmp_path / "file")  # the name tells nothing: content decides
     read = read_feature_file(tmp_path / "file")
     assert read.ids.tolist() == ["007", "8.png"]
-    assert read.features.dtype == np.float32
+    assert np.asarray(read.features).dtype == np.float32
     np.testing.assert_array_equal(read.features, X)
+
+
+def test_columns_have_names_where_these_differ(tmp_path) -> None:
+    (tmp_path / "f.csv").write_text("id,x,y\na,1,2\n")
+    assert list(read_feature_file(tmp_path / "f.csv").features.columns) == ["x", "y"]
+    (tmp_path / "f.csv").write_text("id,x,x\na,1,2\n")
+    assert isinstance(read_feature_file(tmp_path / "f.csv").features, np.ndarray)
+
+
+def test_wanted_columns_are_read_by_name_and_others_left_aside(tmp_path) -> None:
+    (tmp_path / "f.csv").write_text("id,y,colour,x,z,z\na,2,red,1,0,0\n")
+    read = read_feature_file(tmp_path / "f.csv", wanted=["x", "y"])
+    assert list(read.features.columns) == ["x", "y"]
+    assert read.features.to_numpy().tolist() == [[1, 2]]
+    with pytest.raises(CrowdshotError, match=r"f\.csv has no column 'id', expected one, as in fit\."):
+        read_feature_file(tmp_path / "f.csv", wanted=["x", "id"])
+    with pytest.raises(CrowdshotError, match=r"f\.csv has more than one column 'z', expected one, as in fit\."):
+        read_feature_file(tmp_path / "f.csv", wanted=["z"])
 
 
 def test_whole_numbers_as_ids_match_labels_read_as_text(tmp_path) -> None:
@@ -84,6 +103,35 @@ def test_bad_files(tmp_path, content, message: str) -> None:
     write(tmp_path / "f.npz", content)
     with pytest.raises(CrowdshotError, match=message):
         read_feature_file(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas(tmp_path, separator: str) -> None:
+    rows = ["id;x;y", "a;106,33;1.234.567,5", "b;-0,5;-1,234", "c;7;,5", "d;+1,5e3;0,0"]
+    (tmp_path / "f.csv").write_text("\n".join(rows).replace(";", separator))
+    read = read_feature_file(tmp_path / "f.csv", mixed=None)
+    expected = np.array([[106.33, 1234567.5], [-0.5, -1.234], [7, 0.5], [1500, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(read.features, expected)
+
+
+@pytest.mark.parametrize("odd", ["1.5", "1.234", "1,2,3", "1.23,5", "many", "5,"])
+def test_what_is_no_number_among_decimal_commas(tmp_path, odd: str) -> None:
+    (tmp_path / "f.csv").write_text(f"id;x\na;0,5\nb;1,5\nc;{odd}\n")
+    with pytest.raises(CrowdshotError, match=rf"f\.csv, row 4, column 'x' is '{odd}', expected a number"):
+        read_feature_file(tmp_path / "f.csv", mixed=None)
+
+
+def test_a_comma_that_separates_cells_is_no_decimal_one(tmp_path) -> None:
+    (tmp_path / "f.csv").write_text('id,x\na,"0,5"\nb,"1,5"\n')
+    assert read_feature_file(tmp_path / "f.csv", mixed=None).features["x"].tolist() == ["0,5", "1,5"]
+
+
+def test_decimal_commas_in_pieces(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("crowdshot.files.streams.SIZE", 10)
+    (tmp_path / "f.csv").write_text("id;x\na;0,5\nb;1,5\nc;2\nd;2,5\n")
+    pieces = [features_of(piece.table, False).features for piece in table_pieces(tmp_path / "f.csv")]
+    assert len(pieces) > 1
+    assert np.concatenate(pieces).tolist() == [[0.5], [1.5], [2], [2.5]]
 
 
 def test_a_truncated_npz_is_told_wherever_it_is_cut(tmp_path) -> None:

@@ -72,7 +72,7 @@ def _read_gold(path: Path) -> None:
 def _read_features(path: Path) -> None:
     """As a table of numbers, or else of several kinds."""
     if not path.name.startswith("mixed"):
-        assert np.isfinite(read_feature_file(path).features).all()
+        assert np.isfinite(np.asarray(read_feature_file(path).features)).all()
     read_feature_file(path, None)
     read_feature_file(path, True)
 

@@ -81,7 +81,8 @@ def fit(
     gold, others = known_truth.some_of(read.gold, annotations.items, files, labels.gold)
     check_classes(*known_of(annotations, gold))
 
-    given.embed_ahead(items.paths, clf.learner().reader(clf.choose_encoder(items.X)))
+    if items.kind == "images":  # an encoder that is learned from other items, by `embed`, is learned once
+        given.embed_ahead(items.paths, clf.learner().reader(clf.choose_encoder(items.X)))
     with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):

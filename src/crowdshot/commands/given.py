@@ -135,12 +135,12 @@ class ItemFiles:
     def __bool__(self) -> bool:
         return any(given is not None for given in (self.images, self.features, self.texts))
 
-    def open(self, mixed: bool | None = None) -> Items:
-        """``mixed``: whether features are to be a table, else that shows in what it holds."""
+    def open(self, mixed: bool | None = None, wanted: Sequence[str] | None = None) -> Items:
+        """``mixed``: whether features are to be a table, else that shows in what it holds; ``wanted``: its columns."""
         from crowdshot.encoders.items import Items, open_items  # here, as labels alone need not wait for torch
 
         if self.texts is None:
-            return open_items(self.images, self.features, mixed)
+            return open_items(self.images, self.features, mixed, wanted)
         other = "images" if self.images else "features" if self.features else None
         if other is not None:
             raise CrowdshotError(f"texts is given and so is {other}=, expected one of the two.")
@@ -154,10 +154,12 @@ class ItemFiles:
 
             embed_ahead(images, encoder, self.processes, self.engine, precision)
 
-    def pieces(self, mixed: bool, like: Iterable[Any] = ()) -> Iterator[tuple[Items, int, int]]:
+    def pieces(
+        self, mixed: bool, like: Iterable[Any] = (), wanted: Sequence[str] | None = None
+    ) -> Iterator[tuple[Items, int, int]]:
         """Items, and how far that is: (done, in all). They come in pieces, however many they are.
 
-        ``like``: ids in whose manner files are called.
+        ``like``: ids in whose manner files are called; ``wanted``: as in `read_feature_file`.
         """
         from crowdshot.encoders.items import Items  # as above
 
@@ -168,7 +170,7 @@ class ItemFiles:
                 yield Items("features", shown(self.features), *found), done, total
             return
         if len(given) != 1 or file is None or not can_be_cut(file):
-            items = self.open(mixed)
+            items = self.open(mixed, wanted)
             if items.are_files:
                 items = replace(items, called=named_like(like, [Path(name) for name in items.ids]))
             n = len(items)
@@ -180,7 +182,8 @@ class ItemFiles:
             if self.texts:
                 yield Items("texts", shown(file), *texts_of(table, repeated=True)), done, total
             else:
-                yield Items("features", shown(file), *features_of(table, mixed, repeated=True)), done, total
+                found = features_of(table, mixed, wanted, repeated=True)
+                yield Items("features", shown(file), *found), done, total
 
     def options(self) -> dict[str, Any]:
         """As they are typed, for `wording.command`."""

@@ -62,13 +62,16 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     """Predictions piece by piece, what the items are, and those that could not be read."""
     ann = clf.annotations_
     labelled, several = ann.items[np.unique(ann.item)], bool(clf.settings_.get(SEVERAL))
+    table = clf.encoder_.input if isinstance(clf.encoder_.input, TableInput) else None
+    wanted = table.columns if table else getattr(clf, "feature_names_in_", None)
+    width = None if table else getattr(clf, "n_features_in_", None)
     first = True
     if given.images is not None:
         given.embed_ahead(given.open().paths, clf.reader_)
     with embedding_cache(), progress("predicting") as far:
-        for items, done, total in given.pieces(isinstance(clf.encoder_.input, TableInput), labelled):
+        for items, done, total in given.pieces(table is not None, labelled, wanted):
             check_kind(clf.encoder_, items, f"{model}")
-            check_width(items, getattr(clf, "n_features_in_", None), f"{model}")
+            check_width(items, width, f"{model}")
             in_items = items.kind == "images"  # in which these count, and not in bytes or rows
 
             def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:

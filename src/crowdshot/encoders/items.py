@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,9 +66,12 @@ class Items:
 
 
 def open_items(
-    images: str | os.PathLike[str] | None, features: str | os.PathLike[str] | None, mixed: bool | None = False
+    images: str | os.PathLike[str] | None,
+    features: str | os.PathLike[str] | None,
+    mixed: bool | None = False,
+    wanted: Sequence[str] | None = None,
 ) -> Items:
-    """The images below a folder, or the vectors of a file: one of the two. ``mixed``: as in `read_feature_file`."""
+    """The images below a folder, or the vectors of a file: one of the two. The others: as in `read_feature_file`."""
     if (images is None) == (features is None):
         if images is not None:
             raise CrowdshotError("images is given and so is features=, expected one of the two.")
@@ -78,7 +81,7 @@ def open_items(
         ids = np.array([shown(name) for name in paths], dtype=object)  # text, even where a file's name is none
         return Items("images", shown(images), ids, list(paths.values()), are_files=True)
     assert features is not None
-    file = read_feature_file(features, mixed)
+    file = read_feature_file(features, mixed, wanted)
     return Items("features", os.fspath(features), file.ids, file.features)
 
 
@@ -94,7 +97,7 @@ def check_kind(encoder: Encoder, items: Items, called: str) -> None:
 
 
 def check_width(items: Items, expected: int | None, called: str) -> None:
-    if expected is not None and isinstance(items.X, np.ndarray) and items.X.shape[1] != expected:
+    if expected is not None and not isinstance(items.X, list) and items.X.shape[1] != expected:
         raise CrowdshotError(
             f"{items.source} has {items.X.shape[1]} features an item, expected {expected}, for which {called} was made."
         )

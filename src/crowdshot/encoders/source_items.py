@@ -63,8 +63,7 @@ def find_items(source: str, image_size: int | None) -> SourceItems:
             "of feature vectors."
         )
     file = read_feature_file(path)
-    assert isinstance(file.features, np.ndarray)
-    return _of_features([str(name) for name in file.ids], None, file.features)
+    return _of_features([str(name) for name in file.ids], None, np.asarray(file.features))
 
 
 # ---- files of images ----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 What is made of a table is what scikit-learn's ColumnTransformer would make of it with these:
 
-    numbers     SimpleImputer(strategy="mean", add_indicator=True), the numbers themselves through a StandardScaler
+    numbers     SimpleImputer(strategy="mean", add_indicator=True), the numbers themselves through a StandardScaler;
+                dates are numbers of days
     categories  OneHotEncoder(min_frequency=2, max_categories=21, handle_unknown="infrequent_if_exist"),
                 a missing cell being a category of its own
 
@@ -11,6 +12,7 @@ It is a few means and names, which are kept in the card of a saved file: nothing
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,10 @@ from crowdshot.wording import described, first, listing, plural
 MOST = 20  # categories of a column that are told apart, the most frequent; all others are one
 RECURS = 0.5  # of the rows: a column with more different words, and more than MOST, says nothing
 MISSING = ""
+DATES = {  # as text, in the ways of writing that leave no doubt about day and month: which, for pandas
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": "ISO8601",
+    r"\d{1,2}\.\d{1,2}\.\d{4}": "%d.%m.%Y",
+}
 
 Column = dict[str, Any]
 """``name``; of numbers ``mean``, ``std``, and if any was ``missing``; of categories ``values``, and if there are
@@ -38,10 +44,10 @@ Column = dict[str, Any]
 
 
 def is_mixed(X: Any) -> bool:
-    """Is it a DataFrame that holds words or misses cells?"""
+    """Is it a DataFrame that holds words or dates, or misses cells?"""
     if not isinstance(X, pd.DataFrame):
         return False
-    columns = (_numbers(X.iloc[:, place]) for place in range(X.shape[1]))
+    columns = (_plain_numbers(X.iloc[:, place]) for place in range(X.shape[1]))
     return any(numbers is None or np.isnan(numbers).any() for numbers in columns)
 
 
@@ -140,7 +146,8 @@ def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
     if "mean" in column:
         numbers = _finite(_numbers(cells), column["name"])
         if numbers is None:
-            odd = next(word for word in _words(cells, column["name"]) if not _is_number(word))
+            words = _words(cells, column["name"])
+            odd = next((word for word in words if _numbers(pd.Series([word], dtype=object)) is None), words[0])
             raise CrowdshotError(f"X, column {column['name']!r} holds {odd!r}, expected numbers as in fit.")
         missing = np.isnan(numbers)
         scaled = np.where(missing, 0, (numbers - column["mean"]) / column["std"])
@@ -154,13 +161,37 @@ def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
 
 def _numbers(cells: pd.Series) -> NDArray[np.float64] | None:
     """The cells of a column of numbers or dates (as days), NaN where missing; None for a column of words."""
+    numbers = _plain_numbers(cells)
+    return _days(cells) if numbers is None else numbers
+
+
+def _plain_numbers(cells: pd.Series) -> NDArray[np.float64] | None:
+    if pd.api.types.is_datetime64_any_dtype(cells):
+        return None
     try:
-        dated = isinstance(cells.dtype, np.dtype) and cells.dtype.kind == "M"
-        found = (cells - pd.Timestamp(0)) / pd.Timedelta(days=1) if dated else pd.to_numeric(cells)
-        numbers = np.array(found, dtype=np.float64)
+        numbers = np.array(pd.to_numeric(cells), dtype=np.float64)
     except (TypeError, ValueError):
         return None
     return np.where(cells.isna(), np.nan, numbers)
+
+
+def _days(cells: pd.Series) -> NDArray[np.float64] | None:
+    """Since 1970, where every cell is a date, text that is one, or missing; times without a zone are taken for UTC."""
+    if pd.api.types.is_datetime64_any_dtype(cells):
+        return _since_1970(cells)
+    words = [text(cell) for cell in cells]
+    for pattern, written in DATES.items():
+        if all(word is not None and (word == MISSING or re.fullmatch(pattern, word)) for word in words):
+            return _since_1970(pd.Series([word or None for word in words], dtype=object), written)
+    return None
+
+
+def _since_1970(dates: pd.Series, written: str | None = None) -> NDArray[np.float64] | None:
+    try:
+        times = pd.to_datetime(dates, format=written, utc=True)
+    except ValueError:  # the 30th of February
+        return None
+    return np.array((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
 
 
 def _finite(numbers: NDArray[np.float64] | None, name: str) -> NDArray[np.float64] | None:
@@ -177,11 +208,3 @@ def _words(cells: pd.Series, name: str) -> NDArray[Any]:
         kind = type(cells.iloc[row]).__name__
         raise CrowdshotError(f"X, column {name!r}, row {row} holds a {kind}, expected text or a number.")
     return np.array(found, dtype=object)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return word == MISSING
-    return True

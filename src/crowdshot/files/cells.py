@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ Ids = NDArray[Any]
 def text(value: Any) -> str | None:
     """Text or a number as text without spaces around it, "" if missing, None if it is neither.
 
-    7.0 is a 7 that stood beside a missing value. A time is one of Parquet's.
+    7.0 is a 7 that stood beside a missing value. A date or a time is one of Parquet's.
     """
     if isinstance(value, str):
         return value.strip()
@@ -28,4 +28,4 @@ def text(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, float | np.floating):
         return str(int(value)) if value.is_integer() else str(value)
-    return str(value) if isinstance(value, int | np.integer | datetime) else None
+    return str(value) if isinstance(value, int | np.integer | date) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,24 +24,30 @@ class FeatureFile(NamedTuple):
     ids: Ids
     """(N,) text as it was written ("007" stays "007")."""
     features: NDArray[np.float32] | pd.DataFrame
-    """(N, D), finite; or a table of numbers and words, with cells that are missing."""
+    """(N, D), finite, with the columns' names where no two are the same; or a table of numbers and words, with
+    cells that are missing."""
 
 
-def read_feature_file(path: str | os.PathLike[str], mixed: bool | None = False) -> FeatureFile:
+def read_feature_file(
+    path: str | os.PathLike[str], mixed: bool | None = False, wanted: Sequence[str] | None = None
+) -> FeatureFile:
     """A table (CSV, Excel, JSON lines, Parquet) whose first column is the item's id and whose others are numbers, or an
     ``.npz`` with ``ids`` (N,) and ``features`` (N, D), or an ``.npy`` (N, D). Nothing in it is unpickled.
 
     ``mixed``: its columns may hold words, and cells may be missing; None: it is given as a table only where that is so.
+    ``wanted``: the columns of a table that are read, in this order, whatever others hold; arrays have no names.
     """
     name = os.fspath(path)
     if is_array(path):
         return next(array_pieces(path))[0]
     data = read_bytes(path)
     is_npz = data.startswith(ZIP) and not is_workbook(data)
-    return _from_npz(data, name) if is_npz else features_of(parse_table(data, name), mixed)
+    return _from_npz(data, name) if is_npz else features_of(parse_table(data, name), mixed, wanted)
 
 
-def features_of(table: Table, mixed: bool | None, repeated: bool = False) -> FeatureFile:
+def features_of(
+    table: Table, mixed: bool | None, wanted: Sequence[str] | None = None, repeated: bool = False
+) -> FeatureFile:
     """As `read_feature_file`; ``repeated``: ids may be."""
     header = table.header
     if len(header) < 2:
@@ -52,11 +58,23 @@ def features_of(table: Table, mixed: bool | None, repeated: bool = False) -> Fea
         found = ", ".join(header[1:3])
         raise CrowdshotError(f"{table.name}, row 1 holds numbers ({found}, …), expected the names of the columns.")
     ids = ids_of(table, 0) if repeated else one_each(table, 0)
-    columns = [_column(table, column, mixed) for column in range(1, len(header))]
+    places = range(1, len(header)) if wanted is None else [_place(table, name) for name in wanted]
+    columns = [_column(table, place, mixed) for place in places]
+    names = [header[place] for place in places]
     plain = all(values.dtype == np.float64 and not np.isnan(values).any() for values in columns)
     if mixed or (mixed is None and not plain):
-        return FeatureFile(ids, pd.concat([pd.Series(values) for values in columns], axis=1, keys=header[1:]))
-    return FeatureFile(ids, np.stack(columns, 1).astype(np.float32))
+        return FeatureFile(ids, pd.concat([pd.Series(values) for values in columns], axis=1, keys=names))
+    vectors = np.stack(columns, 1).astype(np.float32)
+    return FeatureFile(ids, pd.DataFrame(vectors, columns=names) if len(set(names)) == len(names) else vectors)
+
+
+def _place(table: Table, name: str) -> int:
+    """Where the one column of this name stands, of those behind the item's id."""
+    places = [place for place, called in enumerate(table.header) if called == name and place > 0]
+    if len(places) != 1:
+        times = "more than one" if places else "no"
+        raise CrowdshotError(f"{table.name} has {times} column {name!r}, expected one, as in fit.")
+    return places[0]
 
 
 def _column(table: Table, column: int, mixed: bool | None) -> NDArray[Any]:
@@ -68,7 +86,7 @@ def _column(table: Table, column: int, mixed: bool | None) -> NDArray[Any]:
         values = table.numbers(column)
     except CrowdshotError:
         words = table.text(column)
-        n_numbers = pd.to_numeric(pd.Series(words), errors="coerce").notna().sum()
+        n_numbers = (~np.isnan(table.parsed(words))).sum()
         if mixed is False or (mixed is None and n_numbers > (words != "").sum() / 2):
             raise
         return np.array([word or None for word in words], dtype=object)

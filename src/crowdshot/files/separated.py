@@ -20,8 +20,10 @@ SAMPLE = 64 * 1024  # characters in which the separator is looked for
 LARGEST_BLOCK = 2**30  # bytes; pyarrow counts them in 32 bits
 
 
-def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """All rows, the header's too, and where in the file they stand. One with too many or too few cells is an error.
+def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int64], str]:
+    """All rows, the header's too, where in the file they stand, and the separator.
+
+    A row with too many or too few cells is an error.
 
     Excel may have put a row before them that tells the separator, ``sep=;``.
     """
@@ -60,7 +62,7 @@ def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int6
         hint = ": is a quotation mark left open?" if found < width and '"' in text else "."
         raise CrowdshotError(f"{name}, row {row} has {found} cells, expected {width} as in the header{others}{hint}")
     rows = np.arange(1, 1 + cells.num_rows + len(blank)) + before
-    return cells.to_pandas(), np.setdiff1d(rows, blank) if blank else rows
+    return cells.to_pandas(), np.setdiff1d(rows, blank) if blank else rows, separator
 
 
 def sniff(text: str, name: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ import codecs
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
@@ -82,7 +83,7 @@ def _of_text(file: BufferedReader, name: str, total: int) -> Iterator[Piece]:
             found = f"{len(table.header)} columns from row {done + above + 1} on"
             raise CrowdshotError(f"{name} has {found}, expected {len(columns or [])} as above.")
         columns = table.header
-        yield Piece(Table(name, table.frame, table.rows + done), file.tell(), total)
+        yield Piece(replace(table, rows=table.rows + done), file.tell(), total)
         done += len(part)
 
 

@@ -11,7 +11,7 @@ import codecs
 import os
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from crowdshot.wording import first, listing
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 AROUND = " \t\ufeff"  # what may stand around a cell; files that were joined have a mark before each part
+DECIMAL_COMMA = r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][-+]?\d+)?"  # 1,5 and 1.234,5, as in German or French sheets
 MOST_ABOVE = 20  # rows in which the header is looked for
 
 
@@ -42,12 +43,14 @@ class Table:
     """``frame``: the cells. ``rows`` (n,): where in the file each of its rows stands, as a person counts.
 
     A CSV's first line is row 1 and blank ones count; in JSON lines and Parquet the first record is row 1. Columns are
-    asked for by position, because two may have the same name.
+    asked for by position, because two may have the same name. ``decimal_comma``: numbers may have one, as the separator
+    is something else.
     """
 
     name: str
     frame: pd.DataFrame
     rows: NDArray[np.int64]
+    decimal_comma: bool = False
 
     def __post_init__(self) -> None:
         if self.frame.shape[1] == 0:  # records without a field
@@ -87,12 +90,25 @@ class Table:
             parsed = pa.compute.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError):  # slower, but it tells which cell is not a number
             words = self.text(column)
-            parsed = pd.to_numeric(pd.Series(words), errors="coerce").to_numpy(np.float64)
+            parsed = self.parsed(words)
             strange = np.isnan(parsed) & (words != "") & (np.char.lower(words.astype(str)) != "nan")
             if strange.any():
                 row = first(strange)
                 raise CrowdshotError(f"{self.place(row, column)} is {words[row]!r}, expected a number.") from None
         return np.asarray(parsed, dtype=np.float64)
+
+    def parsed(self, words: Ids) -> NDArray[np.float64]:
+        """(n,) the cells of a column, as `text` gives them, as numbers; NaN where one is none.
+
+        A point and no comma, in a column with decimal commas, may be a decimal point or not: that is no number.
+        """
+        found = pd.Series(words, dtype=object)
+        with_comma = found.str.fullmatch(DECIMAL_COMMA)
+        if self.decimal_comma and with_comma.any():
+            english = found.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+            found = english.where(with_comma, found.mask(found.str.contains(".", regex=False)))
+        numbers: NDArray[np.float64] = pd.to_numeric(found, errors="coerce").to_numpy(np.float64)
+        return numbers
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
@@ -170,7 +186,8 @@ def parse_table(data: bytes, name: str) -> Table:
         raise CrowdshotError(f'{name} is HTML or XML, expected a table; save the sheet as .xlsx or "CSV UTF-8".')
     if start == "[":
         raise CrowdshotError(f"{name} is a JSON array, expected CSV, JSON lines (a record a line) or Parquet.")
-    return _with_header(name, *parse_separated(text, name))
+    cells, rows, separator = parse_separated(text, name)
+    return replace(_with_header(name, cells, rows), decimal_comma=separator != ",")
 
 
 def decode(data: bytes, name: str) -> str:
