@@ -158,7 +158,7 @@ def respell(
 ) -> Annotations:
     """The same labels by what they and the annotators are called; (L,) when they were given, where that is known."""
     labels = [label(str(name)) for name in ann.classes]
-    people = [annotator.get(str(name)) or str(name) for name in ann.annotators]
+    people = [annotator.get(str(name), str(name)) for name in ann.annotators]
     if labels == list(ann.classes) and people == list(ann.annotators):
         return ann
     ids = (ann.items, ann.item), (people, ann.annotator), (labels, ann.label)

@@ -129,7 +129,8 @@ class LabelsRead:
     """The labels of one or more files, and what was left out for which reason: how many entries, or which.
 
     ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
-    is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
+    is written elsewhere, in a table of true labels say; ``people``: the same of annotators, of those who are called
+    otherwise, {written: name}; ``respelled``: what is called otherwise than it was written.
     ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
     from the lowest to the highest. ``history``: what annotators did in earlier projects. ``when``: (L,) when each label
     was given, as it was written, None where that is not known or no longer needed.
@@ -140,6 +141,7 @@ class LabelsRead:
     gold: dict[str, str] = field(default_factory=dict)
     project: Project | None = None
     spelling: Spelling = str.strip
+    people: dict[str, str] = field(default_factory=dict)
     respelled: list[Respelled] = field(default_factory=list)
     several: bool = False
     ordered: bool = False
@@ -171,6 +173,7 @@ class LabelsRead:
             self,
             annotations=replace(self.annotations, annotators=people),
             left_out=dict(counts),
+            people={},
             respelled=respelled,
             history=AnnotatorPriors(dict(records)),
         )

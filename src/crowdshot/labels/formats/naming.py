@@ -51,7 +51,8 @@ class Naming:
 
 def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     """The labels, the true ones included, and the annotators by what they are called; those left out are gone."""
-    people = new_names(naming.names, "names", ("annotator", "name"), labels.annotations.annotators)
+    listed = new_names(naming.names, "names", ("annotator", "name"), labels.annotations.annotators)
+    people = {written: name for written, name in listed.items() if name}
     labels = _without(naming.leave_out, labels, people, source) if naming.leave_out else labels
     ann = labels.annotations
     split: Callable[[str], list[str]] = choices.split_of(ann.classes) if naming.multi_label else lambda label: [label]
@@ -64,7 +65,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
     told = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
-    told += respelled("annotators", lambda name: people.get(name) or name, by_person)
+    told += respelled("annotators", lambda name: people.get(name, name), by_person)
     whole = choices.spell_each(spelling, split) if naming.multi_label else spelling
     ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
@@ -73,7 +74,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         ann = _in_order(ann, naming.ordered, source)
         refuse_others(gold.values(), naming.ordered, source)
     labels = replace(
-        labels, annotations=ann, gold=gold, spelling=whole, respelled=told, several=naming.multi_label,
+        labels, annotations=ann, gold=gold, spelling=whole, people=people, respelled=told, several=naming.multi_label,
         ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
     if not naming.categories:
@@ -88,7 +89,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
 def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
     """Without the labels of these annotators, by the name they are written or called; items stay."""
     ann = labels.annotations
-    called = [{str(name), people.get(str(name)) or str(name)} for name in ann.annotators]
+    called = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
     everyone = set().union(*called)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
