@@ -149,6 +149,15 @@ def test_a_table_of_other_peoples_names_is_refused_and_one_of_other_misspellings
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,7,cat\n1,8,dog\n")
     (tmp_path / "names.csv").write_text("annotator,name\nAnna,Ann\n")
     (tmp_path / "renames.csv").write_text("old,new\ndgo,dog\n")
-    with pytest.raises(CrowdshotError, match=r"names.csv names 'Anna' and others, expected some of '7', '8'\."):
+    told = r"names.csv names 'Anna' and others, which are not there, expected some of '7', '8'\."
+    with pytest.raises(CrowdshotError, match=told):
         read_labels(tmp_path / "labels.csv", names=tmp_path / "names.csv")
     assert read_labels(tmp_path / "labels.csv", rename=tmp_path / "renames.csv").annotations.n_labels == 2
+
+
+def test_of_labels_that_still_come_new_names_are_told_or_allowed():
+    told = r"rename names 'kitty', which is not there, in the files at least; labels that come otherwise may have it\."
+    with pytest.warns(UserWarning, match=told):
+        called = spelling_of({"cat": 1}, {"kitty": "cat"}, strangers="tell")
+    assert called("kitty") == "cat"
+    assert spelling_of({}, {"kitty": "cat"}, strangers="allow")("kitty") == "cat"

@@ -19,6 +19,7 @@ from crowdshot.labels.formats import LabelsRead, called, join_parts, read_parts
 from crowdshot.labels.formats.naming import Naming, refuse_others
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.numbers import refuse_many
+from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.texts import read_text_items, texts_of
 from crowdshot.wording import shown
 
@@ -94,9 +95,9 @@ class LabelFiles:
         names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label")
         return read_parts(**{name: getattr(self, name) for name in names})
 
-    def joined(self, parts: Sequence[LabelsRead]) -> LabelsRead:
+    def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:
         """Those of the files, or others too, as one."""
-        read = join_parts(parts, self.naming, called(self.paths))
+        read = join_parts(parts, replace(self.naming, strangers=strangers), called(self.paths))
         if self.history is not None:
             read = replace(read, history=AnnotatorPriors.read(self.history))
         if not (self.categories or self.ordered):

@@ -16,7 +16,18 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import same_files
 from crowdshot.labels.numbers import refuse_fractions
-from crowdshot.labels.spelling import NewNames, Twins, alike, fold, new_names, respell, respelled, spelling_of
+from crowdshot.labels.spelling import (
+    NewNames,
+    Strangers,
+    Twins,
+    alike,
+    fold,
+    meet,
+    new_names,
+    respell,
+    respelled,
+    spelling_of,
+)
 from crowdshot.wording import counted, listing, show
 
 REMEDIES = {
@@ -32,7 +43,10 @@ BLANKS = {  # in any case
 
 @dataclass(frozen=True)
 class Naming:
-    """What labels and annotators are called, and what labels are; see `read_labels`."""
+    """What labels and annotators are called, and what labels are; see `read_labels`.
+
+    ``strangers``: what becomes of names among these that nobody has, or has yet.
+    """
 
     rename: NewNames = None
     merge_case: bool = False
@@ -41,6 +55,7 @@ class Naming:
     ordered: Sequence[str] = ()
     categories: bool = False
     leave_out: Sequence[str] = ()
+    strangers: Strangers = "refuse"
 
     def check(self) -> None:
         if self.multi_label and self.ordered:
@@ -51,9 +66,10 @@ class Naming:
 
 def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     """The labels, the true ones included, and the annotators by what they are called; those left out are gone."""
-    listed = new_names(naming.names, "names", ("annotator", "name"), labels.annotations.annotators)
+    everyone = labels.annotations.annotators
+    listed = new_names(naming.names, "names", ("annotator", "name"), everyone, naming.strangers)
     people = {written: name for written, name in listed.items() if name}
-    labels = _without(naming.leave_out, labels, people, source) if naming.leave_out else labels
+    labels = _without(naming, labels, people, source) if naming.leave_out else labels
     ann = labels.annotations
     split: Callable[[str], list[str]] = choices.split_of(ann.classes) if naming.multi_label else lambda label: [label]
     if not (naming.multi_label or naming.categories):
@@ -62,7 +78,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     for label, number in zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True):
         for part in split(label):
             written[part] = written.get(part, 0) + number
-    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
+    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, naming.strangers)
     told = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     told += respelled("annotators", lambda name: people.get(name, name), by_person)
@@ -86,16 +102,14 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     return labels
 
 
-def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
+def _without(naming: Naming, labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
     """Without the labels of these annotators, by the name they are written or called; items stay."""
-    ann = labels.annotations
+    ann, left_out = labels.annotations, naming.leave_out
     called = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
     everyone = set().union(*called)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
-        raise CrowdshotError(
-            f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
-        )
+        meet(f"leave_out names {stranger!r}, which is not there", ann.annotators, naming.strangers)
     stays = np.array([not names & set(left_out) for names in called])
     labels = labels.keep(stays[ann.annotator])
     kept = labels.annotations
