@@ -24,8 +24,10 @@ from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.newest import in_time
-from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins
+from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins, spelling_of
 from crowdshot.wording import counted
+
+Spells = Callable[[Mapping[str, int]], Spelling]  # how often each label was written -> what they are called
 
 
 class LabelFile:
@@ -33,7 +35,8 @@ class LabelFile:
 
     ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
     which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'. ``several``:
-    whether an answer may name several labels, which are then joined (`labels.choices`).
+    whether an answer may name several labels, which are then joined (`labels.choices`). ``spells``: what labels are
+    called.
     """
 
     name: str
@@ -47,6 +50,7 @@ class LabelFile:
         sheet: str | None = None,
         annotator_columns: Sequence[str] = (),
         several: bool = False,
+        spells: Spells = spelling_of,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
@@ -54,6 +58,7 @@ class LabelFile:
         self.sheet = sheet
         self.annotator_columns = annotator_columns
         self.several = several
+        self.spells = spells
         self.data = read_bytes(path)
 
     @cached_property

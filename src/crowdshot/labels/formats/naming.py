@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import choices
+from crowdshot.labels import choices, known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import same_files
@@ -93,6 +93,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         labels, annotations=ann, gold=gold, spelling=whole, people=people, respelled=told, several=naming.multi_label,
         ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
+    tell_new_classes(gold, labels, source)
     if not naming.categories:
         refuse_fractions(labels.names, source)
     _tell_blanks(labels.names, source)
@@ -134,6 +135,12 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
         alike = f"; merge_case=True reads it as {listing([n for n in ordered if fold(n) == fold(stranger)])}"
         hint = alike if fold(stranger) in map(fold, ordered) else ""
         raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
+
+
+def tell_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
+    """What gold names and no annotator said."""
+    truth = choices.names_of(gold.values()) if labels.several else gold.values()
+    known_truth.tell_new_classes(truth, labels.names, source)
 
 
 def _tell_blanks(labels: Iterable[Any], source: str) -> None:
