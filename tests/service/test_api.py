@@ -43,6 +43,16 @@ def test_labels_alone_are_believed_as_aggregate_does(service, crowd):
             assert person["n_labels"] == 30
 
 
+def test_what_cannot_be_seen_around_a_name_is_no_part_of_it(service):
+    with service() as client:
+        say(client, ("a", "ann", "cat"), ("a\u200b", "\ufeffbob", "cat\u200b"), ("b", "ann", "dog"))
+        assert say(client, ("c", "ann", "\u200b")).status_code == 422
+        after(client, 0)
+        found = client.get("/v1/consensus").json()["consensus"]
+        assert {row["item"]: row["n_labels"] for row in found} == {"a": 2, "b": 1}
+        assert [row["item"] for row in client.get("/v1/next?annotator=ann\u200b").json()["questions"]] == []
+
+
 @pytest.mark.filterwarnings("ignore:.*, in the files at least")
 def test_new_names_are_for_labels_that_come_too(service, crowd, tmp_path):
     names = tmp_path / "names.csv"

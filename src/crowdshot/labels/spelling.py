@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
@@ -116,12 +116,12 @@ def spelling_of(
     strangers: Strangers = "refuse",
 ) -> Spelling:
     """What labels are called, given how often each was written: renamed first, then merged, by names that are known."""
-    there = [as_whole(label.strip()) for label in written]
+    there = [as_whole(trim(label)) for label in written]
     listed = new_names(rename, "rename", ("old", "new"), there, strangers)
     new = {as_whole(old): name for old, name in listed.items()}
 
     def renamed(label: str) -> str:
-        label = as_whole(label.strip())
+        label = as_whole(trim(label))
         return new.get(label, label)
 
     often: Counter[str] = Counter()
@@ -147,7 +147,7 @@ def new_names(
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        new = {str(old).strip(): str(name).strip() for old, name in given.items()}
+        new = {trim(str(old)): trim(str(name)) for old, name in given.items()}
         stranger = next((old for old in new if as_whole(old) not in known), None)
         if stranger is not None:
             meet(f"{argument} names {stranger!r}, which is not there", known, strangers)

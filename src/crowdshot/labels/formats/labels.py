@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
 from crowdshot.files.tables import Table, only, parse_table, parse_workbook, read_bytes
 from crowdshot.files.workbooks import is_workbook
@@ -145,7 +145,7 @@ class LabelsRead:
     left_out: dict[str, int | list[str]] = field(default_factory=dict)
     gold: dict[str, str] = field(default_factory=dict)
     project: Project | None = None
-    spelling: Spelling = str.strip
+    spelling: Spelling = trim
     people: dict[str, str] = field(default_factory=dict)
     respelled: list[Respelled] = field(default_factory=list)
     several: bool = False
