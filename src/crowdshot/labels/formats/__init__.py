@@ -25,6 +25,7 @@ from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Proje
 from crowdshot.labels.formats.naming import Naming, call
 from crowdshot.labels.formats.sheets import with_labels
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
+from crowdshot.labels.matching import named_otherwise
 from crowdshot.labels.spelling import NewNames, spelling_of
 
 __all__ = [
@@ -141,7 +142,10 @@ def read_parts(
 
 def join_parts(parts: Sequence[LabelsRead], naming: Naming, source: str) -> LabelsRead:
     """All of them as one, by what labels and annotators are called: the second half of `read_labels`."""
-    return call(parts[0] if len(parts) == 1 else join(source, parts), naming, source)
+    if len(parts) == 1:
+        return call(parts[0], naming, source)
+    otherwise = named_otherwise([part.annotations.items for part in parts])
+    return call(join(source, parts), naming, source, otherwise)
 
 
 def called(paths: Path | Iterable[Path]) -> str:

@@ -64,8 +64,11 @@ class Naming:
             raise CrowdshotError(f"ordered is {list(self.ordered)}, expected two or more different classes.")
 
 
-def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
-    """The labels, the true ones included, and the annotators by what they are called; those left out are gone."""
+def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Sequence[Sequence[str]] = ()) -> LabelsRead:
+    """The labels, the true ones included, and the annotators by what they are called; those left out are gone.
+
+    ``named_otherwise``: groups of items that may be one, of several files, to be told with other near-twins.
+    """
     everyone = labels.annotations.annotators
     listed = new_names(naming.names, "names", ("annotator", "name"), everyone, naming.strangers)
     people = {written: name for written, name in listed.items() if name}
@@ -99,7 +102,7 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     _tell_blanks(labels.names, source)
     if not (naming.multi_label or naming.categories):
         _tell_commas(labels.names, source)
-    _tell_twins(labels, source)
+    _tell_twins(labels, named_otherwise, source)
     return labels
 
 
@@ -167,12 +170,15 @@ def _tell_commas(labels: Collection[str], source: str) -> None:
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
-def _tell_twins(labels: LabelsRead, source: str) -> None:
+def _tell_twins(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], source: str) -> None:
     """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
     items = [str(item) for item in labels.annotations.items]
     beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
-    twins = labels.near_twins + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
+    twins = alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
     twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    listed = {item for group in named_otherwise for item in group}
+    twins = labels.near_twins + [each for each in twins if not listed.issuperset(each.names)]
+    twins += [Twins("items", tuple(group), ()) for group in named_otherwise]
     for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:
