@@ -6,9 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from crowdshot import read_labels
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.matching import annotations_of, match_files, named_like, names_of, rows_of, same_files
+from crowdshot.labels.matching import (
+    annotations_of,
+    match_files,
+    named_like,
+    named_otherwise,
+    names_of,
+    rows_of,
+    same_files,
+)
 
 TABLE = pd.DataFrame({"image": ["b", "a", "b"], "worker": ["x", "x", "y"], "label": [1, 0, 1]})
 
@@ -218,3 +227,33 @@ def test_names_that_may_mean_one_picture(one, other):
 )
 def test_names_that_mean_different_pictures(names):
     assert same_files(names) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "groups"),
+    [
+        ([["IMG_1.jpg", "IMG_2.jpg"], ["img_1.jpg"], ["photos/IMG_1.jpg"]],
+         [["IMG_1.jpg", "img_1.jpg", "photos/IMG_1.jpg"]]),
+        ([["1.0", "2.0"], ["1", "3"]], [["1.0", "1"]]),
+        ([["a\\b\\7.png"], ["B/7.png"]], [["a\\b\\7.png", "B/7.png"]]),
+        ([["a/1.jpg"], ["b/1.jpg"]], []),
+        ([["x1", "x2"], ["x3", "x4"]], []),
+        ([["a", "b", "A"]], []),
+        ([["a", "b"], ["A", "b"]], []),  # they name b alike, so a and A are two
+        ([["a", "b"], ["b", "c"], ["c", "A"], ["B", "d"]], [["b", "B"]]),  # the first three go together
+        ([["text " + "and/or " * 500], ["Text " + "and/or " * 500]],
+         [["text " + "and/or " * 500, "Text " + "and/or " * 500]]),
+    ],
+)  # fmt: skip
+def test_files_without_a_common_item_may_write_them_otherwise(files, groups):
+    assert named_otherwise([np.array(items, dtype=object) for items in files]) == groups
+
+
+def test_items_of_files_that_write_them_otherwise_are_told(tmp_path):
+    written = {"ann": "IMG_1.jpg IMG_2.JPG", "bob": "img_1.jpg img_2.jpg", "cy": "photos/IMG_1.jpg x.jpg"}
+    for name, items in written.items():
+        one, two = items.split()
+        (tmp_path / f"{name}.csv").write_text(f"item,label\n{one},cat\n{two},dog\n")
+    told = r"the items 'IMG_1.jpg', 'img_1.jpg' and 'photos/IMG_1.jpg' are taken for three \(and 1 more group like it\)"
+    with pytest.warns(UserWarning, match=told):
+        assert read_labels([tmp_path / f"{name}.csv" for name in ("ann", "bob", "cy")]).annotations.n_items == 6

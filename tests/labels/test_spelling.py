@@ -3,6 +3,7 @@
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, read_labels
+from crowdshot.labels.choices import parts
 from crowdshot.labels.spelling import Respelled, Twins, fold, near_twins, spelling_of
 
 LABELS = {
@@ -118,7 +119,8 @@ def test_what_is_read_otherwise_is_told(files):
 
 def test_true_labels_of_the_same_table_are_spelled_likewise(files):
     root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
-    with pytest.warns(UserWarning, match="taken for the true labels"):
+    taken = pytest.warns(UserWarning, match="taken for the true labels")
+    with taken, pytest.warns(UserWarning, match=r"'dgo', which no annotator said, is a class .* \(or is it 'dog'\?\)"):
         read = read_labels(root / "labels.csv", rename=None, merge_case=True)
     assert read.gold == {"1": "cat", "2": "dgo"}
 
@@ -149,6 +151,38 @@ def test_a_table_of_other_peoples_names_is_refused_and_one_of_other_misspellings
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,7,cat\n1,8,dog\n")
     (tmp_path / "names.csv").write_text("annotator,name\nAnna,Ann\n")
     (tmp_path / "renames.csv").write_text("old,new\ndgo,dog\n")
-    with pytest.raises(CrowdshotError, match=r"names.csv names 'Anna' and others, expected some of '7', '8'\."):
+    told = r"names.csv names 'Anna' and others, which are not there, expected some of '7', '8'\."
+    with pytest.raises(CrowdshotError, match=told):
         read_labels(tmp_path / "labels.csv", names=tmp_path / "names.csv")
     assert read_labels(tmp_path / "labels.csv", rename=tmp_path / "renames.csv").annotations.n_labels == 2
+
+
+def test_of_labels_that_still_come_new_names_are_told_or_allowed():
+    told = r"rename names 'kitty', which is not there, in the files at least; labels that come otherwise may have it\."
+    with pytest.warns(UserWarning, match=told):
+        called = spelling_of({"cat": 1}, {"kitty": "cat"}, strangers="tell")
+    assert called("kitty") == "cat"
+    assert spelling_of({}, {"kitty": "cat"}, strangers="allow")("kitty") == "cat"
+
+
+UNSEEN = ["\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\xa0\u200b "]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_what_cannot_be_seen_around_a_name_is_no_part_of_it(files, unseen):
+    """In each of the three columns, in the header and in new names; a cell of nothing else is blank."""
+    u = unseen
+    long = f"item,annotator{u},label\n1,ann,cat\n2,ann,cat\n{u}1{u},bob{u},{u}cat{u}\n2,bob,{u}\n"
+    root = files(long=long, wide=f"item,ann,{u}bob{u}\n1,cat,cat{u}\n2,cat,{u}\n")
+    for name in ("long.csv", "wide.csv"):
+        ann = read_labels(root / name).annotations
+        assert (*ann.items, *ann.annotators, *ann.classes) == ("1", "2", "ann", "bob", "cat")
+        assert ann.n_labels == 3
+    assert spelling_of({f"cat{unseen}": 1}, {f"{unseen}cat": f"dog{unseen}"})("cat") == "dog"
+    assert parts(f"cat{unseen};{unseen}dog") == ["cat", "dog"]
+
+
+def test_joiners_inside_a_word_or_an_emoji_stay(files):
+    family, persian = "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    read = read_labels(files(labels=f"item,annotator,label\n1,ann,{family}\n2,ann,{persian}\n") / "labels.csv")
+    assert set(read.annotations.classes) == {family, persian}

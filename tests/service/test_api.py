@@ -43,6 +43,36 @@ def test_labels_alone_are_believed_as_aggregate_does(service, crowd):
             assert person["n_labels"] == 30
 
 
+def test_what_cannot_be_seen_around_a_name_is_no_part_of_it(service):
+    with service() as client:
+        say(client, ("a", "ann", "cat"), ("a\u200b", "\ufeffbob", "cat\u200b"), ("b", "ann", "dog"))
+        assert say(client, ("c", "ann", "\u200b")).status_code == 422
+        after(client, 0)
+        found = client.get("/v1/consensus").json()["consensus"]
+        assert {row["item"]: row["n_labels"] for row in found} == {"a": 2, "b": 1}
+        assert [row["item"] for row in client.get("/v1/next?annotator=ann\u200b").json()["questions"]] == []
+
+
+@pytest.mark.filterwarnings("ignore:.*, in the files at least")
+def test_new_names_are_for_labels_that_come_too(service, crowd, tmp_path):
+    names = tmp_path / "names.csv"
+    names.write_text("annotator,name\nZed,ann\n")
+    given = {"rename": {"kitty": "cat"}, "names": names, "leave_out": ["gus"]}
+    with service([crowd[0]], **given) as client:
+        before = client.get("/health").json()["version"]
+        say(client, ("new", "Zed", "kitty"), ("new", "gus", "dog"))
+        after(client, before)
+        new = client.get("/v1/consensus").json()["consensus"][-1]
+        assert (new["item"], new["label"], new["n_labels"]) == ("new", "cat", 1)
+        people = {row["annotator"]: row["n_labels"] for row in client.get("/v1/annotators").json()["annotators"]}
+        assert people == {"ann": 31, "bob": 30, "cy": 30}
+    with service([crowd[0]], **given) as client:  # they are in the journal now
+        assert client.get("/v1/consensus").json()["consensus"][-1]["label"] == "cat"
+    with service(data=tmp_path / "other", **given) as client:
+        say(client, ("a", "bob", "dog"))  # none of them
+        after(client, 0)
+
+
 def test_a_label_changes_the_version_and_what_is_believed(service, crowd):
     labels, features = crowd
     with service([labels], features) as client:

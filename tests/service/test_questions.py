@@ -109,6 +109,23 @@ def test_who_labelled_everything_is_asked_nothing(service):
         assert client.get("/v1/next?annotator=bob").json()["questions"] == []  # it is out
 
 
+def test_people_are_asked_by_what_they_are_called(service, tmp_path):
+    """Zed is Ann, who has labelled a and b: of what he has not answered c is left."""
+    labels, names = tmp_path / "labels.csv", tmp_path / "names.csv"
+    labels.write_text("item,annotator,label\na,Ann,cat\na,Bob,cat\nb,Ann,dog\nb,Bob,dog\nc,Bob,cat\n")
+    names.write_text("annotator,name\nZed,Ann\nAnn,Ann\nBob,\n")
+    with service([labels], names=names) as client:
+        version = client.live.version
+        client.live.waiting.heard(client.live._by_name([Said("c", "Zed", "cat")]))  # before there is a new version
+        assert gains(version, client.live.waiting, "Ann") == {}
+        client.live.waiting.swapped([])
+        say(client, ("n1", "Zed", "cat"), ("n2", "Zed", "dog"), ("n3", "Ann", "dog"))
+        after(client, version.number)
+        assert list(gains(client.live.version, client.live.waiting, "Zed")) == ["c"]
+        assert gains(client.live.version, client.live.waiting, "Ann") == {}  # it is out
+        assert "at work: 3 labels lately" in client.get("/").text
+
+
 def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
     whole = gains(version, Waiting(), "new", 5)
     monkeypatch.setattr(questions, "MOST_WORK", 0)

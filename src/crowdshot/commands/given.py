@@ -16,9 +16,10 @@ from crowdshot.files.streams import can_be_cut, table_pieces
 from crowdshot.labels import known_truth
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats import LabelsRead, called, join_parts, read_parts
-from crowdshot.labels.formats.naming import Naming, refuse_others
+from crowdshot.labels.formats.naming import Naming, refuse_others, tell_new_classes
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.numbers import refuse_many
+from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.texts import read_text_items, texts_of
 from crowdshot.wording import shown
 
@@ -91,12 +92,12 @@ class LabelFiles:
 
     def parts(self) -> list[LabelsRead]:
         """The labels of each file, as it has them."""
-        names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label")
+        names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label", "rename", "merge_case")
         return read_parts(**{name: getattr(self, name) for name in names})
 
-    def joined(self, parts: Sequence[LabelsRead]) -> LabelsRead:
+    def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:
         """Those of the files, or others too, as one."""
-        read = join_parts(parts, self.naming, called(self.paths))
+        read = join_parts(parts, replace(self.naming, strangers=strangers), called(self.paths))
         if self.history is not None:
             read = replace(read, history=AnnotatorPriors.read(self.history))
         if not (self.categories or self.ordered):
@@ -106,7 +107,7 @@ class LabelFiles:
         gold = known_truth.read(self.gold, read.annotations.columns, read.spelling)
         if self.ordered:
             refuse_others(gold.values(), self.ordered, str(self.gold))
-        known_truth.tell_new_classes(gold.values(), read.names, str(self.gold))
+        tell_new_classes(gold, read, str(self.gold))
         return replace(read, gold=gold)
 
     def options(self) -> dict[str, Any]:

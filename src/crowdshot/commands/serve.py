@@ -134,8 +134,8 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
     except NoLabelError:  # nobody has begun
         parts = []
     if parts:
-        labels.joined(parts)  # what is wrong with them is told now
-    read = replace(labels, categories=True).joined  # from now on no label is refused
+        labels.joined(parts, strangers="tell")  # what is wrong with them is told now
+    read = partial(replace(labels, categories=True).joined, strangers="allow")  # from now on no label is refused
     if not given:
         return Sources(parts, read)
     from crowdshot.classifier.classifier import CrowdClassifier  # here, as labels alone need not wait for torch

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files import cells, parquet
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import AROUND, Ids, trim
 from crowdshot.files.formulas import unguarded
 from crowdshot.files.json_text import parse_json_lines
 from crowdshot.files.parquet import ParquetTable
@@ -33,7 +33,6 @@ from crowdshot.files.workbooks import ZIP, Workbook, refuse_old
 from crowdshot.wording import first, listing
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-AROUND = " \t\ufeff"  # what may stand around a cell; files that were joined have a mark before each part
 DECIMAL_COMMA = r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][-+]?\d+)?"  # 1,5 and 1.234,5, as in German or French sheets
 MOST_ABOVE = 20  # rows in which the header is looked for
 
@@ -232,7 +231,7 @@ def _with_header(name: str, frame: pd.DataFrame, rows: NDArray[np.int64]) -> Tab
     frame = frame.iloc[:, useful].set_axis([names[column] for column in useful], axis=1)
     first_cells = pa.compute.utf8_trim(pa.array(frame.iloc[:, 0], pa.string()), characters=AROUND)
     maybe = np.flatnonzero(pa.compute.equal(first_cells, frame.columns[0]).to_numpy(zero_copy_only=False))
-    again = maybe[[[cell.strip(AROUND) for cell in frame.iloc[row]] == list(frame.columns) for row in maybe]]
+    again = maybe[[[trim(cell) for cell in frame.iloc[row]] == list(frame.columns) for row in maybe]]
     if len(again):
         many = f" (and {len(again) - 1:,} more)" if len(again) > 1 else ""
         warnings.warn(
@@ -250,7 +249,7 @@ def _header(top: NDArray[Any]) -> tuple[int, list[str]]:
     A title is a row with one cell filled of three or more. A sheet may group its columns, in a row of names over
     several of them each, above the row with their own: then a column has the lower of its names.
     """
-    words = [[str(cell).strip() for cell in row] for row in top]
+    words = [[trim(str(cell)) for cell in row] for row in top]
     filled = [sum(map(bool, row)) for row in words]
     start = next((row for row, n in enumerate(filled) if n > 1 or (n == 1 and len(words[row]) < 3)), 0)
     if start + 1 == len(words):

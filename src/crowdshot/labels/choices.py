@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import trim
 from crowdshot.labels.positions import ordered, positions
 from crowdshot.labels.spelling import Spelling, fold
 from crowdshot.wording import show
@@ -21,7 +22,7 @@ Split = Callable[[str], list[str]]
 
 def parts(label: str, separators: str = r";|") -> list[str]:
     """What a label names, in its order, each once."""
-    return list(dict.fromkeys(filter(None, (part.strip() for part in re.split(f"[{separators}]", label)))))
+    return list(dict.fromkeys(filter(None, (trim(part) for part in re.split(f"[{separators}]", label)))))
 
 
 def split_of(labels: Iterable[str]) -> Split:

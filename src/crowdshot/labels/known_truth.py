@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.files.tables import ids_of, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.belief import Share
@@ -38,7 +38,7 @@ FEWEST = 5  # items with gold and labels, below which one mistake would say too 
 # ---- from anywhere to {item: label} -----------------------------------------------------------------------------
 
 
-def read(path: Path, columns: Columns, spelling: Spelling = str.strip) -> dict[str, str]:
+def read(path: Path, columns: Columns, spelling: Spelling = trim) -> dict[str, str]:
     """{item: label} of a file's rows that have a label, spelled as the labels are; an item may repeat its own.
 
     The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or

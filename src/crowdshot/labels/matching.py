@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
@@ -23,12 +25,15 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.class_order import tell_alphabet
 from crowdshot.labels.columns import find_columns
 from crowdshot.labels.positions import Positions, as_index, positions
+from crowdshot.labels.spelling import fold
 from crowdshot.labels.wide import wide_table
 from crowdshot.wording import first, show
 
 PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # of Label Studio's uploads
 UPLOADS = re.compile(r"(^|/)upload/\d+$")  # where these lie, by project
 ADDED = re.compile(r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$")  # what tells that a name could be plainer
+MOST_COMPARED = 50_000  # items of several files, the first of each: where files differ in how they write them, all do
+MOST_FOLDERS = 8  # that one file names before an item and another does not; a text may be an item, with any slashes
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -286,6 +291,30 @@ def same_files(names: Iterable[str]) -> list[list[str]]:
     for place in np.flatnonzero(shared[file]).tolist():
         groups.setdefault(file[place], []).append(names[place])
     return [group for group in groups.values() if len(group) <= max(2, len(meant))]
+
+
+def named_otherwise(files: Sequence[Ids]) -> list[list[str]]:
+    """Groups of items that may be one, of labels' files that have no item in common, nor with others between them.
+
+    ``IMG_1.jpg`` in one, ``img_1.jpg`` in another and ``photos/IMG_1.jpg`` in a third; 1 and 1.0.
+    """
+    item, names = pd.factorize(np.concatenate(files))
+    file = np.repeat(np.arange(len(files)), [len(items) for items in files])
+    n = len(names) + len(files)
+    links = coo_array((np.ones(len(item)), (item, len(names) + file)), shape=(n, n))
+    lots, lot = connected_components(links, directed=False)
+    if lots == 1:
+        return []
+    among = pd.Series(lot[: len(names)]).groupby(lot[: len(names)]).cumcount()  # where an item stands in its lot
+    called: dict[int, str] = {}
+    by_tail: dict[str, list[int]] = {}  # items by the last parts of their paths
+    for place in np.flatnonzero(among < max(1, MOST_COMPARED // lots)).tolist():
+        called[place] = fold(str(names[place]).replace("\\", "/"))
+        parts = called[place].rsplit("/", MOST_FOLDERS)
+        for start in range(len(parts)):
+            by_tail.setdefault("/".join(parts[start:]), []).append(place)
+    groups = (by_tail[path] for path in dict.fromkeys(called.values()))
+    return [[str(names[place]) for place in group] for group in groups if len({lot[place] for place in group}) > 1]
 
 
 def _file_meant(name: str) -> str:

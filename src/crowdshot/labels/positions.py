@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.wording import first, listing, show
 
 WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -35,7 +35,7 @@ def factorize(values: Any) -> tuple[Positions, Ids]:
     position = np.asarray(position, dtype=np.int64)
     if found.dtype != object:
         return position, found
-    return without(position, found, np.array([isinstance(v, str) and not v.strip() for v in found], dtype=bool))
+    return without(position, found, np.array([isinstance(v, str) and not trim(v) for v in found], dtype=bool))
 
 
 def without(position: Positions, ids: Ids, unwanted: NDArray[np.bool_]) -> tuple[Positions, Ids]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.files.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
@@ -26,6 +27,7 @@ from crowdshot.labels.positions import Positions, as_index
 from crowdshot.wording import listing, show
 
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
+Strangers = Literal["refuse", "tell", "allow"]  # what becomes of names to be changed that nothing has
 Spelling = Callable[[str], str]  # what somebody wrote -> what it is called, "" for no label
 
 
@@ -107,14 +109,19 @@ class Respelled(NamedTuple):
 
 
 def spelling_of(
-    written: Mapping[str, int], rename: NewNames = None, merge_case: bool = False, known: Iterable[str] = ()
+    written: Mapping[str, int],
+    rename: NewNames = None,
+    merge_case: bool = False,
+    known: Iterable[str] = (),
+    strangers: Strangers = "refuse",
 ) -> Spelling:
     """What labels are called, given how often each was written: renamed first, then merged, by names that are known."""
-    there = [as_whole(label.strip()) for label in written]
-    new = {as_whole(old): name for old, name in new_names(rename, "rename", ("old", "new"), there).items()}
+    there = [as_whole(trim(label)) for label in written]
+    listed = new_names(rename, "rename", ("old", "new"), there, strangers)
+    new = {as_whole(old): name for old, name in listed.items()}
 
     def renamed(label: str) -> str:
-        label = as_whole(label.strip())
+        label = as_whole(trim(label))
         return new.get(label, label)
 
     often: Counter[str] = Counter()
@@ -125,20 +132,25 @@ def spelling_of(
     return lambda label: stays.get(fold(renamed(label)), renamed(label))
 
 
-def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: Collection[str]) -> dict[str, str]:
+def new_names(
+    given: NewNames,
+    argument: str,
+    columns: tuple[str, str],
+    known: Collection[str],
+    strangers: Strangers = "refuse",
+) -> dict[str, str]:
     """{old: new}, as given or from a file with these columns, else its first two; without the spaces around names.
 
-    An old name that is not known is an error, unless a file has it, which may be longer than what it is used for.
+    Old names that are not known are ``strangers``, unless a file has them and others, which may be longer than what it
+    is used for.
     """
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        new = {str(old).strip(): str(name).strip() for old, name in given.items()}
+        new = {trim(str(old)): trim(str(name)) for old, name in given.items()}
         stranger = next((old for old in new if as_whole(old) not in known), None)
         if stranger is not None:
-            raise CrowdshotError(
-                f"{argument} names {stranger!r}, which is not there, expected some of {listing(known)}."
-            )
+            meet(f"{argument} names {stranger!r}, which is not there", known, strangers)
         return new
     table = read_table(given)
     called = [plain(name) for name in table.header]
@@ -149,8 +161,17 @@ def new_names(given: NewNames, argument: str, columns: tuple[str, str], known: C
         )
     found = dict(zip(one_each(table, old), table.text(name), strict=True))
     if argument == "names" and found and not any(each in known for each in found):  # other people's
-        raise CrowdshotError(f"{table.name} names {next(iter(found))!r} and others, expected some of {listing(known)}.")
+        meet(f"{table.name} names {next(iter(found))!r} and others, which are not there", known, strangers)
     return found
+
+
+def meet(found: str, known: Collection[str], strangers: Strangers) -> None:
+    """Names that are not there, as the sentence says that was ``found``, are refused or told."""
+    if strangers == "refuse":
+        raise CrowdshotError(f"{found}, expected some of {listing(known)}.")
+    if strangers == "tell":
+        told = f"{found}, in the files at least; labels that come otherwise may have it."
+        warnings.warn(told, UserWarning, stacklevel=5)
 
 
 def respell(
@@ -158,7 +179,7 @@ def respell(
 ) -> Annotations:
     """The same labels by what they and the annotators are called; (L,) when they were given, where that is known."""
     labels = [label(str(name)) for name in ann.classes]
-    people = [annotator.get(str(name)) or str(name) for name in ann.annotators]
+    people = [annotator.get(str(name), str(name)) for name in ann.annotators]
     if labels == list(ann.classes) and people == list(ann.annotators):
         return ann
     ids = (ann.items, ann.item), (people, ann.annotator), (labels, ann.label)

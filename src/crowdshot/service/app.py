@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import trim
 from crowdshot.service import shapes, showing
 from crowdshot.service.fetching import said_of_pictures
 from crowdshot.service.journal import Said
@@ -139,7 +140,7 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
     ) -> shapes.Questions:
         """What is best asked of somebody next, the best first; who is not known is taken for somebody new."""
         version = current()
-        questions = live.waiting.questions(version, annotator.strip(), n)
+        questions = live.waiting.questions(version, trim(annotator), n)
         return shapes.Questions.model_validate({"version": version.number, "questions": questions})
 
     def model() -> tuple[int, Path]:

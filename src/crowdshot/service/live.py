@@ -64,11 +64,16 @@ class Live:
                 error = found
             else:
                 self._recent += [(row, each) for each in labels]
-                self.waiting.heard(labels)
+                self.waiting.heard(self._by_name(labels))
                 self._changed.set()
             for _, written in together:
                 if not written.done():  # nobody waits any more
                     written.set_result(None) if error is None else written.set_exception(error)
+
+    def _by_name(self, said: Sequence[Said]) -> list[Said]:
+        """The journal has annotators as they were written, the version by what they are called."""
+        names = {} if self.version is None else self.version.names
+        return [each._replace(annotator=names.get(each.annotator, each.annotator)) for each in said]
 
     async def keep_fitting(self) -> None:
         """For ever: waits for labels, lets those that come close behind come too, and swaps in what is found."""
@@ -95,7 +100,7 @@ class Live:
         self.version = version
         row = 0 if version is None else version.row
         self._recent = [(at, said) for at, said in self._recent if at > row]
-        self.waiting.swapped([said for _, said in self._recent])
+        self.waiting.swapped(self._by_name([said for _, said in self._recent]))
         self.counts["fits"] += 1
         async with self._swapped:
             self._swapped.notify_all()

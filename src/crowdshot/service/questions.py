@@ -57,6 +57,7 @@ class Waiting:
     def questions(self, version: Version, annotator: str, n: int) -> list[dict[str, object]]:
         """The best first. Items that the annotator labelled, or was given already, are not asked."""
         now = time.monotonic()
+        annotator = version.names.get(annotator, annotator)
         who = version.person.get(annotator, -1)  # the last is somebody new
         ann, belief, answers = version.annotations, self._belief_now(version), version.confusion[who, None]
         out = [each for each in self.asked if each.until > now]

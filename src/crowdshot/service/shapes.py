@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from crowdshot.files.cells import trim
+
 LONGEST = 4_000  # characters of a name
 MOST_LABELS = 10_000  # of one request
 MOST_ITEMS = 256  # to predict at a time
@@ -23,9 +25,10 @@ def _plain(name: str) -> str:
 
 
 def _filled(name: str) -> str:
-    if not name.strip():
+    name = trim(name)
+    if not name:
         raise ValueError("is blank, expected a name")
-    return _plain(name.strip())
+    return _plain(name)
 
 
 Text = Annotated[str, AfterValidator(_plain)]

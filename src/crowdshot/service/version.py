@@ -30,7 +30,8 @@ class Version:
     ``confusion`` (R + 1, K, K): what each `person` may be expected to answer and, last, somebody new. ``seen``: of how
     many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
     stand by other names that labels have for them. ``several``: whether a class is a set of labels. ``history``: of
-    annotators, elsewhere. ``page``: for people to read.
+    annotators, elsewhere. ``names``: of annotators who are called otherwise than labels have it, {written: name}.
+    ``page``: for people to read.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Version:
     aliases: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     files: bool = False
+    names: dict[str, str] = field(default_factory=dict)
     page: str = field(default="", repr=False)
 
     @cached_property

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -118,11 +119,15 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
         found.aliases,
         seconds,
         found.files,
+        read.people,
     )
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_settled)
     version = Version(point.number, *args)
-    page = showing.render(version, journal.history(), journal.lately(showing.LATELY))
+    lately: Counter[str] = Counter()
+    for who, number in journal.lately(showing.LATELY).items():
+        lately[version.names.get(who, who)] += number
+    page = showing.render(version, journal.history(), lately)
     version = replace(version, page=page)
     _ = version.consensus, version.annotators, version.place, version.person  # made here, so that no request waits
     _save_model(found, data, version.number)

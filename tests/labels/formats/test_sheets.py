@@ -56,6 +56,20 @@ def test_sheets_without_annotators_are_one_annotators_each(read):
         read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "Cat"]]})
 
 
+def test_sheets_of_truth_and_of_results_are_no_annotators(read):
+    others = ["Gold", "Truth", "Final", "Final label", "Consensus"]
+    told = f"each of the sheets 'Ann', 'Bob' is taken for one annotator's, and nothing is read from {str(others)[1:-1]}"
+    with pytest.warns(UserWarning, match=told):
+        labels = read(dict.fromkeys(("Ann", *others[:2], "Bob", *others[2:]), OWN))
+    assert labels.annotations.annotators.tolist() == ["Ann", "Bob"]
+    with pytest.warns(
+        UserWarning, match="each of the sheets 'Ann' is taken for one annotator's, and nothing is read from"
+    ):
+        assert read({"Ann": OWN, "Gold": OWN}).annotations.annotators.tolist() == ["Ann"]
+    with pytest.warns(UserWarning, match="each of the sheets 'Gold', 'Final' is taken for one annotator's"):
+        assert read({"Gold": OWN, "Final": OWN}).annotations.n_annotators == 2  # there is nobody else
+
+
 def test_where_no_sheet_fits_all_are_named(read):
     with pytest.raises(CrowdshotError, match=r"has 2 sheets, 'a', 'b', expected one; sheet= says which"):
         read({"a": LEGEND, "b": LEGEND})

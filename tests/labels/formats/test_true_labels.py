@@ -66,6 +66,44 @@ def test_several_labels_an_item_are_judged_one_by_one(tmp_path):
         assert read_labels(path, multi_label=True).gold == {"1": "cat;owl"}
 
 
+@pytest.mark.parametrize(
+    ("naming", "gold"),
+    [
+        ({}, None),
+        ({"merge_case": True}, {"1": "cat", "2": "dog"}),
+        ({"rename": {"cat": "Cat", "dog": "DOG"}}, {"1": "Cat", "2": "DOG"}),
+        ({"rename": {"cat": "Cat", "dog": "owl"}}, None),
+    ],
+)
+def test_true_labels_are_judged_by_what_labels_are_called(tmp_path, naming, gold):
+    path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["Cat", "Cat", "DOG", "DOG", ""])
+    unknown = "DOG" if "rename" in naming else "Cat"
+    told = (
+        "is taken for the true" if gold else f"is not taken for true labels, because nobody gave the label {unknown!r}"
+    )
+    with pytest.warns(UserWarning, match=told):
+        assert read_labels(path, **naming).gold == (gold or {})
+
+
+def test_spellings_of_one_true_label_are_one(tmp_path):
+    rows = ["1,ann,cat;Dog", "1,bob,dog", "2,ann,dog"]
+    path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["dog;CAT", "cat;dog", ""], rows)
+    with pytest.warns(UserWarning, match="is taken for the true"):
+        assert read_labels(path, multi_label=True, merge_case=True).gold == {"1": "cat;dog"}
+
+
+def test_true_labels_that_no_annotator_said_are_told(tmp_path):
+    path = tmp_path / "w.csv"
+    path.write_text("item,ann,bob,cyd,gold\n1,cat,dog,cat,Cat\n2,cat,dog,dog,\n3,dog,dog,dog,Dog\n")
+    with pytest.warns(UserWarning) as notes:  # noqa: PT030 there are two
+        assert read_labels(path).gold == {"1": "Cat", "3": "Dog"}
+    new = f"{path}: 'Cat', 'Dog', which no annotator said, are classes of their own (or is it 'cat'?)."
+    assert [str(note.message) for note in notes][1:] == [new]
+    with pytest.warns(UserWarning, match="is taken for the true") as notes:
+        assert read_labels(path, merge_case=True).gold == {"1": "cat", "3": "dog"}
+    assert len(notes) == 1
+
+
 def test_a_file_of_true_labels_may_repeat_an_item_but_not_contradict_itself(tmp_path):
     path = write(tmp_path / "g.csv", "item,annotator,label,truth", ["cat", "cat", "", "dog", "dog"])
     assert known_truth.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}

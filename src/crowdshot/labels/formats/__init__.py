@@ -16,15 +16,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.columns import GivenColumns
 from crowdshot.labels.formats import argilla, cvat, judges, label_studio, mturk, prodigy, table, toloka, turned
-from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, join, own_names
+from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, Spells, join, own_names
 from crowdshot.labels.formats.naming import Naming, call
 from crowdshot.labels.formats.sheets import with_labels
 from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
-from crowdshot.labels.spelling import NewNames
+from crowdshot.labels.matching import named_otherwise
+from crowdshot.labels.spelling import NewNames, spelling_of
 
 __all__ = [
     "FORMATS",
@@ -98,8 +100,9 @@ def read_labels(
     naming.check()
     paths = _listed(paths)
     parts = read_parts(
-        paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label
-    )
+        paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label,
+        rename=rename, merge_case=merge_case,
+    )  # fmt: skip
     return join_parts(parts, naming, called(paths))
 
 
@@ -111,11 +114,17 @@ def read_parts(
     sheet: str | None = None,
     annotator_columns: Sequence[str] = (),
     multi_label: bool = False,
+    rename: NewNames = None,
+    merge_case: bool = False,
 ) -> list[LabelsRead]:
-    """The labels of each file, as it has them: the first half of `read_labels`."""
+    """The labels of each file, as it has them: the first half of `read_labels`.
+
+    By ``rename`` and ``merge_case`` true labels are judged: they are what somebody said, if both are called so.
+    """
     if format_name is not None and format_name not in FORMATS:
         raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    files = _open(_listed(paths), sheet, annotator_columns, multi_label)
+    spells = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")  # other files may have them
+    files = _open(_listed(paths), sheet, annotator_columns, multi_label, spells)
     files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
@@ -133,7 +142,10 @@ def read_parts(
 
 def join_parts(parts: Sequence[LabelsRead], naming: Naming, source: str) -> LabelsRead:
     """All of them as one, by what labels and annotators are called: the second half of `read_labels`."""
-    return call(parts[0] if len(parts) == 1 else join(source, parts), naming, source)
+    if len(parts) == 1:
+        return call(parts[0], naming, source)
+    otherwise = named_otherwise([part.annotations.items for part in parts])
+    return call(join(source, parts), naming, source, otherwise)
 
 
 def called(paths: Path | Iterable[Path]) -> str:
@@ -146,11 +158,14 @@ def _listed(paths: Path | Iterable[Path]) -> list[Path]:
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
-def _open(paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool) -> list[LabelFile]:
+def _open(
+    paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool, spells: Spells
+) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("paths is empty, expected one file of labels at least.")
     names = own_names(paths) if len(paths) > 1 else [None]
-    files = [LabelFile(path, name, sheet, annotator_columns, several) for path, name in zip(paths, names, strict=True)]
+    given = (sheet, annotator_columns, several, spells)
+    files = [LabelFile(path, name, *given) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
         raise CrowdshotError(f"sheet is {sheet!r}, expected none, as {files[0].name} is no Excel workbook.")
     return files

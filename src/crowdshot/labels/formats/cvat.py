@@ -19,6 +19,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import trim
 from crowdshot.files.records import starts_with
 from crowdshot.files.unpacked import check_parts
 from crowdshot.files.workbooks import ZIP
@@ -113,9 +114,9 @@ class _Reader(ContentHandler):
         if path[1:] == ["track"]:
             raise CrowdshotError(f'{self.place} has tracks, expected an export as "CVAT for images 1.1".')
         if path[1:] == ["image"]:
-            if not attributes.get("name", "").strip():
+            if not trim(attributes.get("name", "")):
                 raise CrowdshotError(f"{self.place} has an <image> without a name, expected one.")
-            export.images.append((self.line, attributes["name"].strip(), []))
+            export.images.append((self.line, trim(attributes["name"]), []))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
                 export.images[-1][2].append(attributes.get("label", ""))
@@ -127,7 +128,7 @@ class _Reader(ContentHandler):
             self.words.append(text)
 
     def endElement(self, tag: str) -> None:  # noqa: N802
-        text = "".join(self.words).strip()
+        text = trim("".join(self.words))
         if self.path[1:2] == ["meta"] and self.path[-2:] == ["assignee", "username"] and text:
             self.export.assignees.add(text)
         self.path.pop()

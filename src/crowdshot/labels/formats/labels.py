@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.files.cells import Ids
+from crowdshot.files.cells import Ids, trim
 from crowdshot.files.records import Record, parse_array, parse_lines, rows_of, starts_with
 from crowdshot.files.tables import Table, only, parse_table, parse_workbook, read_bytes
 from crowdshot.files.workbooks import is_workbook
@@ -24,8 +24,10 @@ from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.newest import in_time
-from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins
+from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins, spelling_of
 from crowdshot.wording import counted
+
+Spells = Callable[[Mapping[str, int]], Spelling]  # how often each label was written -> what they are called
 
 
 class LabelFile:
@@ -33,7 +35,8 @@ class LabelFile:
 
     ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
     which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'. ``several``:
-    whether an answer may name several labels, which are then joined (`labels.choices`).
+    whether an answer may name several labels, which are then joined (`labels.choices`). ``spells``: what labels are
+    called.
     """
 
     name: str
@@ -47,6 +50,7 @@ class LabelFile:
         sheet: str | None = None,
         annotator_columns: Sequence[str] = (),
         several: bool = False,
+        spells: Spells = spelling_of,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
@@ -54,6 +58,7 @@ class LabelFile:
         self.sheet = sheet
         self.annotator_columns = annotator_columns
         self.several = several
+        self.spells = spells
         self.data = read_bytes(path)
 
     @cached_property
@@ -129,7 +134,8 @@ class LabelsRead:
     """The labels of one or more files, and what was left out for which reason: how many entries, or which.
 
     ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
-    is written elsewhere, in a table of true labels say; ``respelled``: what is called otherwise than it was written.
+    is written elsewhere, in a table of true labels say; ``people``: the same of annotators, of those who are called
+    otherwise, {written: name}; ``respelled``: what is called otherwise than it was written.
     ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
     from the lowest to the highest. ``history``: what annotators did in earlier projects. ``when``: (L,) when each label
     was given, as it was written, None where that is not known or no longer needed.
@@ -139,7 +145,8 @@ class LabelsRead:
     left_out: dict[str, int | list[str]] = field(default_factory=dict)
     gold: dict[str, str] = field(default_factory=dict)
     project: Project | None = None
-    spelling: Spelling = str.strip
+    spelling: Spelling = trim
+    people: dict[str, str] = field(default_factory=dict)
     respelled: list[Respelled] = field(default_factory=list)
     several: bool = False
     ordered: bool = False
@@ -171,6 +178,7 @@ class LabelsRead:
             self,
             annotations=replace(self.annotations, annotators=people),
             left_out=dict(counts),
+            people={},
             respelled=respelled,
             history=AnnotatorPriors(dict(records)),
         )

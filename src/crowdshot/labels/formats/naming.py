@@ -11,12 +11,23 @@ from typing import Any
 import numpy as np
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import choices
+from crowdshot.labels import choices, known_truth
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.labels import LabelsRead
 from crowdshot.labels.matching import same_files
 from crowdshot.labels.numbers import refuse_fractions
-from crowdshot.labels.spelling import NewNames, Twins, alike, fold, new_names, respell, respelled, spelling_of
+from crowdshot.labels.spelling import (
+    NewNames,
+    Strangers,
+    Twins,
+    alike,
+    fold,
+    meet,
+    new_names,
+    respell,
+    respelled,
+    spelling_of,
+)
 from crowdshot.wording import counted, listing, show
 
 REMEDIES = {
@@ -32,7 +43,10 @@ BLANKS = {  # in any case
 
 @dataclass(frozen=True)
 class Naming:
-    """What labels and annotators are called, and what labels are; see `read_labels`."""
+    """What labels and annotators are called, and what labels are; see `read_labels`.
+
+    ``strangers``: what becomes of names among these that nobody has, or has yet.
+    """
 
     rename: NewNames = None
     merge_case: bool = False
@@ -41,6 +55,7 @@ class Naming:
     ordered: Sequence[str] = ()
     categories: bool = False
     leave_out: Sequence[str] = ()
+    strangers: Strangers = "refuse"
 
     def check(self) -> None:
         if self.multi_label and self.ordered:
@@ -49,10 +64,15 @@ class Naming:
             raise CrowdshotError(f"ordered is {list(self.ordered)}, expected two or more different classes.")
 
 
-def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
-    """The labels, the true ones included, and the annotators by what they are called; those left out are gone."""
-    people = new_names(naming.names, "names", ("annotator", "name"), labels.annotations.annotators)
-    labels = _without(naming.leave_out, labels, people, source) if naming.leave_out else labels
+def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Sequence[Sequence[str]] = ()) -> LabelsRead:
+    """The labels, the true ones included, and the annotators by what they are called; those left out are gone.
+
+    ``named_otherwise``: groups of items that may be one, of several files, to be told with other near-twins.
+    """
+    everyone = labels.annotations.annotators
+    listed = new_names(naming.names, "names", ("annotator", "name"), everyone, naming.strangers)
+    people = {written: name for written, name in listed.items() if name}
+    labels = _without(naming, labels, people, source) if naming.leave_out else labels
     ann = labels.annotations
     split: Callable[[str], list[str]] = choices.split_of(ann.classes) if naming.multi_label else lambda label: [label]
     if not (naming.multi_label or naming.categories):
@@ -61,10 +81,10 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
     for label, number in zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True):
         for part in split(label):
             written[part] = written.get(part, 0) + number
-    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
+    spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, naming.strangers)
     told = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
-    told += respelled("annotators", lambda name: people.get(name) or name, by_person)
+    told += respelled("annotators", lambda name: people.get(name, name), by_person)
     whole = choices.spell_each(spelling, split) if naming.multi_label else spelling
     ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
@@ -73,28 +93,27 @@ def call(labels: LabelsRead, naming: Naming, source: str) -> LabelsRead:
         ann = _in_order(ann, naming.ordered, source)
         refuse_others(gold.values(), naming.ordered, source)
     labels = replace(
-        labels, annotations=ann, gold=gold, spelling=whole, respelled=told, several=naming.multi_label,
+        labels, annotations=ann, gold=gold, spelling=whole, people=people, respelled=told, several=naming.multi_label,
         ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
+    tell_new_classes(gold, labels, source)
     if not naming.categories:
         refuse_fractions(labels.names, source)
     _tell_blanks(labels.names, source)
     if not (naming.multi_label or naming.categories):
         _tell_commas(labels.names, source)
-    _tell_twins(labels, source)
+    _tell_twins(labels, named_otherwise, source)
     return labels
 
 
-def _without(left_out: Sequence[str], labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
+def _without(naming: Naming, labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
     """Without the labels of these annotators, by the name they are written or called; items stay."""
-    ann = labels.annotations
-    called = [{str(name), people.get(str(name)) or str(name)} for name in ann.annotators]
+    ann, left_out = labels.annotations, naming.leave_out
+    called = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
     everyone = set().union(*called)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
-        raise CrowdshotError(
-            f"leave_out names {stranger!r}, which is not there, expected some of {listing(ann.annotators)}."
-        )
+        meet(f"leave_out names {stranger!r}, which is not there", ann.annotators, naming.strangers)
     stays = np.array([not names & set(left_out) for names in called])
     labels = labels.keep(stays[ann.annotator])
     kept = labels.annotations
@@ -121,6 +140,12 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
         raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
 
 
+def tell_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
+    """What gold names and no annotator said."""
+    truth = choices.names_of(gold.values()) if labels.several else gold.values()
+    known_truth.tell_new_classes(truth, labels.names, source)
+
+
 def _tell_blanks(labels: Iterable[Any], source: str) -> None:
     """People and programs write these where they have nothing to write."""
     blanks = [name for name in map(str, labels) if fold(name).replace("’", "'") in BLANKS]
@@ -145,12 +170,15 @@ def _tell_commas(labels: Collection[str], source: str) -> None:
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
-def _tell_twins(labels: LabelsRead, source: str) -> None:
+def _tell_twins(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], source: str) -> None:
     """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
     items = [str(item) for item in labels.annotations.items]
     beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
-    twins = labels.near_twins + alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
+    twins = alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
     twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    listed = {item for group in named_otherwise for item in group}
+    twins = labels.near_twins + [each for each in twins if not listed.issuperset(each.names)]
+    twins += [Twins("items", tuple(group), ()) for group in named_otherwise]
     for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:

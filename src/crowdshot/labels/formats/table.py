@@ -69,7 +69,7 @@ def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         UNLABELLED: empty,
         MINUS_ONE: counts["-1"] if "-1" in missing else 0,
     }
-    gold = true_labels(table, names, item, label, missing, file.several)
+    gold = true_labels(file, table, names, item, label, missing)
     return LabelsRead(annotations, some(left_out), gold, when=when)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Collection
 
 import pandas as pd
@@ -10,10 +11,11 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.cells import Ids
 from crowdshot.files.tables import Table
-from crowdshot.labels.choices import split_of
+from crowdshot.labels.choices import spell_each, split_of
 from crowdshot.labels.columns import TRUTH, Columns, plain
+from crowdshot.labels.formats.labels import LabelFile
 from crowdshot.labels.formats.questions import labels_in
-from crowdshot.labels.spelling import as_whole, fold
+from crowdshot.labels.spelling import fold
 from crowdshot.wording import listing
 
 RIGHT_OR_WRONG = {"correct", "true"}  # columns that may as well say whether a label is right
@@ -26,17 +28,18 @@ def tell_taken(source: str, column: str) -> None:
 
 
 def true_labels(
-    table: Table, names: Columns, item: Ids, label: Ids, missing: Collection[str], several: bool
+    file: LabelFile, table: Table, names: Columns, item: Ids, label: Ids, missing: Collection[str]
 ) -> dict[str, str]:
     """{item: true label}, {} where the table has no column of them or one that is not used, as is told.
 
-    Each must be a label that somebody gave, and the only one of its item. ``missing``: what is no label.
+    Each must be a label that somebody gave, by what labels are called, and the only one of its item. ``table``: those
+    rows of the file that are read. ``missing``: what is no label.
     """
     columns = [place for place, name in enumerate(table.header) if name not in names and plain(name) in TRUTH]
     if not columns:
         return {}
     try:
-        truth = pd.Series(labels_in(table, columns[0], several))
+        truth = pd.Series(labels_in(table, columns[0], file.several))
     except CrowdshotError:
         truth = pd.Series("", index=range(len(item)))  # lists and the like
     said = ~truth.map({word: fold(word) in missing for word in truth.unique()}).astype(bool) & (item != "")
@@ -46,7 +49,7 @@ def true_labels(
     reason = (
         f"there are {len(columns)} such columns, {listing(table.header[place] for place in columns)}"
         if columns[1:]
-        else _why_not(known, plain(table.header[columns[0]]), label, several)
+        else _why_not(known, plain(table.header[columns[0]]), label, file)
     )
     if reason:
         told = f"{table.name}: {table.header[columns[0]]!r} is not taken for true labels, because {reason}."
@@ -56,17 +59,26 @@ def true_labels(
     return dict(zip(known["item"], known["label"], strict=True))
 
 
-def _why_not(known: pd.DataFrame, called: str, label: Ids, several: bool) -> str:
+def _why_not(known: pd.DataFrame, called: str, label: Ids, file: LabelFile) -> str:
     """Why a column of this name does not hold the true labels, "" where it does."""
-    given = pd.unique(label)
-    split = split_of(given) if several else lambda word: [word]
-    given_parts = {as_whole(part) for word in given for part in split(word)}
-    strange = next((word for word in known["label"] if not {as_whole(part) for part in split(word)} <= given_parts), "")
+    given = pd.Series(label).value_counts().to_dict()
+    split = split_of(given) if file.several else lambda word: [word]
+    written: Counter[str] = Counter()
+    for word, number in given.items():
+        for part in split(word):
+            written[part] += number
+    spelling = file.spells(written)
+    names = {"", *map(spelling, written)}
+    truths = known["label"].unique()
+    strange = next((word for word in truths if not {spelling(part) for part in split(word)} <= names), "")
     if strange:
         return f"nobody gave the label {strange!r}"
-    twice = known[known["item"].duplicated()]
+    whole = spell_each(spelling, split)
+    spelled = known.assign(label=known["label"].map({word: whole(word) for word in truths}))
+    spelled = spelled[spelled["label"] != ""].drop_duplicates()
+    twice = spelled[spelled["item"].duplicated()]
     if len(twice):
         return f"item {twice['item'].iloc[0]!r} has several"
-    if called in RIGHT_OR_WRONG and {fold(word) for word in known["label"]} <= YES_NO:
+    if called in RIGHT_OR_WRONG and set(map(fold, truths)) <= YES_NO:
         return "it may say whether a label is right"
     return ""
