@@ -105,7 +105,8 @@ class Compared:
         return self._parts(encoder)[0]
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        known.refuse(self.name, "'auto' or 'learned'", "weight", "pred_probs")
+        known.refuse(self.name, "'auto', 'learned' or 'ours'", "weight")
+        known.refuse(self.name, "'auto' or 'learned'", "pred_probs")
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)
