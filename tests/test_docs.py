@@ -28,3 +28,16 @@ def test_examples_run(page, tmp_path, monkeypatch):
         command = [sys.executable, "-m", "crowdshot", *shlex.split(line)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == 0, (line, done.stderr)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page):
+    for file, anchor in re.findall(r"\]\(([\w./-]*\.md|)#([^)\s]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / file if file else page), (file, anchor)

@@ -105,14 +105,23 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
         ("auto", [0] * 30, "sample_weight is zero for every item, expected one at least that counts."),
         ("auto", ["a"] * 30, "sample_weight is no list of numbers, expected one for each item."),
         ("auto", [0.5] * 30, "sample_weight has 0.5 for item 0, expected whole numbers, as an item that counts twice"),
-        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto' or 'learned'"),
-        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto' or 'learned' with it."),
+        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto', 'learned' or 'ours'"),
+        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto', 'learned' or 'ours' with"),
     ],
 )
 def test_what_is_wrong_with_weights_is_told(method, weight, message):
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=weight)
     assert message in str(error.value)
+
+
+def test_images_with_weights_are_not_searched_which_is_told():
+    images = np.zeros((6, 28, 28), dtype=np.uint8)
+    images[3:, 8:20] = 255
+    labels = np.repeat([[0, 0], [1, 1]], 3, axis=0)
+    with pytest.warns(UserWarning, match="with sample_weight items are learned from by Learned alone"):
+        weighted = CrowdClassifier().fit(images, labels, sample_weight=[0, 1, 1, 1, 1, 1])
+    assert weighted.learner_ == "Learned"
 
 
 def test_weights_may_be_a_series():

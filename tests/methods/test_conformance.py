@@ -8,7 +8,7 @@ import torch
 from crowdshot.encoders.architectures import MLP, Conv4
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import BUILT_IN, METHODS
-from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods.contract import CrowdEpisodes, Method
 
 FEWER = {"iterations": 20, "trees": 10}  # what changes nothing about the contract and saves time
 WIDTH = 6
@@ -205,3 +205,32 @@ def test_bad_input_is_told():
         METHODS["LRMV"].predict(episodes._replace(support=episodes.support.long()))
     with pytest.raises(CrowdshotError, match="n_classes is 1"):
         METHODS["LRMV"].predict(episodes._replace(n_classes=1))
+
+
+EVEN = torch.full((2, 8, 4), 0.25)  # of `problem()`: two episodes, eight queries, four classes
+
+
+@pytest.mark.parametrize(
+    ("given", "strange"),
+    [
+        (EVEN, "a Tensor"),
+        ([EVEN, EVEN], "a list of 2"),
+        ([EVEN.numpy()], "a list with a ndarray"),
+        ([EVEN[..., :3]], "torch.float32 of shape (2, 8, 3)"),
+        ([EVEN.long()], "torch.int64 of shape (2, 8, 4)"),
+        ([EVEN * torch.nan], "not a number in places"),
+        ([EVEN * 2], "numbers from 0.5 on that sum to 2 at least and 2 at most"),
+        ([EVEN + torch.tensor([-0.5, 0.5, 0, 0])], "numbers from -0.25 on that sum to 1 at least and 1 at most"),
+    ],
+)
+def test_bad_output_is_told(given, strange):
+    """Of a method that another package adds."""
+    method = Method("Odd one", "", lambda *_: given, ({},), {})
+    with pytest.raises(CrowdshotError) as told:
+        method.predict(problem()[0])
+    assert str(told.value) == (
+        f"the output of 'Odd one' is {strange}, expected a list with a tensor of probabilities, (B, Q, K) = (2, 8, 4), "
+        "for each candidate, 1 in all."
+    )
+    even = Method("Even", "", lambda *_: [EVEN.double()], ({},), {})
+    assert even.predict(problem()[0]).sum().item() == pytest.approx(16)

@@ -35,7 +35,9 @@ def run(episodes, encoder, candidates, seed):
 
 
 METHOD = Method("any name", "what most labels say", run, ({"extra": 1.0}, {"extra": 2.0}), {"extra": 1.0})
-TAUGHT = Method("x", "the same", run, ({},), {"extra": 1.0, "how": "so"}, Needs("prototypical"), True)
+TAUGHT = Method("x", "the same", run, ({},), {"extra": 1.0, "shift": 3}, Needs("prototypical"), True)
+SHIFTED = Method("x", "the same", run, ({"shift": -1.0}, {"shift": 0.5}), {"extra": 1.0, "shift": 0})
+WORDS = Method("x", "the same", run, ({"kind": "rbf"},), {"extra": 1.0, "kind": "rbf"})
 ODD = Method("x", "the same", run, ({},), {}, Needs("telepathy"))
 NOT_ONE = "a text"
 '''
@@ -50,6 +52,7 @@ BROKEN = {
     "paper": "stars:METHOD",
     "Odd": "stars:ODD",
     "Loud": "loud:METHOD",
+    "Words": "stars:WORDS",
 }
 
 
@@ -68,7 +71,8 @@ def install(tmp_path):
         (site / "loud.py").write_text("import sys\nsys.exit('I was imported')\n")
 
         def run(*words):
-            env = {**os.environ, "PYTHONPATH": str(site), "CROWDSHOT_DEBUG": ""}
+            path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+            env = {**os.environ, "PYTHONPATH": path, "CROWDSHOT_DEBUG": ""}
             command = [sys.executable, *map(str, words)]
             return subprocess.run(
                 command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=HANGS, check=False
@@ -96,7 +100,7 @@ def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
     assert list(found) == [*BUILT_IN, "Stars", "Taught stars"]
     assert found["Stars"]["candidates"] == {"extra": [1.0, 2.0]}
     assert found["Taught stars"]["encoders"] == ["glyphs-protonet", "photo-lite0-protonet", "photo-protonet"]
-    assert "settings: extra=1, how=so" in run("-m", "crowdshot", "methods", "taught STARS").stdout
+    assert "settings: extra=1, shift=3" in run("-m", "crowdshot", "methods", "taught STARS").stdout
     page = run("-m", "crowdshot", "methods", "stars").stdout
     assert page.startswith("Stars: what most labels say; encoder: none; settings: extra=1 (1 2)\n\nStars: everything")
 
@@ -146,6 +150,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
         "Loud": "SystemExit: I was imported).",
         "Odd": "it needs the objective 'telepathy', expected one of lnl, maml, mixture, prototypical).",
         "Text": "stars:NOT_ONE is a str, expected a crowdshot.methods.Method).",
+        "Words": "its setting kind is 'rbf', expected a number, true or false).",
         "ours": "its name is taken).",
         "paper": "its name is taken).",
     }
@@ -183,3 +188,22 @@ def test_a_classifier_takes_it_in_python(install):
     )
     done = run("-c", code)
     assert done.stdout == f"Stars {[np.round([3 / 5, 2 / 5], 6).tolist()]}\n", done.stderr
+
+
+def test_its_own_candidates_are_settings_that_it_takes(install, tmp_path):
+    """Of built-in systems every number is positive; of others it may be any, as its candidates are."""
+    run = install({"Shifted": "stars:SHIFTED"})
+    code = (
+        "from crowdshot import CrowdClassifier\n"
+        "for shift in (-1.0, 0, 0.5, -2.5):\n"
+        "    clf = CrowdClassifier('identity', method='Shifted', settings={'shift': shift})\n"
+        "    print(clf.fit([[0.0], [1.0]], [['a'], ['b']]).settings_['shift'])"
+    )
+    done = run("-c", code)
+    assert done.stdout.split() == ["-1.0", "0.0", "0.5", "-2.5"], done.stderr
+    features(tmp_path)
+    given = ("labels.csv", "--features", "features.csv", "--method", "shifted", "--out", "out", "--settings")
+    done = run("-m", "crowdshot", "adapt", *given, "shift=true")
+    assert done.stderr == "crowdshot: --settings has True as shift of Shifted, expected a number.\n"
+    done = run("-m", "crowdshot", "adapt", *given, "shift=0")
+    assert done.returncode == 0, done.stderr

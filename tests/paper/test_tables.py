@@ -464,6 +464,16 @@ def test_a_toy_says_that_it_is_one(results):
     assert "TOY SIZE" in (results / "main" / "tables.md").read_text()
 
 
+def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
+    keep(results, "main", together(both("Ours plus", [0.3] * 4), both("Stars", [0.3] * 4)))
+    tables.make("main", results)
+    text = (results / "main" / "tables.md").read_text()
+    assert " Ours plus† |" in text
+    assert " Stars† |" in text
+    assert "† Not in the paper. Ours plus: of a package that is not installed here. PrSV: distances" in text
+    assert "Stars: of a package that is not installed here." in text
+
+
 def test_what_joins_the_papers_systems_is_marked(monkeypatch):
     monkeypatch.setattr(comparison, "ADDED", ("PrSV", "NN", "NNMV"))
     names = ["Ours", "PrSV", "PrSV wide", "NNMV", "NN b=2", "Labelings"]

@@ -46,6 +46,27 @@ def test_only_what_both_have_is_compared_and_settings_are_chosen_on_validation(t
     assert row.difference == pytest.approx(0.6)
 
 
+def test_a_part_of_a_store_does_not_differ_from_it(tmp_path):
+    """Over both splits steps=1 is the better on validation (0.7 against 0.6), on the first alone steps=2."""
+    first = [both("PrDS", [0.2, 0.4], "steps=1", validation=0.5), both("PrDS", [0.6, 0.9], "steps=2", validation=0.6)]
+    second = [
+        both("PrDS", [0.5, 0.5], "steps=1", validation=0.9, split=1),
+        both("PrDS", [0.5, 0.5], "steps=2", validation=0.6, split=1),
+    ]
+    a, b = stores(tmp_path, [*first, *second], first)
+    (row,) = two_stores.compare(a, b).itertuples()
+    assert (row.one_candidate, row.other_candidate, row.difference, row.p) == ("steps=2", "steps=2", 0, 1)
+    assert "Not with the same settings" not in two_stores.tell(two_stores.compare(a, b), a, b)
+
+
+def test_settings_that_differ_are_told(tmp_path):
+    one = [both("PrDS", [0.5], "steps=1", validation=0.6), both("PrDS", [0.1], "steps=2", validation=0.4)]
+    other = [both("PrDS", [0.5], "steps=1", validation=0.4), both("PrDS", [0.1], "steps=2", validation=0.6)]
+    a, b = stores(tmp_path, [*one, both("PrMV", [0.5])], [*other, both("PrMV", [0.5])])
+    told = two_stores.tell(two_stores.compare(a, b), a, b)
+    assert "Not with the same settings, as validation chose others: PrDS 4 3 (steps=1 → steps=2)." in told
+
+
 def test_episodes_that_one_store_lacks_do_not_count(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.2, 0.4])])
     (row,) = two_stores.compare(a, b).itertuples()

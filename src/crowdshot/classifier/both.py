@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -78,6 +79,13 @@ class Both:
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
         if known.weight is not None:  # of which the search knows nothing
+            if self.decided or "recipe" in encoder.card:
+                warnings.warn(
+                    "with sample_weight items are learned from by Learned alone, and not by the search that is the "
+                    "other half of the default for images; items of weight 0 may be left out of fit instead.",
+                    UserWarning,
+                    stacklevel=2,
+                )
             return ByLooks(self.seed).learn(x, annotations, encoder, known)
         joint = look_at(x, annotations, known)
         looks, settings = believe(joint, annotations, known), Searched(self.given, self.seed).settings_for(encoder)

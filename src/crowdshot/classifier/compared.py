@@ -7,7 +7,7 @@ after it has: methods keep nothing but the labelled items and their labels, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
@@ -28,7 +28,7 @@ from crowdshot.encoders.images import ImageInput
 from crowdshot.encoders.lite0 import Lite0
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.methods import MAP_EM, METHODS, find, ours
+from crowdshot.methods import BUILT_IN, MAP_EM, METHODS, find, ours
 from crowdshot.methods.contract import Candidate, CrowdEpisodes, Method
 from crowdshot.model import mixture, votes
 
@@ -54,20 +54,32 @@ def learner_of(name: str, settings: Candidate, given: Mapping[str, Any], seed: i
 
 
 def checked(method: Method, settings: Candidate) -> dict[str, Any]:
-    """Each setting of the kind that its default is of, and positive."""
+    """Each setting of the kind that its default and its candidates are of; positive, if the method is built in."""
     check_names(method.name, settings, tuple(method.default))
+    is_built_in = method.name in BUILT_IN  # others may have settings that are negative
     out: dict[str, Any] = {}
     for name, value in settings.items():
-        kind = type(method.default[name])
-        what, fits = {
-            bool: ("true or false", isinstance(value, bool | np.bool_)),
-            int: ("a whole number, 1 or more", isinstance(value, Integral) and int(value) >= 1),
-            float: ("a positive number", isinstance(value, Real) and 0 < float(value) < math.inf),
-        }.get(kind, (f"a {kind.__name__}", isinstance(value, kind)))
-        if not fits or (kind is not bool and isinstance(value, bool)):
-            raise CrowdshotError(f"settings has {value!r} as {name} of {method.name}, expected {what}.")
+        kind = _kind([one[name] for one in (method.default, *method.candidates) if name in one])
+        if kind is bool:
+            expected, fits = "true or false", isinstance(value, bool | np.bool_)
+        else:
+            expected = "a whole number" if kind is int else "a number"
+            fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+            fits = fits and abs(value) < math.inf
+            if is_built_in:
+                expected = "a whole number, 1 or more" if kind is int else "a positive number"
+                fits = fits and value > 0
+        if not fits:
+            raise CrowdshotError(f"settings has {value!r} as {name} of {method.name}, expected {expected}.")
         out[name] = kind(value)
     return out
+
+
+def _kind(values: Sequence[Any]) -> type:
+    """What a setting is that has these values: one of true or false, of whole numbers, or of any."""
+    if all(isinstance(value, bool) for value in values):
+        return bool
+    return int if all(isinstance(value, Integral) for value in values) else float
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,8 @@ class Compared:
         return self._parts(encoder)[0]
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        known.refuse(self.name, "'auto' or 'learned'", "weight", "pred_probs")
+        known.refuse(self.name, "'auto', 'learned' or 'ours'", "weight")
+        known.refuse(self.name, "'auto' or 'learned'", "pred_probs")
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = untouched(x)

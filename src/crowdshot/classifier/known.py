@@ -54,12 +54,11 @@ class Known:
             said[rows] = np.nan
         return replace(self, gold=gold, pred_probs=said)
 
-    def refuse(self, method: str, expected: str, *names: str) -> None:
-        """For a way to learn that has no use for some of it."""
-        for name in names:
-            if getattr(self, name) is not None:
-                called = "sample_weight" if name == "weight" else name
-                raise CrowdshotError(f"{called} is given with method {method!r}, expected {expected} with it.")
+    def refuse(self, method: str, expected: str, name: str) -> None:
+        """For a way to learn that has no use for it."""
+        if getattr(self, name) is not None:
+            called = "sample_weight" if name == "weight" else name
+            raise CrowdshotError(f"{called} is given with method {method!r}, expected {expected} with it.")
 
     def of(self, rows: Positions) -> Known:
         """Of these items alone."""

@@ -62,7 +62,8 @@ class Searched:
         return {**usual, **encoder.card.get("labelings", {}), **self.given}
 
     def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        known.refuse(self.name, "'auto' or 'learned'", "weight", "pred_probs")
+        known.refuse(self.name, "'auto', 'learned' or 'ours'", "weight")
+        known.refuse(self.name, "'auto' or 'learned'", "pred_probs")
         own, settings = OwnOrder.of(x, annotations, known), self.settings_for(encoder)
         if len(own.place) > MOST_SEARCHED:
             raise CrowdshotError(

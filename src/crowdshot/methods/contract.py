@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what there is can be listed without waiting for torch
     from crowdshot.episodes.crowd_labels import Batch
 
 Candidate = Mapping[str, Any]
+NEARLY = 0.01  # how far from 1 probabilities may sum, in any precision
 
 
 class CrowdEpisodes(NamedTuple):
@@ -155,7 +156,9 @@ class Method:
             from torch import nn  # here, so that methods can be listed without it
 
             encoder = nn.Identity()
-        return [found.detach() for found in self.run(episodes, encoder, full, seed)]  # an outside method may not
+        found = self.run(episodes, encoder, full, seed)
+        _check_probabilities(self.name, found, len(full), (*episodes.query.shape[:2], episodes.n_classes))
+        return [probabilities.detach() for probabilities in found]  # an outside method may not
 
 
 def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
@@ -164,6 +167,7 @@ def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
 
 
 def _check(episodes: CrowdEpisodes) -> None:
+    """What goes in."""
     support, labels, query, K = episodes[:4]
     if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
         raise CrowdshotError(
@@ -179,3 +183,33 @@ def _check(episodes: CrowdEpisodes) -> None:
         raise CrowdshotError(f"support is {support.dtype}, expected floats, as the network takes them.")
     if K < 2:
         raise CrowdshotError(f"n_classes is {K}, expected 2 or more.")
+
+
+def _check_probabilities(name: str, found: Any, n_candidates: int, shape: tuple[int, int, int]) -> None:
+    """What comes out: somebody else's method may give anything."""
+    strange = _strange_in(found, n_candidates, shape)
+    if strange:
+        raise CrowdshotError(
+            f"the output of {name!r} is {strange}, expected a list with a tensor of probabilities, (B, Q, K) = {shape},"
+            f" for each candidate, {n_candidates} in all."
+        )
+
+
+def _strange_in(found: Any, n_candidates: int, shape: tuple[int, int, int]) -> str:
+    from torch import Tensor  # here, so that methods can be listed without it
+
+    if not isinstance(found, list | tuple):
+        return f"a {type(found).__name__}"
+    if len(found) != n_candidates:
+        return f"a list of {len(found)}"
+    for one in found:
+        if not isinstance(one, Tensor):
+            return f"a list with a {type(one).__name__}"
+        if tuple(one.shape) != shape or not one.is_floating_point():
+            return f"{one.dtype} of shape {tuple(one.shape)}"
+        totals = one.sum(-1)
+        if not ((one >= 0).all() & ((totals - 1).abs() <= NEARLY).all()):  # NaN is neither
+            low, least, most = (float(x) for x in (one.min(), totals.min(), totals.max()))
+            numbers = f"numbers from {low:.3g} on that sum to {least:.3g} at least and {most:.3g} at most"
+            return "not a number in places" if math.isnan(low) else numbers
+    return ""

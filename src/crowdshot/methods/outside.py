@@ -13,6 +13,7 @@ from collections import UserDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
+from numbers import Real
 
 from crowdshot.methods.contract import Method
 
@@ -75,6 +76,9 @@ class Registry(UserDict[str, Method]):
         if found.needs is not None and found.needs.objective not in objectives:
             known = ", ".join(sorted(objectives))
             raise _RefusedError(f"it needs the objective {found.needs.objective!r}, expected one of {known}")
+        for name, value in (pair for one in (found.default, *found.candidates) for pair in one.items()):
+            if not isinstance(value, Real):  # which a command line and a store's rows can name
+                raise _RefusedError(f"its setting {name} is {value!r}, expected a number, true or false")
         return found if found.name == entry.name else replace(found, name=entry.name)
 
 

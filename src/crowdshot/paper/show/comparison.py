@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.paper.plan import published
-from crowdshot.paper.plan.experiments import ADDED, Experiment, is_outside
+from crowdshot.paper.plan.experiments import ADDED, Experiment
 from crowdshot.paper.show.layout import NOTHING, Line, PrintedTable
-from crowdshot.paper.show.selection import CELL, in_order, system
+from crowdshot.paper.show.selection import CELL, in_order, is_foreign, system
 
 CLOSE = 2.0  # standard errors
 LINES = {
@@ -32,9 +32,8 @@ SAME_DRAW_LINES = {
 
 def column_name(method: str) -> str:
     """Marked, where it is of a method that stands among the paper's and is not in the paper."""
-    if is_outside(method):
-        return f"{method}†"
-    name = max((name for name in ADDED if method.startswith(name)), key=len, default="")
+    added = [system(method)] if is_foreign(method) else [name for name in ADDED if method.startswith(name)]
+    name = max(added, key=len, default="")
     return f"{name}†{method.removeprefix(name)}" if name else method
 
 

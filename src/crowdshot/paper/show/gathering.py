@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from crowdshot.methods import METHODS
 from crowdshot.paper.plan import published
 from crowdshot.paper.plan.cells import TARGETS
-from crowdshot.paper.plan.experiments import ADDED, SYSTEMS, Experiment, candidate_of, is_outside
+from crowdshot.paper.plan.experiments import ADDED, Experiment, candidate_of
 from crowdshot.paper.run.store import COLUMNS, Store
-from crowdshot.paper.show.selection import CELL, Reader, in_order, spread
+from crowdshot.paper.show.selection import CELL, Reader, in_order, is_foreign, spread, system
 
 LABELS = {
     "omniglot": "Omniglot",
@@ -103,10 +104,10 @@ def notes(
     found = []
     marked = sorted(
         {name for name in ADDED if rows["method"].str.startswith(name).any()}
-        | {name for name in rows["method"].unique() if is_outside(name)}
+        | {system(label) for label in rows["method"].unique() if is_foreign(label)}
     )
     if marked:
-        found.append("† Not in the paper. " + " ".join(f"{name}: {SYSTEMS[name].summary}." for name in marked))
+        found.append("† Not in the paper. " + " ".join(f"{name}: {_summary(name)}." for name in marked))
     if experiment.name in ALIKE:
         told = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
         found.append(f"(main): {ALIKE[experiment.name]}." + (f" Here and there with {told} alone." if told else ""))
@@ -120,6 +121,10 @@ def notes(
     if is_toy(experiment, datasets, results):
         found.append(TOY)
     return found
+
+
+def _summary(name: str) -> str:
+    return METHODS[name].summary if name in METHODS else "of a package that is not installed here"
 
 
 def stand_in_notes(datasets: Sequence[str]) -> list[str]:

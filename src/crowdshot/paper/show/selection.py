@@ -6,6 +6,7 @@ everyone: `select` follows the paper, or, with ``fair``, chooses on validation f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,12 @@ def reader(results: Path) -> Reader:
 
 def system(label: str) -> str:
     """The method that a column shows: "Ours b=10" is of Ours."""
-    return max((name for name in SYSTEMS if f"{label} ".startswith(f"{name} ")), key=len, default=label)
+    return re.sub(r" (\(main\)|[bJ]=\S+)$", "", label)
+
+
+def is_foreign(label: str) -> bool:
+    """Whether a column shows a method of another package, which need not be installed where tables are made."""
+    return system(label) not in SYSTEMS
 
 
 def in_order(labels: Iterable[str]) -> list[str]:

@@ -24,8 +24,9 @@ COLUMNS = [*WHERE, "one", "other", "difference", "stderr", "p", "episodes", "one
 def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.DataFrame:
     """`COLUMNS`: a row for each cell that both stores have, and for each method's average over them (no cell).
 
-    Settings are chosen on validation, in each store for itself, among candidates that both have; episodes are paired by
-    split, crowd and number. ``difference`` is the other's less the one's.
+    Settings are chosen on validation, in each store for itself, on the episodes that both have: what one store has
+    more of changes nothing. Episodes are paired by split, crowd and number. ``difference`` is the other's less the
+    one's.
     """
     for folder in (one, other):
         if not folder.is_dir():
@@ -47,8 +48,8 @@ def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.
 def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataFrame:
     """Of one experiment on one dataset."""
     parts = [read_rows(folder, experiment, dataset) for folder in (one, other)]
-    keys = [*CELL, "method", "candidate"]
-    both = parts[0][keys].drop_duplicates().merge(parts[1][keys].drop_duplicates())
+    keys = [*EPISODE, "role", "method", "candidate"]
+    both = parts[0][keys].merge(parts[1][keys])
     chosen = [select(part.merge(both, on=keys), fair=True) for part in parts]
     pairs = chosen[0].merge(chosen[1], on=[*EPISODE, "method"], suffixes=("_one", "_other"))
     rows = []
@@ -101,10 +102,14 @@ def tell(table: pd.DataFrame, one: Path, other: Path) -> str:
 
 
 def _printed(name: str, part: pd.DataFrame, one: Path, other: Path) -> PrintedTable:
-    lines = []
+    lines, differ = [], []
     for row in part.itertuples():
-        size = ("Avg.", "") if pd.isna(row.n_support) else (str(int(row.n_support)), str(int(row.n_annotators) or REAL))
+        is_average = pd.isna(row.n_support)
+        size = ("Avg.", "") if is_average else (str(int(row.n_support)), str(int(row.n_annotators) or REAL))
         cells = (f"{row.one:.3f}", f"{row.other:.3f}", f"{row.difference:+.3f} ± {row.stderr:.3f}", f"{row.p:.2g}")
         lines.append(Line((row.method, *size), cells))
+        if not is_average and row.one_candidate != row.other_candidate:
+            differ.append(f"{' '.join(lines[-1].labels)} ({row.one_candidate} → {row.other_candidate})")
     columns = (str(one), str(other), "difference", "p")
-    return PrintedTable(name, f"{other} less {one}.", ("method", "N_S", "R"), columns, tuple(lines), part)
+    notes = (f"Not with the same settings, as validation chose others: {'; '.join(differ)}.",) if differ else ()
+    return PrintedTable(name, f"{other} less {one}.", ("method", "N_S", "R"), columns, tuple(lines), part, notes)
