@@ -20,6 +20,7 @@ from crowdshot.engine.memory import Share, as_bytes, shares_of, shown, tables_fi
 from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.parts import Sizes
+from crowdshot.report.summary import tell
 from waiting import HANGS, until
 
 METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
@@ -176,6 +177,29 @@ def test_of_several_questions_one_is_answered(tmp_path, kind):
     with pytest.raises(CrowdshotError, match=r"several questions in column 'question', 'size' and 'state', expected"):
         aggregate_parts(LabelFiles(files), "dawid-skene", 8, tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
+    people, said = ["ann", "Ann", "ann", "bob", "ann"], ["cat", "Cat", "dog", "n/a", "cat"]
+    table = pd.DataFrame({"item": [1, 1, 2, 2, 3], "annotator": people, "label": said})
+    labels = LabelFiles(write(tmp_path / "in", table, files=1))
+    with pytest.warns(UserWarning, match="taken for") as told:
+        report = aggregate_parts(labels, "soft", 8, tmp_path / "out")
+    with pytest.warns(UserWarning, match="taken for") as expected:
+        in_memory, _ = aggregate(labels, "soft", 8)
+    assert {str(each.message) for each in told} == {str(each.message) for each in expected}
+    assert len(told) == 3
+    assert report["near_twins"] == in_memory["near_twins"]
+
+
+def test_of_many_annotators_the_weakest_are_told(tmp_path, monkeypatch):
+    """The last two say what the others do not."""
+    monkeypatch.setattr(command, "MOST_PEOPLE", 2)
+    triples = [(i, f"a{r}", "xy"[(i + (r > 6)) % 2]) for i in range(20) for r in range(9)]
+    table = pd.DataFrame(triples, columns=["item", "annotator", "label"])
+    report = aggregate_parts(LabelFiles(write(tmp_path / "in", table)), "shrunk", 3, tmp_path / "out")
+    assert [row["annotator"] for row in report["annotator_table"]] == ["a7", "a8"]
+    assert "… and 7 whose interval ends higher" in tell(report)
 
 
 def test_columns_that_it_does_not_read_are_told(tmp_path):

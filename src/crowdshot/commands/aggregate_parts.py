@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from crowdshot.commands.counts import Report
 from crowdshot.commands.given import LabelFiles
 from crowdshot.engine.memory import as_bytes, shares_of
@@ -20,10 +23,11 @@ from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.believed import of_default_alone
 from crowdshot.labels.columns import Columns
+from crowdshot.labels.formats.naming import tell_blanks, tell_twins
 from crowdshot.report.tables import check_columns, records, with_others
 
 UNREAD = ("format_name", "sheet", "annotator_columns", "multi_label")  # options of what an engine does not read
-MOST_PEOPLE = 1000  # in what is told; `annotators` has all
+MOST_PEOPLE = 1000  # in what is told, those whose interval ends lowest; `annotators` has all
 
 
 def aggregate_parts(
@@ -83,6 +87,9 @@ def aggregate_parts(
         except CrowdshotError:
             abandon(job)
             raise
+    source = str(labels)
+    tell_blanks(done.classes, source)
+    tell_twins(done.twins, source)
     files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]
     if annotators is not None:
         write_file(annotators, with_others(done.people, history))
@@ -97,13 +104,21 @@ def aggregate_parts(
         "settled": done.settled,
         "settled_at": SETTLED,
         "annotator_column": done.columns.annotator,
-        "annotator_table": records(done.people.head(MOST_PEOPLE)),
+        "annotator_table": records(_weakest(done.people)),
         "gold": done.gold,
         "gold_from": labels.gold_from,
-        "near_twins": [],
+        "near_twins": [each._asdict() for each in done.twins],
         "respelled": [each._asdict() for each in done.respelled],
         "left_out": done.left_out,
         "files": files,
     }
     conclude(job, report)
     return report
+
+
+def _weakest(people: pd.DataFrame) -> pd.DataFrame:
+    """As they came, all or `MOST_PEOPLE`."""
+    if len(people) <= MOST_PEOPLE:
+        return people
+    weakest = people["high"].where(people["accuracy"].notna(), np.inf).argsort(kind="stable")[:MOST_PEOPLE]
+    return people.iloc[np.sort(weakest)]

@@ -38,6 +38,7 @@ class Names:
     people: dict[str, str] = field(default_factory=dict)  # the same of annotators
     respelled: list[Respelled] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)  # {why: rows}
+    counts: dict[str, int] = field(default_factory=dict)  # labels of each class, those given again included
 
     @cached_property
     def lists(self) -> tuple[pa.Array, pa.Array]:
@@ -67,6 +68,10 @@ def names_of(
     spelled = {**{name: spelling(name) for name in written}, **dict.fromkeys(no_label, "")}
     called = dict.fromkeys([*spelled.values(), *(spelling(label) for label in gold.values())])
     called.pop("", None)
+    counted = dict.fromkeys(called, 0)
+    for name, count in written.items():
+        if spelled[name]:
+            counted[spelled[name]] += count
     if naming.ordered:
         refuse_others(called, naming.ordered, source)
     classes = np.array(naming.ordered or list(ordered(np.array(list(called), dtype=object))), dtype=object)
@@ -82,7 +87,7 @@ def names_of(
     people = new_names(naming.names, "names", ("annotator", "name"), annotators)
     if people:
         annotators = np.array(list(dict.fromkeys(people.get(name) or name for name in annotators)), dtype=object)
-    return Names(annotators, classes, spelled, people, respelled("labels", spelling, written), left_out)
+    return Names(annotators, classes, spelled, people, respelled("labels", spelling, written), left_out, counted)
 
 
 def encode(chunk: str, folder: Path, names: Names) -> None:

@@ -34,7 +34,7 @@ from crowdshot.labels.annotators import judged
 from crowdshot.labels.columns import WHEN, Columns, GivenColumns
 from crowdshot.labels.formats.naming import Naming
 from crowdshot.labels.formats.table import OF_OTHERS, UNLABELLED
-from crowdshot.labels.spelling import Respelled
+from crowdshot.labels.spelling import Respelled, Twins, alike
 from crowdshot.labels.ways import way_of
 from crowdshot.model.parts import Sizes, Way, added, run
 from crowdshot.progress import progress
@@ -73,6 +73,7 @@ class Done(NamedTuple):
     people: pd.DataFrame
     left_out: dict[str, int]
     respelled: list[Respelled]
+    twins: list[Twins]
     columns: Columns
     gold: int
     parts: int
@@ -149,6 +150,8 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
     with progress("writing"):
         finished: Finished = added(in_order(workers.each(finish_share, shares, plan)))
     people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history)
+    by_name = dict(zip(map(str, names.annotators), people["n_labels"].tolist(), strict=True))
+    twins = alike("labels", names.counts) + alike("annotators", by_name)
     left_out = {**names.left_out, "labels given again": found.repeated}
     timed = called(WHEN, sources[0])
     if found.repeated and timed:
@@ -162,6 +165,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
         people,
         {reason: n for reason, n in left_out.items() if n},
         names.respelled,
+        twins,
         columns,
         found.gold,
         len(folders),

@@ -16,6 +16,7 @@ import pyarrow.parquet
 
 from crowdshot.engine.remote import located, told
 from crowdshot.errors import CrowdshotError
+from crowdshot.files.cells import AROUND
 from crowdshot.files.parquet import MAGIC
 from crowdshot.files.separated import sniff
 from crowdshot.files.tables import Table
@@ -190,7 +191,7 @@ def as_text(values: pa.Array, where: str) -> pa.Array:
             values = values.cast(pa.int64())
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
         raise CrowdshotError(f"{where} holds {kind}, expected text or numbers.")
-    text = pa.compute.utf8_trim_whitespace(values.cast(pa.string()))
+    text = pa.compute.utf8_trim(values.cast(pa.string()), characters=AROUND)
     return pa.compute.if_else(pa.compute.equal(text, ""), None, text)
 
 

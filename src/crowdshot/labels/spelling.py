@@ -51,12 +51,12 @@ def near_twins(ann: Annotations) -> list[Twins]:
 
     ``merge_case=True`` makes one of such labels, ``names=`` of such annotators.
     """
-    return alike("labels", ann.classes, ann.label) + alike("annotators", ann.annotators, ann.annotator)
+    labels, people = counts_of(ann.classes, ann.label), counts_of(ann.annotators, ann.annotator)
+    return alike("labels", labels) + alike("annotators", people)
 
 
-def alike(of: str, ids: Any, positions: Positions) -> list[Twins]:
-    """Groups of ids that may be one; ``positions`` (L,): which of them each label has."""
-    counts = _counts(ids, positions)
+def alike(of: str, counts: Mapping[str, int]) -> list[Twins]:
+    """Groups of names that may be one; ``counts``: how many labels have each."""
     groups: dict[str, list[str]] = {}
     for name in counts:
         groups.setdefault(fold(name), []).append(name)
@@ -64,7 +64,8 @@ def alike(of: str, ids: Any, positions: Positions) -> list[Twins]:
     return [Twins(of, tuple(group), tuple(counts[name] for name in group)) for group in twins]
 
 
-def _counts(ids: Any, positions: Positions) -> dict[str, int]:
+def counts_of(ids: Any, positions: Positions) -> dict[str, int]:
+    """``positions`` (L,): which of the ids each label has."""
     return dict(zip(map(str, ids), np.bincount(positions, minlength=len(ids)).tolist(), strict=True))
 
 

@@ -59,8 +59,8 @@ def tell(report: dict[str, Any]) -> str:
         parts.append(_gold(report))
     parts += remarks(report)
     if "annotator_table" in report:
-        truth_used = bool(report.get("gold"))
-        parts.append("\n" + _annotators(report["annotator_column"], report["annotator_table"], truth_used) + "\n")
+        column, table, n = (report[name] for name in ("annotator_column", "annotator_table", "annotators"))
+        parts.append("\n" + _annotators(column, table, n, truth_used=bool(report.get("gold"))) + "\n")
     if "do_next" in report:
         parts.append(_do_next(report["do_next"]))
     parts.append(_files(report["files"]))
@@ -231,8 +231,11 @@ def until_settled(forecast: Mapping[str, Any]) -> str:
     return f"about {labels:,} more labels should settle {percent(share)} of the items ({low}{high})"
 
 
-def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) -> str:
-    """Those first whose interval ends lowest, as on the page: they are surely weak, not only by their few labels."""
+def _annotators(column: str, table: Sequence[dict[str, Any]], n: int, truth_used: bool) -> str:
+    """Those first whose interval ends lowest, as on the page: they are surely weak, not only by their few labels.
+
+    ``n``: how many there are, of whom the table may have the weakest.
+    """
     worst = sorted(table, key=lambda row: (row["accuracy"] is None, row["high"]))[:MOST_ROWS]
     rows = [
         (
@@ -246,8 +249,8 @@ def _annotators(column: str, table: Sequence[dict[str, Any]], truth_used: bool) 
     ]
     head = (_short(column), "labels", "accuracy", "90 % interval", "confuses most (true → said)")
     text = columns([head, *rows])
-    more = len(table) - len(worst)
-    if len(table) == 1:
+    more = n - len(worst)
+    if n == 1:
         return text if truth_used else f"{text}\n{ALONE}"
     return text + (f"\n… and {more:,} whose interval ends higher" if more else "")
 

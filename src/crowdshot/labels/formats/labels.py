@@ -24,7 +24,7 @@ from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.choices import members, names_of
 from crowdshot.labels.columns import Columns, GivenColumns
 from crowdshot.labels.newest import in_time
-from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, near_twins, spelling_of
+from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, counts_of, near_twins, spelling_of
 from crowdshot.wording import counted
 
 Spells = Callable[[Mapping[str, int]], Spelling]  # how often each label was written -> what they are called
@@ -189,7 +189,8 @@ class LabelsRead:
             return near_twins(self.annotations)
         ann, names = self.annotations, self.names
         named = np.nonzero(members(ann.classes, names)[ann.label])[1]
-        return alike("labels", names, named) + alike("annotators", ann.annotators, ann.annotator)
+        people = counts_of(ann.annotators, ann.annotator)
+        return alike("labels", counts_of(names, named)) + alike("annotators", people)
 
 
 class Format(NamedTuple):

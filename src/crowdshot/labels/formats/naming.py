@@ -99,7 +99,7 @@ def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Seque
     tell_new_classes(gold, labels, source)
     if not naming.categories:
         refuse_fractions(labels.names, source)
-    _tell_blanks(labels.names, source)
+    tell_blanks(labels.names, source)
     if not (naming.multi_label or naming.categories):
         _tell_commas(labels.names, source)
     _tell_twins(labels, named_otherwise, source)
@@ -146,7 +146,7 @@ def tell_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -
     known_truth.tell_new_classes(truth, labels.names, source)
 
 
-def _tell_blanks(labels: Iterable[Any], source: str) -> None:
+def tell_blanks(labels: Iterable[Any], source: str) -> None:
     """People and programs write these where they have nothing to write."""
     blanks = [name for name in map(str, labels) if fold(name).replace("’", "'") in BLANKS]
     if blanks:
@@ -174,11 +174,14 @@ def _tell_twins(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], so
     """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
     items = [str(item) for item in labels.annotations.items]
     beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
-    twins = alike("items", beyond_ascii, np.arange(len(beyond_ascii)))
+    twins = alike("items", dict.fromkeys(beyond_ascii, 1))
     twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
     listed = {item for group in named_otherwise for item in group}
     twins = labels.near_twins + [each for each in twins if not listed.issuperset(each.names)]
-    twins += [Twins("items", tuple(group), ()) for group in named_otherwise]
+    tell_twins(twins + [Twins("items", tuple(group), ()) for group in named_otherwise], source)
+
+
+def tell_twins(twins: Sequence[Twins], source: str) -> None:
     for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:
