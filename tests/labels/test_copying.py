@@ -55,6 +55,35 @@ def test_who_copies_is_found_and_nobody_else():
     assert found(*crowd(150, right, [(4, 3), (6, 3)])) == {(3, 4), (3, 6), (4, 6)}
 
 
+def test_half_a_crowd_with_one_voice_is_found():
+    """It is the consensus, so that by belief and skill its members agree because they are right."""
+    right = np.array([0.6, 0.6, 0.6, 0.6, 0.6, 0.7, 0.65, 0.7, 0.6, 0.65])
+    said, _ = crowd(100, right, [(who, 0) for who in range(1, 5)], hard=0)
+    belief = 0.96 * np.eye(4)[said[:, 0]] + 0.01
+    assert found(said, belief) == {(a, b) for a in range(5) for b in range(a + 1, 5)}
+    said[0, 4] = (said[0, 0] + 1) % 4  # who differs once is not of those who never do
+    assert found(said, belief) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
+
+
+def test_whether_answers_differ_by_hand():
+    """Who says the same of everything is judged by the first rule alone."""
+    assert copying._differ(np.array([2, 2, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), 4).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_how_probable_agreement_is_by_outsiders_by_hand():
+    """Of item 0 one of four outsiders says the same and three not, of item 1 two of four, of item 2 none of two."""
+    item = np.array([0] * 6 + [1] * 6 + [2] * 4)
+    label = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1])
+    group = np.array([9, 9, 1, 2, 3, 4, 9, 9, 1, 2, 3, 4, 9, 9, 1, 2])
+    p = copying._agree_by_chance(item, label, group, K=2)
+    np.testing.assert_allclose(p[[0, 6, 12]], [(1 + 0.5) / 5, 1, 1])
+
+
 def test_two_experts_and_a_crowd_of_one_mind_are_no_copies():
     assert found(*crowd(200, np.array([0.99, 0.99, 0.5, 0.5, 0.4, 0.6]), hard=0)) == set()
     said, belief = crowd(200, np.array([0.98] * 6), hard=0)

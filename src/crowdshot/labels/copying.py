@@ -12,8 +12,19 @@ sum p (1 - p). z is by how many of these deviations there are more, the smaller 
 
 Whatever all pairs have in common is taken off: z is judged by the middle and the spread of the z of all pairs, where
 that is wider than chance alone would make it. A pair stands out if chance would give its z to one of all pairs in one
-crowd of twenty (Bonferroni). It need not be copying: who learned from the same person, or answers from the same list,
-looks alike. benchmarks/copying.py has how often it is right.
+crowd of twenty (Bonferroni).
+
+A large group with one voice makes itself the consensus, and its pairs the middle of all pairs. So two who never differ
+are also judged by the outsiders alone, all who are not joined to them by others who never differ: on items of which
+`OUTSIDERS` of these or more said something, and twice as many something else as the same, they agree by chance with the
+probability
+
+    product over these items of (outsiders who say the same + 1/K) / (outsiders + 1)
+
+There must be `DENIED` such items, and more than one answer: who says the same of everything is lazy, and no copy.
+
+It need not be copying: who learned from the same person, or answers from the same list, looks alike.
+benchmarks/copying.py has how often it is right.
 """
 
 from __future__ import annotations
@@ -21,6 +32,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtr
 
 from crowdshot.labels.annotations import Annotations
@@ -30,6 +43,7 @@ from crowdshot.labels.positions import Positions
 
 ALPHA = 0.05
 FEWEST = 10  # items that both labelled, below which agreement says nothing
+OUTSIDERS, DENIED = 3, 5
 WEIGHT = 1.0  # labels that the model counts for beside what others said of the same item
 MOST_PAIRS = 5_000_000  # of labels of the same item that are looked at: of more, those of some items
 
@@ -47,12 +61,13 @@ def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
     _, cell, times = np.unique(item * ann.n_classes + label, return_inverse=True, return_counts=True)
     alike, size = times[cell], np.bincount(item)
     sums: dict[str, list[Floats]] = {"same": [], "forth": [], "forth_spread": [], "back": [], "back_spread": []}
-    pairs = []
+    pairs, rows = [], []
     for apart in range(1, int(np.bincount(item).max()) if len(item) else 0):
         a = np.flatnonzero(item[apart:] == item[:-apart])
         b = a + apart
         agree = label[a] == label[b]
         pairs.append(annotator[a] * ann.n_annotators + annotator[b])
+        rows.append(a)
         sums["same"].append(agree.astype(np.float64))
         for way, (first, second) in {"forth": (a, b), "back": (b, a)}.items():
             by_skill = says[second, label[first]]
@@ -67,7 +82,7 @@ def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
         for name, parts in sums.items()
     }
     z = np.minimum(*(_deviations(total["same"], total[way], total[f"{way}_spread"]) for way in ("forth", "back")))
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {
             "one": keys // ann.n_annotators,
             "other": keys % ann.n_annotators,
@@ -77,6 +92,46 @@ def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
             "stands_out": _stands_out(z, shared >= FEWEST),
         }
     )
+    never = np.flatnonzero((found["same"] == shared) & (shared >= FEWEST))
+    if len(never):
+        group = _groups(found.iloc[never], ann.n_annotators)[annotator]
+        agree_by_chance = _agree_by_chance(item, label, group, ann.n_classes)[np.concatenate(rows)]
+        several = _differ(label[np.concatenate(rows)], place, len(keys))
+        denied = np.bincount(place, agree_by_chance < 1, len(keys)) >= DENIED
+        unlikely = np.bincount(place, np.log(agree_by_chance), len(keys)) < np.log(ALPHA / (shared >= FEWEST).sum())
+        found.loc[never, "stands_out"] |= (several & denied & unlikely)[never]
+    return found
+
+
+def _groups(pairs: pd.DataFrame, n_annotators: int) -> Positions:
+    """(R,): which annotators are joined by pairs."""
+    one, other = pairs["one"].to_numpy(), pairs["other"].to_numpy()
+    links = coo_array((np.ones(len(pairs)), (one, other)), shape=(n_annotators, n_annotators))
+    group: Positions = connected_components(links, directed=False)[1].astype(np.int64)
+    return group
+
+
+def _agree_by_chance(item: Positions, label: Positions, group: Positions, K: int) -> Floats:
+    """(L,): how probable the label is by those who are not of its group; 1 where these do not deny it."""
+
+    def outsiders(of: Positions) -> Positions:
+        """(L,) -> (L,): how many others have the same number, but for those of the group."""
+        of = np.unique(of, return_inverse=True)[1]
+        _, own, n_own = np.unique(of * (group.max() + 1) + group, return_inverse=True, return_counts=True)
+        found: Positions = np.bincount(of)[of] - n_own[own]
+        return found
+
+    n, same = outsiders(item), outsiders(item * K + label)
+    denied = (n >= OUTSIDERS) & (n - same >= 2 * np.maximum(same, 1))
+    return np.where(denied, (same + 1 / K) / (n + 1), 1.0)
+
+
+def _differ(label: Positions, place: Positions, n: int) -> NDArray[np.bool_]:
+    """(n,): whether labels with the same place differ from one another."""
+    low, high = np.full(n, label.max(initial=0)), np.zeros(n, dtype=np.int64)
+    np.minimum.at(low, place, label)
+    np.maximum.at(high, place, label)
+    return np.asarray(low < high)
 
 
 def said_by_partner(ann: Annotations, pairs: pd.DataFrame) -> tuple[Positions, Positions]:
