@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -203,3 +204,16 @@ def test_an_engine_leaves_nobody_out(folder: Path, call) -> None:
     said = call("aggregate", folder / "labels.csv", "--leave-out", "9", "--engine", "local", "--out", folder / "parts")
     expected = "--leave-out is given with --engine, expected everybody's labels; take theirs out before."
     assert (said.code, said.err) == (2, f"crowdshot: {expected}\n")
+
+
+def test_half_a_crowd_with_one_voice_is_told(tmp_path: Path, call) -> None:
+    random = np.random.default_rng(0)
+    said = [np.where(random.random(100) < 0.6, np.arange(100) % 4, random.integers(4, size=100)) for _ in range(6)]
+    voices = [said[0]] * 3 + said[1:]
+    rows = [f"i{i},{who},c{says[i]}" for who, says in zip("abcdefgh", voices, strict=True) for i in range(100)]
+    (tmp_path / "labels.csv").write_text("item,annotator,label\n" + "\n".join(rows) + "\n")
+    told = call("aggregate", tmp_path / "labels.csv", "--out", tmp_path / "consensus.csv")
+    assert told.code == 0
+    pairs = "'a' and 'b', 'a' and 'c', 'b' and 'c'"
+    hint = "their one voice counts as several, unless --names makes one of them"
+    assert f"the same answers far too often: {pairs}; {hint}." in told.err

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from crowdshot.commands.counts import Report, counts, export_facts, gold_facts, spellings
 from crowdshot.commands.given import LabelFiles
 from crowdshot.errors import CrowdshotError
 from crowdshot.files.whole import check_folder, check_table, write_file
-from crowdshot.labels import known_truth
+from crowdshot.labels import copying, known_truth
 from crowdshot.labels.aggregate import DEFAULT, STEPS, VOTES
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import judge
 from crowdshot.labels.belief import SETTLED
 from crowdshot.labels.believed import believe
+from crowdshot.model.parts import Belief
 from crowdshot.progress import progress
 from crowdshot.report.export import Export, write_export
 from crowdshot.report.likeliest import likeliest_table
 from crowdshot.report.tables import check_columns, expected_rank, records, with_others, with_probabilities
+
+MOST_COMPARED = 5_000_000  # items × classes, beyond which nobody waits to be told who copies
 
 
 def aggregate(
@@ -66,6 +72,8 @@ def aggregate(
     if method != "majority" or read.several:
         table = with_probabilities(table, believed.names, believed.probabilities)
     people = judge(ann, consensus.probabilities, read.history.of(ann.annotators))
+    if not read.several:
+        _tell_copies(ann, consensus.probabilities)
     with progress("writing"):
         long = likeliest_table(ann, consensus.probabilities, top)
         for path, content in ((out, table), (annotators, with_others(people, read.history)), (likeliest, long)):
@@ -91,3 +99,13 @@ def aggregate(
         "files": [str(file) for file in files],
     }
     return report, table
+
+
+def _tell_copies(ann: Annotations, belief: Belief) -> None:
+    """Where these can be compared."""
+    if not isinstance(belief, np.ndarray) or belief.size > MOST_COMPARED or ann.n_classes < 2:
+        return
+    told = copying.in_words(ann, copying.compare_pairs(ann, belief))
+    if told:
+        hint = "their one voice counts as several, unless names= makes one of them"
+        warnings.warn(f"{told}; {hint}.", UserWarning, stacklevel=2)

@@ -165,12 +165,8 @@ def _foretold(belief: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if not _judged_one_by_one(belief):
         return ann.item[:0], ann.annotator[:0]
     pairs = copying.compare_pairs(ann, np.asarray(p))
-    out = pairs[pairs["stands_out"]]
-    names = zip(ann.annotators[out["one"]], ann.annotators[out["other"]], strict=True)
-    alike = [f"{show(one)} and {show(other)}" for one, other in names]
-    if alike:
-        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
-        told = f"the same answers far too often: {', '.join(alike[:NAMED])}{more}"
+    told = copying.in_words(ann, pairs)
+    if told:
         warnings.warn(f"{told}; neither is asked what the other has said.", UserWarning, stacklevel=2)
     return copying.said_by_partner(ann, pairs)
 

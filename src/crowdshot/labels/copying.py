@@ -40,8 +40,10 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotators import expected_confusion
 from crowdshot.labels.belief import Floats
 from crowdshot.labels.positions import Positions
+from crowdshot.wording import show
 
 ALPHA = 0.05
+NAMED = 5  # pairs
 FEWEST = 10  # items that both labelled, below which agreement says nothing
 OUTSIDERS, DENIED = 3, 5
 WEIGHT = 1.0  # labels that the model counts for beside what others said of the same item
@@ -132,6 +134,15 @@ def _differ(label: Positions, place: Positions, n: int) -> NDArray[np.bool_]:
     np.minimum.at(low, place, label)
     np.maximum.at(high, place, label)
     return np.asarray(low < high)
+
+
+def in_words(ann: Annotations, pairs: pd.DataFrame) -> str:
+    """Who gives the same answers far too often, "" if nobody does."""
+    out = pairs[pairs["stands_out"]]
+    names = zip(ann.annotators[out["one"]], ann.annotators[out["other"]], strict=True)
+    alike = [f"{show(one)} and {show(other)}" for one, other in names]
+    more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+    return f"the same answers far too often: {', '.join(alike[:NAMED])}{more}" if alike else ""
 
 
 def said_by_partner(ann: Annotations, pairs: pd.DataFrame) -> tuple[Positions, Positions]:
