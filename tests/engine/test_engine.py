@@ -385,6 +385,14 @@ def test_a_damaged_parquet_file_is_told(tmp_path):
         aggregate_parts(LabelFiles([tmp_path / "labels.parquet"]), "soft", 1, tmp_path / "out")
 
 
+def test_a_column_of_lists_is_told(tmp_path):
+    (tmp_path / "in").mkdir()
+    table = rows(4, per_item=1)
+    table.assign(label=[["x"]] * 4, picture=b"PNG").to_parquet(tmp_path / "in" / "labels.parquet")
+    with pytest.raises(CrowdshotError, match="column 'label' holds list<"):
+        aggregate_parts(LabelFiles([tmp_path / "in"]), "soft", 8, tmp_path / "out")
+
+
 def test_options_of_what_it_does_not_read_are_refused(tmp_path):
     labels = LabelFiles([tmp_path / "labels.csv"], multi_label=True)
     with pytest.raises(CrowdshotError, match=r"^multi_label is given with engine=, expected a table with"):

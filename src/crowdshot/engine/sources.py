@@ -156,11 +156,12 @@ def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
             schema, meta = file.schema_arrow, file.metadata
             sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
             short = [field.name for field in schema if not _holds_much(field.type)]
-            first_rows = next(file.iter_batches(LOOKED_AT, columns=short, use_threads=False), None)
+            first_rows = next(file.iter_batches(LOOKED_AT, columns=short, use_threads=False), schema.empty_table())
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error, "a Parquet file") from None
-    looked_at = schema.empty_table() if first_rows is None else pa.Table.from_batches([first_rows])
-    said = _said(_table(path, looked_at), columns)
+    n = first_rows.num_rows
+    cells = [first_rows[name] if name in short else pa.nulls(n) for name in schema.names]
+    said = _said(_table(path, pa.table(cells, schema.names)), columns)
     integers = pa.types.is_integer(schema.field(said["columns"].item).type)
     out: list[Source] = []
     groups: list[int] = []
