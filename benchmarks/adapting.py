@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from crowdshot import labelings, mixture
-from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from plain_labelings import Problem

@@ -8,7 +8,7 @@ texts to probabilities: `CrowdClassifier().fit(texts, labels)` with and without 
 pairs of words with logistic regression on the vote and on Dawid–Skene; and CROWDLAB, for which that regression on the
 vote is one more annotator. The regression's C is chosen by five folds. For fairness also regression on what MiniLM
 makes of the texts. ``--same-features``: 100 directions of TF-IDF, fitted on all texts, for ours and for rivals alike;
-the constants of `crowdshot.model.looks` and `learned` were set on other crowds. Prints what is right of new texts and
+the constants of `crowdshot.model.feature_model` and `learned` were set on other crowds. Prints what is right of new texts and
 of labelled ones, the log-loss, and by how much confidence is above what is right. ``--work`` keeps embeddings.
 """
 
@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
 from crowdshot import CrowdClassifier, aggregate, embedding_cache
-from crowdshot.encoders import minilm
+from crowdshot.encoders import text_input
 
 SIZES = {50: 10, 200: 5, 1_000: 3, 4_999: 1}  # texts: draws
 STRENGTHS = [0.1, 1, 10, 100]
@@ -88,12 +88,12 @@ def from_texts(seen, new, ann):
     counts = counter.fit_transform(seen)
     told = {}
     for name, installed in (("ours", True), ("ours, without the extra", False)):
-        minilm_is_there, minilm.is_installed = minilm.is_installed, lambda installed=installed: installed
+        minilm_is_there, text_input.is_installed = text_input.is_installed, lambda installed=installed: installed
         clf = CrowdClassifier().fit(seen, ann, items=ann.items)
         told[name] = (clf.belief_, clf.predict_proba(new))
-        minilm.is_installed = minilm_is_there
+        text_input.is_installed = minilm_is_there
     told |= {f"TF-IDF, {name}": found for name, found in usual_parts(counts, counter.transform(new), ann).items()}
-    vectors = minilm.embed(seen), minilm.embed(new)
+    vectors = text_input.embed(seen), text_input.embed(new)
     told |= {f"MiniLM, {name}": found for name, found in usual_parts(*vectors, ann).items()}
     return told
 

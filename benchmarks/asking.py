@@ -43,14 +43,14 @@ from reality import show
 from rows import Rows
 
 from crowdshot import simulate
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.encoders.saved import load_encoder
-from crowdshot.episodes.datasets import omniglot
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
+from crowdshot.encoders.encoder_files import load_encoder
 from crowdshot.labels import asking
-from crowdshot.labels.aggregate import AGGREGATORS, STEPS
+from crowdshot.labels.aggregation import AGGREGATORS, STEPS
 from crowdshot.labels.annotations import Annotations
-from crowdshot.methods.scoring import embedded
-from crowdshot.paper.show.drawing import INK, SOFT, Course, draw_lines, panels, save
+from crowdshot.training.encoder_scores import embedded
+from crowdshot_paper.datasets import omniglot
+from crowdshot_paper.figures import INK, SOFT, Course, draw_lines, panels, save
 
 OURS = "expected gain"
 FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.labels.asking`

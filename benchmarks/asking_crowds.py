@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from rows import Row, Rows, commit, markdown
 
 from crowdshot import Annotations, aggregate
-from crowdshot.labels import annotators, asking
+from crowdshot.labels import annotator_quality, asking
 
 Floats = NDArray[np.float64]
 CROWDS = ("sentiment", "sentence-polarity", "face", "dog", "bluebird")
@@ -87,7 +87,7 @@ def expected_gain(problem: Problem, state: State, n: int) -> tuple[NDArray[np.in
     most = asking.fair_share(n, ann.n_annotators)
     questions = asking.choose(state.belief, confusion, np.nonzero(row_of < 0), n, most=most)
     rows = np.array([row_of[question.item, question.annotator] for question in questions], dtype=np.int64)
-    plain = annotators.expected_confusion(state.annotations, state.belief)
+    plain = annotator_quality.expected_confusion(state.annotations, state.belief)
     forecast = asking.mended(state.belief, plain, questions)
     return rows, sum(question.gain for question in questions), forecast
 
@@ -201,7 +201,7 @@ def intervals(problem: Problem, state: State) -> Row:
     known = problem.truth[ann.item] != crowds.UNKNOWN
     hits = np.bincount(ann.annotator, known & (ann.label == problem.truth[ann.item]), ann.n_annotators)
     n = np.bincount(ann.annotator, known, ann.n_annotators)
-    people = annotators.judge(state.annotations, state.belief)
+    people = annotator_quality.judge(state.annotations, state.belief)
     counted = (n >= ENOUGH) & (people["n_labels"] > 0).to_numpy()
     accuracy = hits[counted] / n[counted]
     within = (people["low"][counted] <= accuracy) & (accuracy <= people["high"][counted])

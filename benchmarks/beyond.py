@@ -17,15 +17,15 @@ import csv
 import torch
 
 from crowdshot import labelings, mixture, priors, simulate
-from crowdshot.encoders.saved import load_encoder
-from crowdshot.episodes.crowd_labels import draw
-from crowdshot.episodes.sources import open_source
-from crowdshot.methods import METHODS, verdicts
-from crowdshot.methods.contract import CrowdEpisodes
-from crowdshot.methods.scoring import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
-from crowdshot.methods.variants import CEILINGS
-from crowdshot.model import votes
+from crowdshot.encoders.encoder_files import load_encoder
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.model import prototypes
+from crowdshot.training.encoder_scores import ANNOTATORS, EXAMPLES, QUERIES, SHOTS, WAYS, embedded
+from crowdshot.training.episodes import draw
 from crowdshot.training.recipe import Recipe
+from crowdshot.training.sources import open_source
+from crowdshot_paper.compared import prototypical
+from crowdshot_paper.registry import CEILINGS, METHODS
 
 CROWDS = {"the paper's crowds": simulate.PAPER_TARGETS, "flippers, class-wise": simulate.OTHER_TARGETS[1:3]}
 CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and simulated annotators
@@ -77,11 +77,11 @@ def ways_to_learn(learned, trusted):
     ``learned`` priors are those of the noisy encoder's card, ``trusted`` is what the clean one's says.
     """
     return [
-        ("soft votes (PrSV)", CLEAN, system(METHODS, "PrSV", lambda labels: votes.soft_vote(labels, WAYS))),
+        ("soft votes (PrSV)", CLEAN, system(METHODS, "PrSV", lambda labels: prototypes.soft_vote(labels, WAYS))),
         (
             "Dawid–Skene (PrDS)",
             CLEAN,
-            system(METHODS, "PrDS", lambda labels: verdicts.believe(labels, WAYS, METHODS["PrDS"].default)),
+            system(METHODS, "PrDS", lambda labels: prototypical.believe(labels, WAYS, METHODS["PrDS"].default)),
         ),
         ("the paper's EM, its constants, J = 2", NOISY, em(2, priors.PAPER)),
         ("EM with learned priors, J = 2", NOISY, em(2, priors.from_card(learned))),

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from crowdshot.labels import aggregate
+from crowdshot.labels import aggregation
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.copying import FEWEST, compare_pairs
+from crowdshot.labels.duplicate_annotators import FEWEST, compare_pairs
 
 SHAPES = ((10, 50, 4, 10), (10, 100, 4, 10), (10, 100, 2, 10), (20, 300, 4, 5), (20, 300, 2, 5))
 COPIED = (0.0, 0.7, 1.0)
@@ -37,7 +37,7 @@ def simulated(seed, R, N, K, labels_per_item, copied, copiers=1):
 
 
 def standing_out(ann):
-    pairs = compare_pairs(ann, aggregate.learned(ann).probabilities)
+    pairs = compare_pairs(ann, aggregation.learned(ann).probabilities)
     return pairs[pairs["shared"] >= FEWEST], pairs[pairs["stands_out"]]
 
 
@@ -46,7 +46,7 @@ def cost(R, N, K, labels, voices, seeds):
     right, confidence, found = [], [], 0
     for seed in seeds:
         ann, truth = simulated(seed, R, N, K, labels, float(voices > 1), voices - 1)
-        consensus = aggregate.learned(ann)
+        consensus = aggregation.learned(ann)
         pairs = compare_pairs(ann, consensus.probabilities)
         right.append((consensus.labels == truth).mean())
         confidence.append(consensus.probabilities.max(1).mean())

@@ -14,7 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from crowdshot import CrowdClassifier, labelings
-from crowdshot.commands.demo import draw_problem
+from crowdshot._cli.demo import draw_problem
 
 SIZES = [(3, 3), (3, 5), (5, 2), (10, 3)]
 NOISE = {"as they are": 0.0, "with noise": 0.5}

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from crowdshot.encoders.architectures import Conv4
+from crowdshot.encoders.networks import Conv4
 
 SIZES = [(3, 84, 256), (1, 28, 2048)]  # channels, side, images
 REPEATS = 5

@@ -18,13 +18,12 @@ from rows import markdown
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.model import votes
-from crowdshot.paper.plan.cells import REAL, TARGETS
-from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.plan.protocol import PAPER
-from crowdshot.paper.run import work
-from crowdshot.paper.run.draws import draw_episodes, split_classes
-from crowdshot.paper.run.store import Piece
+from crowdshot.model import prototypes
+from crowdshot_paper import work
+from crowdshot_paper.draws import draw_episodes, split_classes
+from crowdshot_paper.episode_cells import REAL, TARGETS
+from crowdshot_paper.experiments import EXPERIMENTS, PAPER
+from crowdshot_paper.store import Piece
 
 ENCODERS = {"narrow": "PrSV", "wide": "PrSV wide"}
 
@@ -57,7 +56,7 @@ def measured(piece: Piece, place: work.Place, n: int) -> dict[str, float]:
     asked = batch.query, batch.query_truth
     spreads = [spread_and_dimensions(*one) for one in zip(*asked, strict=True)]
     spread, dimensions = torch.tensor(spreads).mean(0).tolist()
-    true, soft = F.one_hot(batch.support_truth, cell.ways).float(), votes.soft_vote(batch.labels, cell.ways)
+    true, soft = F.one_hot(batch.support_truth, cell.ways).float(), prototypes.soft_vote(batch.labels, cell.ways)
     found = {"true labels": right(batch.support, true, *asked), "soft votes": right(batch.support, soft, *asked)}
     return {**found, "spread": spread, "dimensions": dimensions}
 

@@ -21,15 +21,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from crowdshot import METHODS, ClassPool, Job, embedding_cache, load_encoder, train
-from crowdshot.encoders.fresh import START, fresh_encoder, start_as, start_principal
-from crowdshot.encoders.source_items import find_items
-from crowdshot.episodes import simulate
-from crowdshot.episodes.crowd_labels import draw
-from crowdshot.episodes.pools import pool_of
-from crowdshot.episodes.shape import EpisodeShape
-from crowdshot.methods import scoring
-from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.encoders.encoder_files import START, fresh_encoder, start_as, start_principal
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.training import encoder_scores, simulated_annotators
+from crowdshot.training.episodes import EpisodeShape, draw
+from crowdshot.training.pools import pool_of
 from crowdshot.training.recipe import Recipe
+from crowdshot.training.source_files import find_items
 
 MOST, SPLITS, EPISODES, WAYS, ANNOTATORS = 60, 3, 60, 4, 5
 DRAWN = ("Omniglot", "digits")
@@ -105,17 +103,17 @@ def head(pool, fed, learned_from, seed, shipped=None, rate=1e-5):
     began = time.monotonic()
     (trained,) = train([Job(encoder, sorted(order[validated:]), sorted(order[:validated]), recipe)], pool)
     settings = {} if shipped is None else shipped.card["labelings"]
-    if validated >= scoring.WAYS:
-        settings = scoring.best_labelings(scoring.embedded(pool.take(sorted(order[:validated])), trained))
+    if validated >= encoder_scores.WAYS:
+        settings = encoder_scores.best_labelings(encoder_scores.embedded(pool.take(sorted(order[:validated])), trained))
     return trained, settings, time.monotonic() - began
 
 
 def right(pool, predict):
     """The share of queries that is right, by shots."""
     found = []
-    for shots in scoring.SHOTS:
+    for shots in encoder_scores.SHOTS:
         shape = EpisodeShape(
-            (WAYS, WAYS), (shots, shots), (ANNOTATORS, ANNOTATORS), queries=10, crowd=simulate.PAPER_SOURCE
+            (WAYS, WAYS), (shots, shots), (ANNOTATORS, ANNOTATORS), queries=10, crowd=simulated_annotators.PAPER_SOURCE
         )
         everyone = torch.ones(EPISODES, len(pool.names), dtype=torch.bool)
         batch = draw(pool, shape, everyone, ~everyone[:, 0], torch.Generator().manual_seed(0))
@@ -128,7 +126,7 @@ def by_learned(batch):
 
 
 def by_labelings(settings):
-    return lambda batch: scoring.by_labelings(settings)(batch, WAYS)
+    return lambda batch: encoder_scores.by_labelings(settings)(batch, WAYS)
 
 
 def main():
@@ -163,11 +161,11 @@ def main():
                 pool, fed = features_as_source(given.work, features, classes)
                 add(f"{name} as it is, Learned", right(pool.take(tested), by_learned))
                 trained, settings, seconds = head(pool, fed, learned_from, split)
-                made = scoring.embedded(pool.take(tested), trained)
+                made = encoder_scores.embedded(pool.take(tested), trained)
                 add(f"{name}, head, Labelings", right(made, by_labelings(settings)), seconds)
                 for rate in (1e-5, 1e-4) if not drawn else ():
                     trained, settings, seconds = head(pool, fed, learned_from, split, own, rate)
-                    made = scoring.embedded(pool.take(tested), trained)
+                    made = encoder_scores.embedded(pool.take(tested), trained)
                     add(
                         f"{name}, shipped head taught further at {rate:g}", right(made, by_labelings(settings)), seconds
                     )

@@ -18,10 +18,10 @@ import torch
 from rows import markdown
 
 from crowdshot import Annotations, aggregate
-from crowdshot.episodes.worlds import Crowds
-from crowdshot.model import inference
-from crowdshot.model.network_file import shipped_network
-from crowdshot.training.inference import problem_of, total
+from crowdshot.model import label_model
+from crowdshot.model.label_model import shipped_network
+from crowdshot.training.simulated_crowds import Crowds
+from crowdshot_paper.label_model_training import total, training_problem
 
 ITEMS, ANNOTATORS, CLASSES, LABELS_AN_ITEM = 40, 5, 4, 5
 
@@ -48,7 +48,7 @@ def small(G: int, device: str) -> dict[str, object]:
     for _ in range(4):
         began = time.perf_counter()
         with torch.inference_mode():
-            score = inference.infer(problem_of(crowds), network, torch, total)[-1]
+            score = label_model.infer(training_problem(crowds), network, torch, total)[-1]
         float(score.sum())  # waits for the device
         seconds.append(time.perf_counter() - began)
     best = min(seconds[1:])

@@ -16,10 +16,10 @@ import torch
 from PIL import Image
 
 from crowdshot import aggregate
-from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.labels.annotations import Annotations
-from crowdshot.methods import METHODS
-from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods import CrowdEpisodes
+from crowdshot_paper.registry import METHODS
 
 K, QUERIES = 8, 10
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdshot import CrowdClassifier
-from crowdshot.encoders import minilm
+from crowdshot.encoders import text_input
 
 FEATURES, AT_ONCE = 64, 50_000
 WORDS = np.array(["lovely", "boring", "film", "plot", "warm", "awful", "music", "story", "long", "great"])
 RUN = """
 import resource, sys
-from crowdshot.commands.cli.app import app
+from crowdshot._cli.main import app
 try:
     app(prog_name="crowdshot")
 finally:
@@ -86,7 +86,7 @@ def main():
     CrowdClassifier("identity").fit(X, labels).save(given.work / "features.safetensors")
     texts = [" ".join(random.choice(WORDS, 12)) for _ in range(400)]
     liked = np.array([text.count("lovely") + text.count("great") > 2 for text in texts], dtype=int)
-    minilm.is_installed = lambda: False
+    text_input.is_installed = lambda: False
     CrowdClassifier().fit(texts, np.tile(liked[:, None], 2)).save(given.work / "texts.safetensors")
     print("| rows | file | MB | seconds of processor time | rows a second | largest memory, MB |")
     print("|---|---|---|---|---|---|")

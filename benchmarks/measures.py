@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.confidence import THRESHOLD
 
 Floats = NDArray[np.float64]
 FLOOR = 0.001  # of probabilities, for the log-loss: one mistake costs seven nats at most
@@ -25,7 +25,7 @@ def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
     named = truth >= 0
     right = np.where(named, leads[every, truth], 0) / leads.sum(1)
     of_truth = np.where(named, probabilities[every, truth], 0)
-    settled = confidence >= SETTLED
+    settled = confidence >= THRESHOLD
     return {
         "accuracy": float(right.mean()),
         "log_loss": float(-np.log(np.maximum(of_truth, FLOOR)).mean()),

@@ -16,9 +16,9 @@ import time
 
 import torch
 
-from crowdshot.encoders.architectures import Conv4
-from crowdshot.methods import METHODS
-from crowdshot.methods.contract import CrowdEpisodes, Method
+from crowdshot.encoders.networks import Conv4
+from crowdshot.methods import CrowdEpisodes, Method
+from crowdshot_paper.registry import METHODS
 
 # method: seconds of testing, from the paper's table of computation times (Omniglot)
 PAPER = {

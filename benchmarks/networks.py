@@ -26,13 +26,12 @@ import torch
 from numpy.typing import NDArray
 from rows import commit, markdown
 
-from crowdshot.episodes.worlds import INGREDIENTS, World
-from crowdshot.files.whole import write_file
-from crowdshot.model import inference_network
-from crowdshot.model.network_file import shipped_network
-from crowdshot.training.inference import HIDDEN, ROUNDS, USUAL, Settings, train
-from crowdshot.training.judging import FLOOR, SETTLED, Scores, scores
-from crowdshot.training.projects import Project, first_labels, leave_out, read_projects
+from crowdshot.io.atomic import write_file
+from crowdshot.model import label_model
+from crowdshot.model.label_model import shipped_network
+from crowdshot.training.simulated_crowds import INGREDIENTS, World
+from crowdshot_paper.label_model_training import FLOOR, HIDDEN, ROUNDS, SETTLED, USUAL, Scores, Settings, scores, train
+from crowdshot_paper.projects import Project, first_labels, leave_out, read_projects
 
 GROUPS = [
     ["ZC_all", "ZC_in", "ZC_us", "isbook"],
@@ -131,7 +130,7 @@ def run(folder: Path, variant: Variant) -> list[dict[str, object]]:
     judged, learned_from = projects, []
     if variant.fold is not None:
         judged, learned_from = leave_out(projects, GROUPS)[variant.fold]
-    start = inference_network.fresh(variant.settings.seed, variant.rounds, variant.hidden)
+    start = label_model.fresh(variant.settings.seed, variant.rounds, variant.hidden)
     learned_from = [project for project in learned_from if project.name != TWICE]
     learned = train(learned_from, variant.world(), variant.settings, initial=start)
     assert learned is not None

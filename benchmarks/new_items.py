@@ -16,8 +16,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.cross_check import leave_out
-from crowdshot.commands.demo import draw_problem
+from crowdshot._cli.demo import draw_problem
+from crowdshot.classifier.diagnostics import leave_out
 
 SIZES = [(shots, labels) for shots in (3, 10) for labels in (1, 3, 5)]
 

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import torch
 
-from crowdshot.encoders.network_input import input_of
-from crowdshot.encoders.saved import build_encoder, load_encoder
-from crowdshot.episodes.datasets import load_dataset
-from crowdshot.methods import METHODS
-from crowdshot.methods.contract import CrowdEpisodes
-from crowdshot.methods.scoring import embedded
-from crowdshot.paper.plan.cells import TARGET_CROWDS, TARGETS, Cell
-from crowdshot.paper.plan.wanted import wanted
-from crowdshot.paper.run.draws import draw_episodes, split_classes
-from crowdshot.paper.run.work import together
+from crowdshot.encoders.encoder_files import build_encoder, load_encoder
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.training.encoder_scores import embedded
+from crowdshot.training.pools import input_of
+from crowdshot_paper.datasets import load_dataset
+from crowdshot_paper.draws import draw_episodes, split_classes
+from crowdshot_paper.encoder_plan import wanted
+from crowdshot_paper.episode_cells import TARGET_CROWDS, TARGETS, Cell
+from crowdshot_paper.registry import METHODS
+from crowdshot_paper.work import together
 
 SPLITS, EPISODES = 5, 50
 SYSTEMS = {"Ours": {"steps": 2, "b": 100.0}, "LRMV": {"C": 1.0}, "PrMV": {}, "PrSV": {}}

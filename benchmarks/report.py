@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.encoders.images import list_images
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
+from crowdshot.encoders.image_input import list_images
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
-from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import write_page
+from crowdshot.report.page.facts import Run
+from crowdshot.report.page.page_writer import write_page
 
 ANNOTATORS, CLASSES, WIDTH, FEW, LABELS = 40, 10, 192, 16, 3  # FEW: numbers an item, where there are no images
 

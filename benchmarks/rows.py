@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from crowdshot.files.whole import replacing
+from crowdshot.io.atomic import replacing
 
 Row = dict[str, Any]
 Found = TypeVar("Found")

@@ -128,10 +128,10 @@ def timed(command: list[str], work: Path) -> tuple[dict[str, float], float]:
 
 ALL_STEPS = """
 import sys
-from crowdshot.commands import aggregate_parts
-from crowdshot.commands.cli.app import main
+from crowdshot._cli import aggregate_parts
+from crowdshot._cli.main import main
 from crowdshot.labels import ways
-from crowdshot.model.em import Em
+from crowdshot.model.dawid_skene import Em
 n = int(sys.argv.pop(1))
 if n:
     aggregate_parts.cores = lambda: n

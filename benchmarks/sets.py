@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from crowdshot import CrowdClassifier, read_labels
-from crowdshot.labels.believed import believe
-from crowdshot.labels.choices import members
+from crowdshot.labels.aggregation import aggregate_labels
+from crowdshot.labels.label_sets import members
 
 SHAPES = ((60, 3, 1.0), (60, 5, 1.0), (200, 5, 1.0), (200, 8, 1.0), (200, 8, 3.0))  # items, labels, noise of features
 PEOPLE, ANSWERS, RIGHT, NEW = 6, 3, 0.85, 200
@@ -51,7 +51,7 @@ def one(seed, N, M, noise, folder):
     read = read_labels(folder / "labels.csv", multi_label=True)
     ann = read.annotations
     row = ann.items.astype(int)
-    found = [ann.n_classes, right(believe(read, ann).consensus.labels, truth[row])]
+    found = [ann.n_classes, right(aggregate_labels(read, ann).consensus.labels, truth[row])]
     for how in ({"method": "learned"}, SETS):
         clf = CrowdClassifier("identity", **how).fit(x[row], ann, items=ann.items)
         found += [right(clf.consensus_["label"], truth[row]), right(clf.predict(x[N:]), truth[N:])]

@@ -19,7 +19,7 @@ from labelme import read
 from PIL import Image
 
 from crowdshot import Annotations, CrowdClassifier, aggregate
-from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.confidence import THRESHOLD
 
 HEAD = ("", "items", "settled", "of these right", "right in all", "log-loss")
 
@@ -44,7 +44,7 @@ def labelme(folder):
 
 def row(name, consensus, truth):
     right, confidence = consensus["label"].to_numpy() == truth, consensus["confidence"].to_numpy()
-    settled = confidence >= SETTLED
+    settled = confidence >= THRESHOLD
     loss = -np.log(np.where(right, confidence, 1 - confidence).clip(1e-9)).mean()
     shares = f"{right[settled].mean():.3f} | {right.mean():.3f} | {loss:.3f}"
     print(f"| {name} | {len(truth):,} | {settled.sum():,} | {shares} |", flush=True)

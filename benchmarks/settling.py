@@ -16,8 +16,8 @@ import crowds
 import numpy as np
 
 from crowdshot import Annotations, aggregate
-from crowdshot.labels import settling
-from crowdshot.labels.belief import SETTLED, doubt
+from crowdshot.labels import labels_needed
+from crowdshot.labels.confidence import THRESHOLD, uncertainty
 
 CHOSEN_ON = ("rte", "temp", "sentiment", "face", "dog", "bluebird", "cifar10s", "leaves")
 OTHERS = ("ZC_all", "ZC_us", "ZC_in", "mozafari", "sentence-polarity")
@@ -44,13 +44,13 @@ def given_back(ann: Annotations, there: np.ndarray) -> list[tuple[int, float]]:
     there, at_a_time, course = there.copy(), round(PART * ann.n_items), []
     belief = aggregate.learned(ann.keep(there)).probabilities
     for number in range(1, ROUNDS + 1):
-        open_ = np.flatnonzero(~there & (belief.max(1) < SETTLED)[ann.item])
+        open_ = np.flatnonzero(~there & (belief.max(1) < THRESHOLD)[ann.item])
         open_ = open_[np.unique(ann.item[open_], return_index=True)[1]]  # one an item
         if len(open_) < at_a_time:
             break
-        there[open_[np.argsort(-doubt(belief[ann.item[open_]]), kind="stable")[:at_a_time]]] = True
+        there[open_[np.argsort(-uncertainty(belief[ann.item[open_]]), kind="stable")[:at_a_time]]] = True
         belief = aggregate.learned(ann.keep(there)).probabilities
-        course.append((number * at_a_time, float((belief.max(1) >= SETTLED).mean())))
+        course.append((number * at_a_time, float((belief.max(1) >= THRESHOLD).mean())))
     return course
 
 
@@ -69,15 +69,15 @@ def main() -> None:
             if len(course) < 2:
                 continue
             belief = aggregate.learned(ann.keep(there)).probabilities
-            kinds = (settling.WORST, settling.EXPECTED, settling.BEST)
-            start = settling.begin(ann.keep(there), belief)
-            foretold = [settling.course(start, counts) for counts in kinds]
+            kinds = (labels_needed.WORST, labels_needed.EXPECTED, labels_needed.BEST)
+            start = labels_needed.begin(ann.keep(there), belief)
+            foretold = [labels_needed.course(start, counts) for counts in kinds]
             for bought, real in course:
-                worst, expected, best = (one[round(bought / ann.n_items / settling.ROUND)] for one in foretold)
+                worst, expected, best = (one[round(bought / ann.n_items / labels_needed.ROUND)] for one in foretold)
                 within = worst - NEARLY <= real <= best + NEARLY
                 off.setdefault("chosen on" if name in CHOSEN_ON else "others", []).append((expected - real, within))
             print(
-                f"| {name} | {per_item} | {(belief.max(1) >= SETTLED).mean():.2f} | {bought:,} | {real:.2f}"
+                f"| {name} | {per_item} | {(belief.max(1) >= THRESHOLD).mean():.2f} | {bought:,} | {real:.2f}"
                 f" | {expected:.2f} | {worst:.2f}–{best:.2f} |",
                 flush=True,
             )

@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import torch
 
-from crowdshot.encoders.saved import load_encoder
+from crowdshot.encoders.encoder_files import load_encoder
 from crowdshot.encoders.shipped import PROTOTYPICAL
-from crowdshot.episodes.sources import open_source
-from crowdshot.methods import scoring
+from crowdshot.training import encoder_scores
+from crowdshot.training.sources import open_source
 
 
 def embedded(pool, encoder):
     """Where items are the features of a backbone, what its head makes of them."""
     if encoder.architecture != "lite0":
-        return scoring.embedded(pool, encoder)
+        return encoder_scores.embedded(pool, encoder)
     body, head = encoder.module.body, encoder.module.head
     with torch.no_grad():
         return replace(pool, examples=head((pool.examples.float() - body.mean) / body.std))
@@ -31,7 +31,7 @@ def embedded(pool, encoder):
 
 def rows(name, path):
     """(title, scores by shots and annotators) of an encoder and its twin."""
-    source = open_source(path, at_least=scoring.EXAMPLES)
+    source = open_source(path, at_least=encoder_scores.EXAMPLES)
     twin = f"{name}{PROTOTYPICAL}"
     for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "Labelings"])):
         encoder = load_encoder(encoder_name)
@@ -40,10 +40,10 @@ def rows(name, path):
         pool = embedded(source.pool.take(tested_on), encoder)
         for way in ways:
             if way == "Labelings":
-                classify = scoring.by_labelings(encoder.card["labelings"])
+                classify = encoder_scores.by_labelings(encoder.card["labelings"])
             else:  # with the priors of a prototypical network that is soft votes
-                classify = scoring.by_mixture(encoder.card["priors"])
-            yield f"`{encoder_name}`, {way}", scoring.score_table(pool, classify)
+                classify = encoder_scores.by_mixture(encoder.card["priors"])
+            yield f"`{encoder_name}`, {way}", encoder_scores.score_table(pool, classify)
 
 
 def short(cell):

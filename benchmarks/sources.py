@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn import datasets
 
-from crowdshot.encoders.saved import load_encoder
-from crowdshot.files.whole import replacing
+from crowdshot.encoders.encoder_files import load_encoder
+from crowdshot.io.atomic import replacing
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

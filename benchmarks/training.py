@@ -16,14 +16,13 @@ import time
 import torch
 from torch import nn
 
-from crowdshot.encoders.architectures import Conv4
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.saved import build_encoder
-from crowdshot.episodes.pools import ClassPool
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.image_input import ImageInput
+from crowdshot.encoders.networks import Conv4
 from crowdshot.training import loop
-from crowdshot.training.job import Job
-from crowdshot.training.processes import Processes
-from crowdshot.training.recipe import Recipe
+from crowdshot.training.distributed import Processes
+from crowdshot.training.pools import ClassPool
+from crowdshot.training.recipe import Job, Recipe
 from crowdshot.training.trainer import Trainer
 
 WAYS, SHOTS, ANNOTATORS, QUERIES, STEPS = 4, 3, 5, 10, 2

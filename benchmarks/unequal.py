@@ -11,8 +11,8 @@ import argparse
 import numpy as np
 
 from crowdshot import Annotations, aggregate
-from crowdshot.labels.inferred import _inferred
-from crowdshot.model.network_file import network_of
+from crowdshot.labels.aggregation import _inferred
+from crowdshot.model.label_model import network_of
 
 SHAPES = {"90, 5, 3 and 2 in a hundred": (0.9, 0.05, 0.03, 0.02), "4, 20 : 1": 20 ** -np.linspace(0, 1, 4)}
 SHAPES |= {"10, 20 : 1": 20 ** -np.linspace(0, 1, 10), "4, equal": np.ones(4)}

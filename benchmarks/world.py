@@ -23,11 +23,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from crowdshot.episodes.world_draws import draw
-from crowdshot.episodes.worlds import World
-from crowdshot.files.whole import write_file
-from crowdshot.paper.show.drawing import FAINT, INK, SOFT, save
-from crowdshot.training.projects import Project, read_projects, side_by_side
+from crowdshot.io.atomic import write_file
+from crowdshot.training.simulated_crowds import World, draw
+from crowdshot_paper.figures import FAINT, INK, SOFT, save
+from crowdshot_paper.projects import Project, read_projects, side_by_side
 
 BLUE = "#0b6fb0"
 SHOWN = {  # what is drawn -> whether in the logarithm

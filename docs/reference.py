@@ -7,7 +7,7 @@ from mkdocs.structure.files import File
 from typer.testing import CliRunner
 
 import crowdshot
-from crowdshot.commands.cli.app import app
+from crowdshot._cli.main import app
 
 PYTHON = """# Every public name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from crowdshot import CrowdClassifier, CrowdshotError, load_dataset
-from crowdshot.labels import aggregate
+from crowdshot.labels import aggregation
 from crowdshot.labels.annotations import Annotations
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
@@ -48,7 +48,7 @@ except CrowdshotError as absent:
 said = labels >= 0
 print(f"{len(truth)} pictures, {said.any(0).sum()} annotators, {said.sum() / len(truth):.1f} labels a picture")
 clf = CrowdClassifier().fit(pictures, labels)
-alone = aggregate.majority_vote(Annotations.from_matrix(labels))
+alone = aggregation.majority_vote(Annotations.from_matrix(labels))
 vote, seen = (alone.labels == truth).mean(), (clf.consensus_["label"] == truth).mean()
 print(f"right by vote {vote:.3f}, with the pictures {seen:.3f}")
 doubtful = clf.consensus_.nsmallest(3, "confidence")[["item", "label", "confidence"]]

@@ -28,7 +28,7 @@ from PIL import Image, ImageDraw
 
 from crowdshot import __version__
 from crowdshot.labels.formats import read_labels
-from crowdshot.labels.formats.write import WRITERS
+from crowdshot.labels.formats.writers import WRITERS
 
 ROUND, SQUARE = "disc", "carré, plein"  # a comma and an accent, for CSV
 UNLABELLED = 9

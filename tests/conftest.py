@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from crowdshot import progress
-from crowdshot.commands.cli import app
+from crowdshot._cli import main
 from said import Said
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -30,7 +30,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         capsys.readouterr()
         code: object = 0
         try:
-            app.app([str(argument) for argument in arguments], prog_name="crowdshot")
+            main.app([str(argument) for argument in arguments], prog_name="crowdshot")
         except SystemExit as stop:
             code = stop.code
         return Said(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]

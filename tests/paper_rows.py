@@ -1,12 +1,12 @@
-"""Rows of the paper's experiments made by hand, as `crowdshot.paper.run.store` keeps them."""
+"""Rows of the paper's experiments made by hand, as `crowdshot_paper.store` keeps them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from crowdshot.paper.plan.cells import SOURCE_CROWD, TARGET_CROWDS
-from crowdshot.paper.run.store import Piece, Store
+from crowdshot_paper.episode_cells import SOURCE_CROWD, TARGET_CROWDS
+from crowdshot_paper.store import Piece, Store
 
 FIRST, *_, LAST = TARGET_CROWDS
 CELL = (4, 3)

@@ -1,22 +1,22 @@
 """The search for labelings as one would first write it: lists, loops, and every probability from its definition.
 
-What `crowdshot.model.labelings` must find, hundreds of times slower; it shares nothing with it but constants.
+What `crowdshot.model.labeling_search` must find, hundreds of times slower; it shares nothing with it but constants.
 """
 
 import math
 from functools import cache
 
-from crowdshot.model import annotator_skills, labelings
+from crowdshot.model import annotator_model, labeling_search
 
 
 @cache
 def kinds_by_hand(counts):
     """log p(labels | kind) for the three kinds, by plain sums and factorials; counts are tuples of tuples."""
     K = len(counts)
-    q = [min(1 / K + (1 - 1 / K) * rho, annotator_skills.NEVER_WRONG) for rho in annotator_skills.SKILLS]
+    q = [min(1 / K + (1 - 1 / K) * rho, annotator_model.NEVER_WRONG) for rho in annotator_model.SKILLS]
 
     def coin(right, labels):
-        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(annotator_skills.P_SKILL, q, strict=True))
+        return sum(p * x**right * (1 - x) ** (labels - right) for p, x in zip(annotator_model.P_SKILL, q, strict=True))
 
     right = [counts[k][k] for k in range(K)]
     labels = [sum(counts[k]) for k in range(K)]
@@ -24,7 +24,7 @@ def kinds_by_hand(counts):
     each = math.prod(coin(r, n) for r, n in zip(right, labels, strict=True)) / (K - 1) ** (sum(labels) - sum(right))
     flips = coin(sum(right), sum(labels))
     for k in range(K):  # an urn that remembers: each wrong label makes the next one like it likelier
-        seen = {other: annotator_skills.ALPHA for other in range(K) if other != k}
+        seen = {other: annotator_model.ALPHA for other in range(K) if other != k}
         for other in seen:
             for _ in range(counts[k][other]):
                 flips *= seen[other] / sum(seen.values())
@@ -35,7 +35,7 @@ def kinds_by_hand(counts):
 @cache
 def evidence(counts):
     """log p(an annotator's labels | true classes)."""
-    kinds = zip(annotator_skills.P_KIND, kinds_by_hand(counts), strict=True)
+    kinds = zip(annotator_model.P_KIND, kinds_by_hand(counts), strict=True)
     return math.log(sum(p * math.exp(x) for p, x in kinds))
 
 
@@ -62,8 +62,8 @@ class Problem:
             total = [sum(x) for x in zip(*mine, strict=True)]
             squares = sum(x * x for one in mine for x in one)
             out -= 0.5 * self.scale * (squares - sum(x * x for x in total) / (self.tau + len(mine)))
-            out += math.lgamma(labelings.B + 1 + len(mine))
-        out -= math.lgamma(self.K * (labelings.B + 1) + len(classes))
+            out += math.lgamma(labeling_search.B + 1 + len(mine))
+        out -= math.lgamma(self.K * (labeling_search.B + 1) + len(classes))
         for r in range(len(self.labels[0])):
             counts = [[0] * self.K for _ in range(self.K)]
             for n, c in classes.items():

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.saved import build_encoder
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.training.job import Job
-from crowdshot.training.recipe import Recipe
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput
+from crowdshot.training.pools import ClassPool
+from crowdshot.training.recipe import Job, Recipe
 
 QUICK = {"ways": (2, 3), "shots": (1, 2), "annotators": (2, 3), "queries": 2, "validation_episodes": 4}
 

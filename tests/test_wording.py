@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crowdshot.commands.cli.console import in_options
+from crowdshot._cli.console import in_options
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "crowdshot"

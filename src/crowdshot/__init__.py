@@ -19,41 +19,41 @@
 - `METHODS`          every system that is compared, behind one contract
 - `load_encoder`, `save_encoder`, `build_encoder`, `Encoder`, `ImageInput`, `ARCHITECTURES`   networks that embed items
 - `embedding_cache`   a folder where embeddings are kept and found again
-- `ClassPool`, `DATASETS`, `load_dataset`   classes with examples, to learn from and to test with
+- `ClassPool`        classes with examples, to learn from and to test with
 - `train`, `Job`, `Recipe`   meta-training
 """
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from crowdshot.classifier.classifier import CrowdClassifier
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.classifier.pipelines import load_pipeline, save_pipeline
-    from crowdshot.encoders.architectures import ARCHITECTURES
     from crowdshot.encoders.encoder import Encoder
-    from crowdshot.encoders.images import ImageInput
-    from crowdshot.encoders.saved import build_encoder, load_encoder, save_encoder
-    from crowdshot.episodes import simulate
-    from crowdshot.episodes.datasets import DATASETS, load_dataset
-    from crowdshot.episodes.pools import ClassPool
-    from crowdshot.files.embedding_store import embedding_cache
-    from crowdshot.labels import aggregate, asking
+    from crowdshot.encoders.encoder_files import build_encoder, load_encoder, save_encoder
+    from crowdshot.encoders.image_input import ImageInput
+    from crowdshot.encoders.networks import ARCHITECTURES
+    from crowdshot.io.embedding_store import embedding_cache
+    from crowdshot.labels import aggregation as aggregate
+    from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.annotator_priors import AnnotatorPriors
     from crowdshot.labels.formats import WRITERS, read_labels
     from crowdshot.methods import METHODS
-    from crowdshot.model import labelings, mixture, priors
+    from crowdshot.model import labeling_search as labelings
+    from crowdshot.model import mixture, priors
     from crowdshot.model.priors import OneCoin
-    from crowdshot.training.job import Job
+    from crowdshot.training import simulated_annotators as simulate
     from crowdshot.training.loop import train
-    from crowdshot.training.recipe import Recipe
+    from crowdshot.training.pools import ClassPool
+    from crowdshot.training.recipe import Job, Recipe
 
 __all__ = [
     "ARCHITECTURES",
-    "DATASETS",
     "METHODS",
     "WRITERS",
     "Annotations",
@@ -71,7 +71,6 @@ __all__ = [
     "build_encoder",
     "embedding_cache",
     "labelings",
-    "load_dataset",
     "load_encoder",
     "load_pipeline",
     "mixture",
@@ -84,45 +83,47 @@ __all__ = [
 ]
 
 _MODULES = {
-    "aggregate": "labels",
-    "asking": "labels",
-    "labelings": "model",
-    "mixture": "model",
-    "priors": "model",
-    "simulate": "episodes",
+    "aggregate": "labels.aggregation",
+    "asking": "labels.asking",
+    "labelings": "model.labeling_search",
+    "mixture": "model.mixture",
+    "priors": "model.priors",
+    "simulate": "training.simulated_annotators",
 }
 _NAMES = {
-    "ARCHITECTURES": "encoders.architectures",
-    "DATASETS": "episodes.datasets",
+    "ARCHITECTURES": "encoders.networks",
     "METHODS": "methods",
     "WRITERS": "labels.formats",
     "Annotations": "labels.annotations",
     "AnnotatorPriors": "labels.annotator_priors",
-    "ClassPool": "episodes.pools",
-    "CrowdClassifier": "classifier.classifier",
+    "ClassPool": "training.pools",
+    "CrowdClassifier": "classifier.crowd_classifier",
     "Encoder": "encoders.encoder",
-    "ImageInput": "encoders.images",
-    "Job": "training.job",
+    "ImageInput": "encoders.image_input",
+    "Job": "training.recipe",
     "OneCoin": "model.priors",
     "Recipe": "training.recipe",
-    "build_encoder": "encoders.saved",
-    "embedding_cache": "files.embedding_store",
-    "load_dataset": "episodes.datasets",
-    "load_encoder": "encoders.saved",
+    "build_encoder": "encoders.encoder_files",
+    "embedding_cache": "io.embedding_store",
+    "load_encoder": "encoders.encoder_files",
     "load_pipeline": "classifier.pipelines",
     "read_labels": "labels.formats",
-    "save_encoder": "encoders.saved",
+    "save_encoder": "encoders.encoder_files",
     "save_pipeline": "classifier.pipelines",
     "train": "training.loop",
 }
+_MOVED = {"DATASETS": "crowdshot_paper.datasets", "load_dataset": "crowdshot_paper.datasets"}  # until 0.4
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are loaded when first used, so that `crowdshot --help` need not wait for torch."""
+    """Load public names when they are first used, so that `crowdshot --help` need not wait for torch."""
     if name in _MODULES:
-        return importlib.import_module(f"crowdshot.{_MODULES[name]}.{name}")
+        return importlib.import_module(f"crowdshot.{_MODULES[name]}")
     if name in _NAMES:
         return getattr(importlib.import_module(f"crowdshot.{_NAMES[name]}"), name)
+    if name in _MOVED:
+        warnings.warn(f"crowdshot.{name} has moved to {_MOVED[name]}.", FutureWarning, stacklevel=2)
+        return getattr(importlib.import_module(_MOVED[name]), name)
     raise AttributeError(f"module 'crowdshot' has no attribute {name!r}")
 
 

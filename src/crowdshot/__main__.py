@@ -1,6 +1,6 @@
 """``python -m crowdshot``"""
 
-from crowdshot.commands.cli.app import main
+from crowdshot._cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -27,12 +27,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import aggregate
+from crowdshot.formatting import described
+from crowdshot.labels import aggregation
 from crowdshot.labels.agreement import fleiss_kappa, krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.indexing import positions
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
-from crowdshot.labels.positions import positions
-from crowdshot.wording import described
 
 Floats = NDArray[np.float64]
 FLOOR = 1e-3  # of probabilities: a label that was held impossible costs seven nats
@@ -105,7 +105,7 @@ def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
     1.0
     """
     rows = np.unique(labels.item)
-    belief = aggregate.learned(labels).probabilities[rows]
+    belief = aggregation.learned(labels).probabilities[rows]
     said = positions(labels.classes, np.asarray(predicted, dtype=object)[rows])
     hit = np.where(said >= 0, belief[np.arange(len(rows)), said], 0.0).mean()
     return _beyond_doubt(hit, belief)
@@ -143,7 +143,7 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     1         0.9      3
     """
     rows = np.unique(labels.item)
-    belief = aggregate.learned(labels).probabilities[rows]
+    belief = aggregation.learned(labels).probabilities[rows]
     p = np.asarray(probabilities, dtype=np.float64)[rows]
     confidence = p.max(1)
     said = positions(labels.classes, np.asarray(classes, dtype=object)[p.argmax(1)])

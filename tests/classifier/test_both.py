@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from crowdshot import CrowdClassifier, aggregate, load_encoder
-from crowdshot.model import both
-from crowdshot.model.learned import Joint
+from crowdshot.model import combined
+from crowdshot.model.combined import Joint
 
 ENCODER = load_encoder("glyphs-protonet")
 
@@ -57,13 +57,13 @@ def test_labels_that_are_hidden_are_not_known() -> None:
     x, said = clouds(truth), torch.from_numpy(crowd(truth, right=0.6))
     gold = torch.where(torch.arange(24) < 2, torch.from_numpy(truth), -1)
     plain = {"scale": 5.0, "tau": 0.5}
-    before = both.held_back(x, said, 3, plain, truth=gold)
+    before = combined.held_back(x, said, 3, plain, truth=gold)
     assert (before.argmax(1).numpy() == truth).mean() > 0.9
     for hidden in (0, 17):
         other, told = said.clone(), gold.clone()
         other[hidden] = (other[hidden] + 1) % 3
         told[hidden] = (told[hidden] + 1) % 3 if told[hidden] >= 0 else -1
-        after = both.held_back(x, other, 3, plain, truth=told)
+        after = combined.held_back(x, other, 3, plain, truth=told)
         torch.testing.assert_close(after[hidden], before[hidden])
         assert not torch.allclose(after, before, atol=1e-6)
 
@@ -79,45 +79,49 @@ def test_the_search_is_believed_unless_it_foretells_labels_worse(monkeypatch) ->
         told = np.where(taught > 0, unmet, 1 - unmet)
         return Joint(nothing, nothing, nothing, None, taught, told, evidence, size)
 
-    c = both.company(joint(0.5))
+    c = combined.company(joint(0.5))
     np.testing.assert_allclose(c, 4 / 6)  # four others of its class, and two for doubt
 
     def believed(by_search: float, by_looks: float) -> bool:
         foretold = torch.from_numpy(np.where(taught > 0, by_search, 1 - by_search))
-        monkeypatch.setattr(both, "held_back", lambda *_: foretold)
-        return both.suits(torch.zeros(10, 2), torch.zeros(10, 1).long(), joint(by_looks), {})
+        monkeypatch.setattr(combined, "held_back", lambda *_: foretold)
+        return combined.suits(torch.zeros(10, 2), torch.zeros(10, 1).long(), joint(by_looks), {})
 
     for worse, expected in ((0.99, True), (1.01, False)):
-        assert believed(0.5 * np.exp(-worse * both.WORSE / c.sum()), 0.5) is expected
-        slack = both.WORSE + 10 * both.WORSE_EACH
+        assert believed(0.5 * np.exp(-worse * combined.WORSE / c.sum()), 0.5) is expected
+        slack = combined.WORSE + 10 * combined.WORSE_EACH
         assert believed(0.9 * np.exp(-worse * slack / c.sum()), 0.9) is expected
 
 
 def test_beliefs_are_averaged_by_the_company_that_items_have() -> None:
     search, looks = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.5, 0.5]]).log()
-    np.testing.assert_allclose(both.pool(search, looks, 0.5).exp(), [[2 / 3, 1 / 3]], rtol=1e-6)  # 2 : 1, root of 4 : 1
-    np.testing.assert_allclose(both.weights(0.0), (0.0, 1.0))
-    np.testing.assert_allclose(both.weights(0.5), (0.5, 1.0))
-    np.testing.assert_allclose(both.weights(1.0), (0.5, 0.5))
+    np.testing.assert_allclose(
+        combined.pool(search, looks, 0.5).exp(), [[2 / 3, 1 / 3]], rtol=1e-6
+    )  # 2 : 1, root of 4 : 1
+    np.testing.assert_allclose(combined.weights(0.0), (0.0, 1.0))
+    np.testing.assert_allclose(combined.weights(0.5), (0.5, 1.0))
+    np.testing.assert_allclose(combined.weights(1.0), (0.5, 0.5))
     truth = np.arange(24) % 3
     x, said = clouds(truth), crowd(truth)
     clf = CrowdClassifier(ENCODER).fit_embeddings(x, np.where(np.arange(24)[:, None] < 21, said, -1))
     assert clf.learner_ == "Both"
     parts = [clf.fit_.search, clf.fit_.looks]
-    labelled, others = both.weights(float(clf.fit_.company))
+    labelled, others = combined.weights(float(clf.fit_.company))
     by_search, by_looks = (part.responsibilities.double().log() for part in parts)
-    expected = torch.cat([both.pool(by_search, by_looks, labelled)[:21], both.pool(by_search, by_looks, others)[21:]])
+    expected = torch.cat(
+        [combined.pool(by_search, by_looks, labelled)[:21], combined.pool(by_search, by_looks, others)[21:]]
+    )
     np.testing.assert_allclose(clf.belief_, expected.exp(), atol=1e-6)
     np.testing.assert_allclose(clf.predict_proba_embeddings(x)[21:], expected[21:].exp(), atol=1e-6)
 
 
 def test_a_class_named_once_is_left_to_looks() -> None:
     size = np.array([0.5, 0.3, 0.2])
-    assert both.frequencies(size, np.array([5, 5, 1])).tolist() == [0.5, 0.3, 0]
+    assert combined.frequencies(size, np.array([5, 5, 1])).tolist() == [0.5, 0.3, 0]
     for named in ([4, 5, 1], [5, 5, 2], [1, 1, 1]):  # others were not named often
-        assert both.frequencies(size, np.array(named)).tolist() == size.tolist()
+        assert combined.frequencies(size, np.array(named)).tolist() == size.tolist()
     search, looks = torch.tensor([[0.8, 0.2, 0.0]]).log(), torch.tensor([[0.45, 0.45, 0.1]]).log()
-    pooled = both.pool(search, looks, 0.5, torch.tensor([1.0, 1.0, 0.0])).exp()
+    pooled = combined.pool(search, looks, 0.5, torch.tensor([1.0, 1.0, 0.0])).exp()
     np.testing.assert_allclose(pooled, [[0.6, 0.3, 0.1]], rtol=1e-6)  # 2 : 1 among what is left
     truth = np.arange(40) % 4
     x, said = clouds(truth), crowd(truth, right=0.9, R=3).astype(object)

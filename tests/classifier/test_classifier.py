@@ -14,10 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crowdshot import Annotations, CrowdClassifier, labelings, mixture, simulate
-from crowdshot.classifier import both
+from crowdshot.classifier import feature_learners
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.saved import build_encoder, save_encoder
+from crowdshot.encoders.encoder_files import build_encoder, save_encoder
+from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.priors import Diagonal
 
@@ -266,7 +266,7 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
 def test_a_large_sparse_crowd_gives_what_the_dense_path_gives(clouds, monkeypatch):
     X, labels, _ = clouds
     dense = CrowdClassifier("identity").fit(X, labels)
-    monkeypatch.setattr("crowdshot.classifier.own.MOST_DENSE", 0)
+    monkeypatch.setattr("crowdshot.classifier.mixture_learners.MOST_DENSE", 0)
     sparse = CrowdClassifier("identity").fit(X, labels)
     np.testing.assert_allclose(sparse.predict_proba(X), dense.predict_proba(X), atol=1e-5)
     np.testing.assert_allclose(sparse.confusion_, dense.confusion_, atol=1e-5)
@@ -440,7 +440,7 @@ def test_what_the_default_is(drawings, clouds, monkeypatch):
     given = CrowdClassifier(steps=4).fit(images, said)  # an argument that the mixture alone has
     assert given.settings_["steps"] == 4
     assert given.encoder_.card["recipe"]["objective"] == "mixture"
-    monkeypatch.setattr(both, "FEW", 20)
+    monkeypatch.setattr(feature_learners, "FEW", 20)
     many = CrowdClassifier().fit(images, said)
     assert many.learner_ == "Learned"
     assert isinstance(CrowdClassifier(method="labelings").fit(images, said).fit_, labelings.Posterior)

@@ -11,17 +11,16 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from crowdshot import CrowdClassifier, mixture
-from crowdshot.classifier import compared
-from crowdshot.classifier import default_encoder as choosing
-from crowdshot.classifier.default_encoder import default_encoder
-from crowdshot.classifier.needed_encoder import shipped_names
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput, read_images
-from crowdshot.encoders.saved import build_encoder
+from crowdshot.classifier import compared_methods
+from crowdshot.classifier import encoder_choice as choosing
+from crowdshot.classifier.encoder_choice import default_encoder, shipped_names
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.encoders.shipped import shipped_encoders
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
-from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods import CrowdEpisodes
+from crowdshot_paper.registry import METHODS
 from problems import em_by_loops
 from waiting import HANGS
 
@@ -159,18 +158,18 @@ def test_a_network_is_taught_and_goes_into_the_file(pictures, tmp_path):
 
 def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, monkeypatch):
     images, labels, encoder = pictures
-    monkeypatch.setattr(compared, "AT_ONCE", 3 * 28 * 28 * 64)
+    monkeypatch.setattr(compared_methods, "AT_ONCE", 3 * 28 * 28 * 64)
     x, said = read_images(images, encoder.input)[None], torch.tensor(labels)[None]
     for name, pieces in (("PrSV", 3), ("MCL", 3), ("MaMV", 1)):
         calls = []
-        inner = compared.Adapted._probabilities
+        inner = compared_methods.Adapted._probabilities
         monkeypatch.setattr(
-            compared.Adapted, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
+            compared_methods.Adapted, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
         )
         settings = {"iterations": 3} if name == "MCL" else {}
         clf = CrowdClassifier(encoder, method=name, settings=settings).fit(images, labels)
         found = clf.predict_proba(images)
-        monkeypatch.setattr(compared.Adapted, "_probabilities", inner)
+        monkeypatch.setattr(compared_methods.Adapted, "_probabilities", inner)
         direct = METHODS[name].predict(CrowdEpisodes(x, said, x, 2), encoder.module, **clf.settings_)
         np.testing.assert_allclose(found, direct[0], atol=1e-5)
         assert (len(calls), sum(calls)) == (pieces, 8)
@@ -189,7 +188,7 @@ def test_what_needs_no_encoder_sees_pixels_or_what_an_encoder_makes_of_them(pict
     grey = CrowdClassifier(method="LRMV").choose_encoder(images)
     assert (grey.input.size, grey.input.channels) == ((28, 28), 1)
     for installed, size in ((False, (84, 84)), (True, (224, 224))):
-        monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda there=installed: there)
+        monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda there=installed: there)
         colour = CrowdClassifier(method="RFDS").choose_encoder(np.zeros((2, 9, 9, 3)))
         assert (colour.input.size, colour.input.channels) == (size, 3)
     assert colour.architecture == "lite0-features"
@@ -206,7 +205,7 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
         "encoder is not given and no glyphs-maml is shipped, expected an encoder meta-trained with clean labels (maml)"
         " for MaDS; `crowdshot train --objective maml --clean` makes one for encoder= to name."
     )
-    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: False)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 9, 9, 3)))
     assert str(error.value) == (
@@ -219,7 +218,7 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
     """One rule says which base suits X; the suffix is all in which methods differ."""
-    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: installed)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: installed)
     monkeypatch.setattr(choosing, "load_encoder", lambda name: name)
     shipped = [name for one in METHODS.values() if one.needs for name in shipped_names(one.needs)]
     monkeypatch.setattr(choosing, "shipped_encoders", lambda: shipped)
@@ -304,7 +303,7 @@ def test_bad_settings_get_one_clear_sentence(corners, arguments, message):
 
 
 def test_a_crowd_too_large_for_a_dense_method_is_told(corners, monkeypatch):
-    monkeypatch.setattr(compared, "MOST_CELLS", 98)  # 11 items, 3 annotators, 3 classes: 99
+    monkeypatch.setattr(compared_methods, "MOST_CELLS", 98)  # 11 items, 3 annotators, 3 classes: 99
     with pytest.raises(CrowdshotError, match=r"labels has 99 items × annotators × classes, expected .* for LRDS"):
         CrowdClassifier(method="LRDS").fit(*corners)
 
@@ -315,6 +314,6 @@ def test_ours_does_not_wait_for_the_others():
         "import sys, numpy as np\n"
         "from crowdshot import CrowdClassifier\n"
         "CrowdClassifier().fit(np.eye(2), [[0, 0], [1, 1]])\n"
-        "sys.exit('crowdshot.methods.forest' in sys.modules)"
+        "sys.exit('crowdshot_paper.compared.forest' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=HANGS, check=False).returncode == 0

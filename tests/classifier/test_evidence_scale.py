@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from crowdshot import CrowdClassifier, simulate
-from crowdshot.classifier import evidence_scale
+from crowdshot.classifier import mixture_learners
 from crowdshot.labels.annotations import Annotations
 
 CROWDS = {
@@ -89,18 +89,18 @@ def test_informative_features_get_more_weight_than_noise():
 def test_a_crowd_too_large_for_the_search_is_sampled(monkeypatch):
     X, truth = features("wine")
     labels = simulate.draw_labels(torch.tensor(truth), torch.eye(3).expand(50, 3, 3) * 0.6 + 0.4 / 3, 2).numpy()
-    monkeypatch.setattr(evidence_scale, "MOST_CELLS", 100_000)
-    rows, few = evidence_scale._few_enough(
+    monkeypatch.setattr(mixture_learners, "MOST_CELLS", 100_000)
+    rows, few = mixture_learners._few_enough(
         Annotations.from_matrix(labels), np.arange(len(labels)), np.random.default_rng(0)
     )
     assert 20 <= len(rows) < len(truth)
     assert (few >= 0).sum() == 2 * len(rows)
     np.testing.assert_array_equal(np.sort(few.numpy(), 1)[:, -2:], np.sort(labels[rows.numpy()], 1)[:, -2:])
-    assert CrowdClassifier("identity", method="ours").fit(X, labels).scale_ in evidence_scale.CANDIDATES
+    assert CrowdClassifier("identity", method="ours").fit(X, labels).scale_ in mixture_learners.CANDIDATES
 
 
 def test_constant_features_are_no_trouble():
-    shift, factor = evidence_scale.standardise(torch.full((5, 3), 7.0))
+    shift, factor = mixture_learners.standardise(torch.full((5, 3), 7.0))
     assert shift.tolist() == [7.0] * 3
     assert float(factor) == 1.0
     clf = CrowdClassifier("identity").fit(np.full((4, 3), 7.0), [[0, 0], [1, 1], [0, 1], [1, 1]])

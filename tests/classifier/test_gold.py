@@ -9,7 +9,7 @@ import torch
 
 from crowdshot import Annotations, CrowdClassifier, aggregate, labelings, mixture
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels.known_truth import agreement
+from crowdshot.labels.gold_labels import agreement
 
 RANDOM = np.random.default_rng(0)
 TRUTH = np.repeat(["cat", "dog"], 10)

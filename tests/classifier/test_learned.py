@@ -6,7 +6,7 @@ from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
 
 from crowdshot import CrowdClassifier, aggregate
-from crowdshot.classifier.default_encoder import are_drawn, default_encoder
+from crowdshot.classifier.encoder_choice import are_drawn, default_encoder
 
 
 def crowd(truth: np.ndarray, seed: int = 0, right: float = 0.75, R: int = 4) -> np.ndarray:

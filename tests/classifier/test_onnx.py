@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from crowdshot import CrowdClassifier, CrowdshotError, build_encoder
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput, read_images
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput, read_images
 
 
 def run(path, items):

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, CrowdClassifier, aggregate
-from crowdshot.commands import fit_from_files
-from crowdshot.commands.given import ItemFiles, LabelFiles
+from crowdshot._cli import fitting
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot.metrics import krippendorff_alpha
 
 CLASSES = ["low", "medium", "high"]
@@ -45,7 +45,7 @@ def test_adapt_takes_it_from_its_option(tmp_path):
     table.insert(0, "item", [f"i{i}" for i in range(60)])
     table.to_csv(tmp_path / "features.csv", index=False)
     labels = LabelFiles((tmp_path / "labels.csv",), ordered=tuple(CLASSES))
-    fitted = fit_from_files.fit(labels, ItemFiles(features=tmp_path / "features.csv"))
+    fitted = fitting.fit(labels, ItemFiles(features=tmp_path / "features.csv"))
     np.testing.assert_allclose(fitted.clf.belief_, fit(ordered=True).belief_, atol=1e-5)
 
 

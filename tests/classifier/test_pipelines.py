@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from crowdshot import CrowdClassifier, CrowdshotError, load_pipeline, save_pipeline
-from crowdshot.files.cards import read_safetensors, write_safetensors
+from crowdshot.io.cards import read_safetensors, write_safetensors
 
 random = np.random.default_rng(0)
 X = np.repeat([[0.0, 0, 0], [4.0, 4, 4]], 10, 0) + random.normal(size=(20, 3))
@@ -102,8 +102,8 @@ def test_steps_that_are_damaged(tmp_path):
 
 def test_steps_that_unpack_to_all_memory_are_refused(tmp_path, monkeypatch):
     save_pipeline(fitted(StandardScaler()), tmp_path / "model.safetensors")
-    monkeypatch.setattr("crowdshot.files.unpacked.MOST", 10)
-    monkeypatch.setattr("crowdshot.files.unpacked.TIMES", 0)
+    monkeypatch.setattr("crowdshot.io.archive_limits.MOST", 10)
+    monkeypatch.setattr("crowdshot.io.archive_limits.TIMES", 0)
     with pytest.raises(CrowdshotError, match="unpacks to"):
         load_pipeline(tmp_path / "model.safetensors")
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError, aggregate
-from crowdshot.model import guesses
+from crowdshot.model import feature_model
 
 RANDOM = np.random.default_rng(0)
 K, N = 3, 120
@@ -54,11 +54,11 @@ def test_the_average_is_of_probabilities():
     """By hand: two witnesses of one item, weighed 1 to 3."""
     size = np.array([0.5, 0.5])
     told = [np.log([[0.8, 0.2]]) - np.log(size), np.log([[0.4, 0.6]]) - np.log(size)]
-    found = np.exp(guesses.together(told, np.array([0.25, 0.75]), size)) * size
+    found = np.exp(feature_model.together(told, np.array([0.25, 0.75]), size)) * size
     np.testing.assert_allclose(found, [[0.25 * 0.8 + 0.75 * 0.4, 0.25 * 0.2 + 0.75 * 0.6]])
     evidence = np.log([[0.9, 0.1]])
     worth = np.array([0.8 * 0.9 + 0.2 * 0.1, 0.4 * 0.9 + 0.6 * 0.1])
-    np.testing.assert_allclose(guesses.weigh(told, evidence, size), worth / worth.sum())
+    np.testing.assert_allclose(feature_model.weigh(told, evidence, size), worth / worth.sum())
 
 
 def test_columns_go_by_classes_and_gold_stays():

@@ -8,7 +8,7 @@ import pytest
 
 from crowdshot import Annotations, CrowdClassifier
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.labels import quality
+from crowdshot.labels import annotator_quality
 
 RANDOM = np.random.default_rng(0)
 TRUTH = np.arange(60) % 3
@@ -20,21 +20,21 @@ for item, who in MISTAKES:
 
 
 def test_examples():
-    assert doctest.testmod(quality).failed == 0
+    assert doctest.testmod(annotator_quality).failed == 0
 
 
 def test_quality_is_the_belief_in_what_was_said():
     ann = Annotations.from_matrix([["x", "y"], ["y", None]], items=["a", "b"], annotators=["ann", "bob"])
     belief = np.array([[0.8, 0.2], [0.3, 0.7]])
-    table = quality.label_quality(ann, belief)
+    table = annotator_quality.label_quality(ann, belief)
     assert table.columns.tolist() == ["item", "annotator", "label", "quality", "believed", "confidence"]
     assert table.to_numpy().tolist() == [
         ["a", "ann", "x", 0.8, "x", 0.8],
         ["a", "bob", "y", 0.2, "x", 0.8],
         ["b", "ann", "y", 0.7, "y", 0.7],
     ]
-    assert quality.likely_wrong(ann, belief)["annotator"].tolist() == ["bob"]
-    assert quality.likely_wrong(ann, belief, below=0.75)["quality"].tolist() == [0.2, 0.7]
+    assert annotator_quality.likely_wrong(ann, belief)["annotator"].tolist() == ["bob"]
+    assert annotator_quality.likely_wrong(ann, belief, below=0.75)["quality"].tolist() == [0.2, 0.7]
 
 
 @pytest.mark.parametrize("method", ["auto", "labelings", "ours"])

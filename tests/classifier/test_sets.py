@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError
-from crowdshot.classifier.worth import worth_of
+from crowdshot.classifier.diagnostics import feature_value
 
 NAMES = np.array(["bird", "cat", "dog", "owl", "pig", "rat"])
 SEVERAL = {"method": "learned", "settings": {"several": True}}
@@ -79,18 +79,20 @@ def test_what_features_were_worth_is_that_of_the_questions():
     X, _, labels = problem(noise=0.3)
     clf = CrowdClassifier("identity", **SEVERAL)
     embeddings = clf.embed(X)
-    worth = worth_of(clf.fit_embeddings(embeddings, labels), embeddings)
+    worth = feature_value(clf.fit_embeddings(embeddings, labels), embeddings)
     one_by_one = []
     for k in range(4):
         words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
         alone = CrowdClassifier("identity", method="learned")
         seen = alone.embed(X)
-        one_by_one.append(worth_of(alone.fit_embeddings(seen, words), seen))
+        one_by_one.append(feature_value(alone.fit_embeddings(seen, words), seen))
     assert worth.foretold == pytest.approx(np.mean([each.foretold for each in one_by_one]))
     assert worth.by_class_sizes == pytest.approx(np.mean([each.by_class_sizes for each in one_by_one]))
     assert worth.helped is True
     nothing = torch.from_numpy(np.random.default_rng(5).normal(size=(60, 8)).astype(np.float32))
-    assert worth_of(CrowdClassifier("identity", **SEVERAL).fit_embeddings(nothing, labels), nothing).helped is False
+    assert (
+        feature_value(CrowdClassifier("identity", **SEVERAL).fit_embeddings(nothing, labels), nothing).helped is False
+    )
 
 
 def test_probabilities_of_another_classifier_are_split_among_the_questions():

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from crowdshot import Annotations, CrowdClassifier
-from crowdshot.classifier.known import Known
-from crowdshot.classifier.worth import worth_of
+from crowdshot.classifier.diagnostics import feature_value
+from crowdshot.classifier.side_information import Known
 
 NOISE = np.random.default_rng(0).normal(size=(40, 3))
 TRUTH = np.arange(40) % 2
@@ -23,7 +23,7 @@ def fitted(x, said, **how):
 @pytest.mark.parametrize("method", ["auto", "labelings"])
 def test_features_that_tell_the_classes_apart_foretell_labels(method):
     x = 20.0 * TRUTH[:, None] + NOISE
-    found = worth_of(*fitted(x, np.column_stack([TRUTH] * 3), method=method))
+    found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method=method))
     assert found.helped is True
     assert found.foretold > 0.8
     assert found.by_class_sizes == pytest.approx(0.5, abs=0.01)
@@ -32,14 +32,14 @@ def test_features_that_tell_the_classes_apart_foretell_labels(method):
 
 def test_features_that_say_nothing_did_not_help():
     x = NOISE
-    found = worth_of(*fitted(x, np.column_stack([TRUTH] * 3)))
+    found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3)))
     assert found.helped is False
     assert found.foretold == pytest.approx(found.by_class_sizes, abs=0.1)
-    assert worth_of(*fitted(x, np.column_stack([TRUTH] * 3), method="labelings")).helped is None
+    assert feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method="labelings")).helped is None
 
 
 def test_an_item_a_class_tells_nothing_of_what_features_are_worth():
-    found = worth_of(*fitted(np.eye(3), [[0, 0], [1, 1], [2, 2]]))
+    found = feature_value(*fitted(np.eye(3), [[0, 0], [1, 1], [2, 2]]))
     assert found.helped is None
     assert found.foretold is not None
 
@@ -48,7 +48,7 @@ def test_classes_that_nobody_named_do_not_count():
     x = 20.0 * TRUTH[:, None] + NOISE
     clf, embeddings = fitted(x, np.column_stack([TRUTH] * 3))
     clf.fit_embeddings(embeddings, np.column_stack([TRUTH] * 3), classes=range(5))
-    assert worth_of(clf, embeddings).by_class_sizes == pytest.approx(0.5, abs=0.01)
+    assert feature_value(clf, embeddings).by_class_sizes == pytest.approx(0.5, abs=0.01)
 
 
 def test_where_the_consensus_is_not_what_labels_alone_give():
@@ -66,7 +66,7 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
     clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=belief)
     clf.known_ = Known.nothing(5)
-    found = worth_of(clf, torch.zeros(5, 2))
+    found = feature_value(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
     assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0
     assert found.differ.tolist() == [1, 2]

@@ -21,9 +21,9 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import crowdshot
-from crowdshot.commands.cli import app
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.saved import build_encoder, save_encoder
+from crowdshot._cli import main
+from crowdshot.encoders.encoder_files import build_encoder, save_encoder
+from crowdshot.encoders.image_input import ImageInput
 from waiting import HANGS
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
@@ -65,7 +65,7 @@ def models(made: Path) -> Path:
         encoder = ["--encoder", str(made / "tiny.safetensors")] if "images" in given else []
         option, _, name = given.partition("=")
         with pytest.raises(SystemExit) as stop:
-            app.app(
+            main.app(
                 ["adapt", f"{made}/labels.csv", option, f"{made}/{name}", "--out", f"{made}/{out}", *encoder],
                 prog_name="crowdshot",
             )
@@ -602,8 +602,8 @@ def test_predict_in_pieces_writes_the_same(models: Path, tmp_path: Path, call, m
     model = models / "by-features" / "model.safetensors"
     given = {"csv": models / "features.csv", "parquet": tmp_path / "features.parquet"}
     assert call("predict", model, "--features", given["csv"], "--out", tmp_path / "whole.csv").code == 0
-    monkeypatch.setattr("crowdshot.files.streams.SIZE", 1_000)
-    monkeypatch.setattr("crowdshot.files.streams.ROWS", 7)
+    monkeypatch.setattr("crowdshot.io.tables.SIZE", 1_000)
+    monkeypatch.setattr("crowdshot.io.tables.ROWS", 7)
     for kind, file in given.items():
         said = call("predict", model, "--features", file, "--out", tmp_path / f"{kind}.csv", "--json")
         assert said.code == 0
@@ -1009,7 +1009,7 @@ def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
 
 
 def test_methods_lists_what_adapt_takes(call) -> None:
-    from crowdshot.methods import METHODS
+    from crowdshot_paper.registry import METHODS
 
     said = call("methods")
     assert (said.code, said.err) == (0, "")
@@ -1084,7 +1084,7 @@ def test_what_nobody_expects_is_one_line(
         raise raised
 
     monkeypatch.delenv("CROWDSHOT_DEBUG", raising=False)
-    monkeypatch.setattr("crowdshot.commands.aggregate.aggregate", fail)
+    monkeypatch.setattr("crowdshot._cli.aggregate.run_aggregate", fail)
     assert call("aggregate", "labels.csv") == (code, "", message)
     if isinstance(raised, Exception):
         monkeypatch.setenv("CROWDSHOT_DEBUG", "1")
@@ -1098,7 +1098,7 @@ def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
         warnings.warn_explicit("someone else's", UserWarning, "y.py", 1, module="torch")
         return {}
 
-    monkeypatch.setattr("crowdshot.commands.catalogue.encoders", warn)
+    monkeypatch.setattr("crowdshot._cli.catalogue.encoders", warn)
     assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
 
 
@@ -1133,7 +1133,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
 
 def test_help_answers_without_loading_torch() -> None:
     code = (
-        "import sys, crowdshot.commands.cli.app\n"
+        "import sys, crowdshot._cli.main\n"
         "heavy = {'torch', 'pandas', 'numpy', 'sklearn', 'scipy', 'PIL', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)"
     )
@@ -1147,7 +1147,7 @@ def test_embed_writes_what_train_and_adapt_read(tmp_path):
         Image.new("L", (12, 12), 40).save(tmp_path / "pictures" / name)
     out = tmp_path / "features.npz"
     result = CliRunner().invoke(
-        app.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+        main.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
     assert "3 images of 2 classes, 64 features each" in result.output
@@ -1158,7 +1158,7 @@ def test_embed_writes_what_train_and_adapt_read(tmp_path):
     (tmp_path / "pictures" / "dogs" / "2.png").write_bytes(b"no picture")
     out.unlink()
     result = CliRunner().invoke(
-        app.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
+        main.app, ["embed", str(tmp_path / "pictures"), "--encoder", "glyphs", "--out", str(out)]
     )
     assert result.exit_code == 2
     assert not out.exists()

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.commands import demo
+from crowdshot._cli import demo
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 
 from crowdshot import CrowdClassifier, CrowdshotError
-from crowdshot.commands import given
-from crowdshot.commands.embed import embed
-from crowdshot.commands.given import ItemFiles
-from crowdshot.commands.predict import predict
+from crowdshot._cli import inputs
+from crowdshot._cli.embed import embed
+from crowdshot._cli.inputs import ItemFiles
+from crowdshot._cli.predict import run_predict
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.engine import embedding
+from crowdshot.engine import parallel_embedding
 
 
 @pytest.fixture
@@ -40,29 +40,29 @@ def model(tmp_path, monkeypatch):
 
 
 def test_pieces_give_the_same(photos, model, tmp_path, monkeypatch):
-    whole, expected = predict(model, ItemFiles(photos, skip_bad=True))
-    monkeypatch.setattr(given, "AT_ONCE", 3)
-    told, found = predict(model, ItemFiles(photos, skip_bad=True))
+    whole, expected = run_predict(model, ItemFiles(photos, skip_bad=True))
+    monkeypatch.setattr(inputs, "AT_ONCE", 3)
+    told, found = run_predict(model, ItemFiles(photos, skip_bad=True))
     pd.testing.assert_frame_equal(found, expected)
     assert told == whole
     assert told["items"] == 9
     assert len(told["left_out"]["unreadable images"]) == 2
-    predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
+    run_predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
     written = pd.read_csv(tmp_path / "out.csv", dtype={0: str})
     assert written.iloc[:, 0].tolist() == expected.iloc[:, 0].tolist()
 
 
 def test_a_piece_without_a_readable_image_is_passed_over(photos, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(given, "AT_ONCE", 1)
-    told, _ = predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
+    monkeypatch.setattr(inputs, "AT_ONCE", 1)
+    told, _ = run_predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
     assert told["items"] == 9
     assert len(pd.read_csv(tmp_path / "out.csv")) == 9
 
 
 def test_a_bad_image_is_an_error_unless_it_is_skipped(photos, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(given, "AT_ONCE", 3)
+    monkeypatch.setattr(inputs, "AT_ONCE", 3)
     with pytest.raises(CrowdshotError, match=r"that cannot be read \(.*04.png .*\), expected none; skip_bad=True"):
-        predict(model, ItemFiles(photos), tmp_path / "out.csv")
+        run_predict(model, ItemFiles(photos), tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -71,7 +71,7 @@ def test_embeddings_of_pieces_are_those_of_the_whole(photos, tmp_path, monkeypat
     with pytest.raises(CrowdshotError, match=r"that cannot be read \(.*, expected none; skip_bad=True leaves them out"):
         embed(photos, "glyphs", tmp_path / "all.npz", device="cpu")
     embed(photos, "glyphs", tmp_path / "all.npz", device="cpu", skip_bad=True)
-    monkeypatch.setattr(given, "AT_ONCE", 2)
+    monkeypatch.setattr(inputs, "AT_ONCE", 2)
     told = embed(photos, "glyphs", tmp_path / "pieces.npz", device="cpu", skip_bad=True)
     assert (told["items"], told["classes"]) == (9, 2)
     assert sorted(told["left_out"]["unreadable images"]) == ["a/04.png", "b/05.png"]
@@ -88,8 +88,8 @@ def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, e
     """They leave it in the cache: whoever asks then reads no network's output but theirs."""
     if engine == "ray":
         pytest.importorskip("ray")
-    monkeypatch.setattr(embedding, "TASK", 4)
-    expected = predict(model, ItemFiles(photos, skip_bad=True))[1]
+    monkeypatch.setattr(parallel_embedding, "TASK", 4)
+    expected = run_predict(model, ItemFiles(photos, skip_bad=True))[1]
     monkeypatch.setenv("CROWDSHOT_CACHE", str(tmp_path / "cache"))
     several = ItemFiles(photos, skip_bad=True, processes=2, engine=engine)
     network = CrowdClassifier.load(model).reader_
@@ -97,14 +97,14 @@ def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, e
     kept = sorted(tmp_path.glob("cache/glyphs*/*.npy")) or sorted(tmp_path.glob("cache/conv4*/*.npy"))
     assert sum(len(np.load(file)) for file in kept) == 9
     monkeypatch.setattr(Encoder, "_computed", None)  # nothing is computed any more
-    told, found = predict(model, ItemFiles(photos, skip_bad=True))
+    told, found = run_predict(model, ItemFiles(photos, skip_bad=True))
     pd.testing.assert_frame_equal(found, expected, atol=1e-5)
     assert len(told["left_out"]["unreadable images"]) == 2
 
 
 def test_several_processes_need_a_place_for_what_they_make(photos, model):
     with pytest.raises(CrowdshotError, match=r"^processes is 2, but CROWDSHOT_CACHE is empty, expected a folder"):
-        predict(model, ItemFiles(photos, skip_bad=True, processes=2))
+        run_predict(model, ItemFiles(photos, skip_bad=True, processes=2))
 
 
 def test_rows_of_an_array_are_predicted_in_pieces(tmp_path, monkeypatch):
@@ -114,9 +114,9 @@ def test_rows_of_an_array_are_predicted_in_pieces(tmp_path, monkeypatch):
     new = random.normal(size=(50, 3)).astype(np.float32)
     np.save(tmp_path / "new.npy", new)
     np.savez(tmp_path / "new.npz", ids=np.arange(50), features=new)
-    whole = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npz"))[1]
-    monkeypatch.setattr(given, "AT_ONCE", 7)
-    told, found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npy"))
+    whole = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npz"))[1]
+    monkeypatch.setattr(inputs, "AT_ONCE", 7)
+    told, found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npy"))
     assert told["items"] == 50
     pd.testing.assert_frame_equal(found, whole)
     assert found.iloc[:, 0].tolist() == [str(row) for row in range(50)]

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot.commands import next
-from crowdshot.commands.given import ItemFiles, LabelFiles
+from crowdshot._cli import next
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot.errors import CrowdshotError
-from crowdshot.labels import annotators, asking
-from crowdshot.labels.aggregate import AGGREGATORS, DEFAULT
+from crowdshot.labels import annotator_quality, asking
+from crowdshot.labels.aggregation import AGGREGATORS, DEFAULT
 from crowdshot.labels.formats import read_labels
 from said import Said
 from waiting import HANGS
@@ -109,7 +109,7 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert report["n_questions"] == report["cost"] == 4
     assert report["doubt"] == pytest.approx(sum(1 - np.square(belief).sum(1)))
     assert report["gain"] == pytest.approx(table["gain"].sum())
-    assert report["errors_mended"] == asking.mended(belief, annotators.expected_confusion(ann, belief), found)
+    assert report["errors_mended"] == asking.mended(belief, annotator_quality.expected_confusion(ann, belief), found)
     assert 0 <= report["errors_mended"] <= sum(1 - belief.max(1))
 
 

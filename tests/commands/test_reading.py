@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import read_labels
-from crowdshot.labels.inferred import learned
+from crowdshot.labels.aggregation import learned
 
 LABELS = "item,who,label\n1,7,cat\n1,8,Cat\n2,7,dog\n2,9,dgo\n3,9,cat\n3,8,unsure\n"
 FEATURES = "item,x,y\n1,0,0\n2,5,5\n3,0,0.1\n"

@@ -26,7 +26,7 @@ COMMANDS = [
 ]
 RUN = """
 import sys
-from crowdshot.commands.cli.app import main
+from crowdshot._cli.main import main
 try:
     main()
 except SystemExit as end:

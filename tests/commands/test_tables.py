@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot.commands.fit_from_files import fit
-from crowdshot.commands.given import ItemFiles, LabelFiles
-from crowdshot.commands.predict import predict
+from crowdshot._cli.fitting import fit
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
+from crowdshot._cli.predict import run_predict
 from crowdshot.errors import CrowdshotError
 from waiting import HANGS
 
@@ -69,20 +69,20 @@ def test_columns_of_numbers_go_by_name(tmp_path):
     clf = fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv")).clf
     assert clf.feature_names_in_.tolist() == ["one", "two"]
     clf.save(tmp_path / "model.safetensors")
-    expected = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
+    expected = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
     assert (expected["label"] == np.where(kind, "old", "young")).all()
 
     turned = frame.assign(more="a word")[["id", "more", "two", "one"]]
     for name, save in (("turned.csv", turned.to_csv), ("turned.parquet", turned.to_parquet)):
         save(tmp_path / name, index=False)
-        found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / name))[1]
+        found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / name))[1]
         pd.testing.assert_frame_equal(found, expected)
     np.save(tmp_path / "f.npy", frame[["one", "two"]].to_numpy())  # has no names: by position
-    found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.npy"))[1]
+    found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.npy"))[1]
     assert found["label"].tolist() == expected["label"].tolist()
     frame.rename(columns={"two": "three"}).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(CrowdshotError, match=r"other\.csv has no column 'two', expected one, as in fit\."):
-        predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "other.csv"))
+        run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "other.csv"))
 
 
 def test_columns_that_are_left_out_are_told_once(tmp_path):
@@ -102,8 +102,8 @@ def test_a_model_without_names_goes_by_position(tmp_path):
     np.savez(tmp_path / "f.npz", ids=np.array([f"p{i}" for i in range(40)]), features=X)
     fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.npz")).clf.save(tmp_path / "model.safetensors")
     pd.DataFrame(X, columns=["one", "two"], index=range(40)).to_csv(tmp_path / "f.csv")
-    found = predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
+    found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
     assert found["label"].tolist() == np.where(kind, "old", "young").tolist()
     pd.DataFrame(X[:, :1], columns=["one"], index=range(40)).to_csv(tmp_path / "f.csv")
     with pytest.raises(CrowdshotError, match=r"f\.csv has 1 features an item, expected 2"):
-        predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))
+        run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))

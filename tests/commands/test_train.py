@@ -18,20 +18,21 @@ import torch
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
-from crowdshot.commands import train
-from crowdshot.commands.cli.app import app
-from crowdshot.commands.given import Network, TrainingFiles
-from crowdshot.encoders import fresh
-from crowdshot.encoders.images import ImageInput, read_images
-from crowdshot.encoders.saved import load_encoder
-from crowdshot.episodes.sources import open_source
+from crowdshot._cli import train
+from crowdshot._cli.inputs import Network, TrainingFiles
+from crowdshot._cli.main import app
+from crowdshot.encoders import encoder_files
+from crowdshot.encoders.encoder_files import load_encoder
+from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS, scoring
-from crowdshot.methods.contract import CrowdEpisodes
-from crowdshot.methods.scoring import embedded, score_table
-from crowdshot.training.history import TrainingLog
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.training import sources
+from crowdshot.training.encoder_scores import embedded, score_table
+from crowdshot.training.loop import TrainingLog
 from crowdshot.training.recipe import Recipe
+from crowdshot.training.sources import open_source
 from crowdshot.training.trainer import Progress
+from crowdshot_paper.registry import METHODS
 from pools import patterns
 from waiting import HANGS, until
 
@@ -61,15 +62,6 @@ def train_encoder(source, out, recipe, others=(), **given):
     """As the command calls it, whichever values the settings belong to."""
     network = {field.name: given.pop(field.name) for field in fields(Network) if field.name in given}
     return train.train_encoder(TrainingFiles(source, out, **given), recipe, Network(**network), others=others)
-
-
-def test_the_papers_figures_stand_in_the_cells_of_a_cards_scores():
-    (table,) = train.paper_scores("omniglot").values()
-    cells = [scoring.cell_name(shots, people) for shots in scoring.SHOTS for people in scoring.ANNOTATORS]
-    assert list(table) == [*cells, "average"]
-    assert table["3 shots, 5 annotators"] == 0.938  # Table 1, N = 12, R = 5
-    assert table["average"] == 0.8919
-    assert train.paper_scores("mine") == {}
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +223,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
     train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
     encoder = load_encoder(tmp_path / "head")
     monkeypatch.setattr("crowdshot.encoders.lite0.features", lambda x: x)
-    on_images = fresh.on_backbone(encoder)
+    on_images = encoder_files.on_backbone(encoder)
     assert_close(on_images.module(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
     assert_close(on_images.module.head.weight, encoder.module.layers[0].weight)  # as it was trained
 
@@ -264,7 +256,7 @@ def test_bad_options(source, tmp_path, options, sentence):
 
 
 def test_places_that_cannot_be_written_to_are_told_before_training(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
+    monkeypatch.setattr(sources, "open_source", lambda *_, **__: pytest.fail("the work has begun"))
 
     def refused(out, sentence):
         with pytest.raises(CrowdshotError, match=sentence):
@@ -332,8 +324,8 @@ KILLER = """
 import json, os, random, signal, sys, traceback
 from pathlib import Path
 import torch
-from crowdshot.commands import train
-from crowdshot.commands.given import Network, TrainingFiles
+from crowdshot._cli import train
+from crowdshot._cli.inputs import Network, TrainingFiles
 from crowdshot.training import checkpoints
 from crowdshot.training.recipe import Recipe
 

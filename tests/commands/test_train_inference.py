@@ -12,19 +12,20 @@ import pandas as pd
 import pytest
 
 from crowdshot import aggregate, read_labels
-from crowdshot.commands import train_inference as command
-from crowdshot.commands.train_inference import InferenceFiles, tell, train_inference
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import inference_network
-from crowdshot.model.network_file import load_network, network_card, save_network
-from crowdshot.training.inference import Settings
+from crowdshot.model import label_model
+from crowdshot.model.label_model import load_network, network_card, save_network
+from crowdshot_paper import label_model_commands as command
+from crowdshot_paper import label_model_training
+from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, tell
+from crowdshot_paper.label_model_training import Settings
 from waiting import HANGS
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Few simulated labels a step."""
-    monkeypatch.setattr(command, "Settings", partial(Settings, labels=200))
+    monkeypatch.setattr(label_model_training, "Settings", partial(Settings, labels=200))
 
 
 def write(folder: Path, majority_is_right: bool = True, seed: int = 0) -> None:
@@ -50,8 +51,10 @@ def past(tmp_path):
 
 def test_a_network_and_its_card(past, tmp_path):
     out = tmp_path / "network.safetensors"
-    report = train_inference(InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"])
-    assert inference_network.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
+    report = run_train_inference(
+        InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"]
+    )
+    assert label_model.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
     card = network_card(out)
     assert card["learned_from"]["projects"] == report["learned_from"] == ["birds", "fish"]
     assert card["settings"] == {"iterations": 3, "seed": 4, "labels": 200, "draws": 6, "learning_rate": 3e-3}
@@ -68,7 +71,7 @@ def test_a_network_and_its_card(past, tmp_path):
 
 def test_aggregate_takes_what_was_trained(past, tmp_path, call):
     labels, out, table = past / "birds" / "answers.csv", tmp_path / "network.safetensors", tmp_path / "consensus.csv"
-    train_inference(InferenceFiles(out, past), iterations=3)
+    run_train_inference(InferenceFiles(out, past), iterations=3)
     given = aggregate.learned(read_labels(labels).annotations, network=out).probabilities
     assert np.abs(given - aggregate.learned(read_labels(labels).annotations).probabilities).max() > 1e-3
     assert call("aggregate", labels, "--network", out, "--out", table).code == 0
@@ -85,25 +88,25 @@ def test_aggregate_takes_what_was_trained(past, tmp_path, call):
 
 
 def test_simulated_crowds_are_enough(tmp_path):
-    report = train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
+    report = run_train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
     assert (report["learned_from"], report["scores"]) == ([], {})
     assert tell(report) == str(tmp_path / "n.safetensors")
 
 
 def test_it_starts_from_another_network(past, tmp_path):
-    start = inference_network.fresh(0, 2, 5)
+    start = label_model.fresh(0, 2, 5)
     save_network(tmp_path / "start.safetensors", start, {})
     files = InferenceFiles(tmp_path / "n.safetensors", past, initial=tmp_path / "start.safetensors")
-    train_inference(files, iterations=1)
+    run_train_inference(files, iterations=1)
     learned = load_network(files.out)
-    assert {name: value.shape for name, value in learned.items()} == inference_network.shapes(2, 5)
+    assert {name: value.shape for name, value in learned.items()} == label_model.shapes(2, 5)
     assert max(abs(learned[name] - start[name]).max() for name in start) < 1e-3
     assert network_card(files.out)["started_from"] == "start.safetensors"
 
 
 def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
     files = InferenceFiles(tmp_path / "n.safetensors", past, relatives=[["birds", "moths"]])
-    report = train_inference(files, iterations=4, fine_tune=True)
+    report = run_train_inference(files, iterations=4, fine_tune=True)
     assert report["scores_without"].keys() == report["scores_before"].keys() == {"birds", "fish", "moths"}
     losses = [np.mean([s["log_loss"] for s in report[key].values()]) for key in ("scores_without", "scores_before")]
     assert losses[0] <= losses[1]
@@ -124,7 +127,7 @@ def test_what_is_worse_is_not_written(tmp_path):
         match=r"^the network has log-loss [\d.]+ on projects left out \(worst of all on '\w+'\), expected no more than "
         r"the [\d.]+ of the one it started from; nothing was written\.$",
     ):
-        train_inference(files, iterations=6, fine_tune=True)
+        run_train_inference(files, iterations=6, fine_tune=True)
     assert not files.out.exists()
 
 
@@ -133,7 +136,7 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
 
     files = InferenceFiles(tmp_path / "n.safetensors", past)
     whole = InferenceFiles(tmp_path / "whole.safetensors", past)
-    train_inference(whole, iterations=3)
+    run_train_inference(whole, iterations=3)
 
     @contextmanager
     def at_once():
@@ -141,11 +144,11 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(command, "interruptions", at_once)
-        report = train_inference(files, iterations=3)
+        report = run_train_inference(files, iterations=3)
     assert report == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
     assert tell(report) == f"interrupted; the same command goes on from {files.out}.checkpoint"
     assert not files.out.exists()
-    train_inference(files, iterations=3)
+    run_train_inference(files, iterations=3)
     one, two = load_network(files.out), load_network(whole.out)
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
@@ -163,7 +166,7 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
 def test_bad_input(tmp_path, given, told):
     fine_tune = given.pop("fine_tune", False)
     with pytest.raises(CrowdshotError, match=told):
-        train_inference(InferenceFiles(**{"out": tmp_path / "n.safetensors", **given}), 1, fine_tune=fine_tune)
+        run_train_inference(InferenceFiles(**{"out": tmp_path / "n.safetensors", **given}), 1, fine_tune=fine_tune)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F  # noqa: N812
 
-from crowdshot.encoders.kernels.convolution import convolve
+from crowdshot.training.cpu_kernels import convolve
 
 
 def problem(groups=2):

@@ -22,21 +22,21 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from crowdshot.encoders import shipped
-from crowdshot.encoders.architectures import ARCHITECTURES, MLP, Conv4, Identity
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import BadImage, ImageInput, read_images
-from crowdshot.encoders.lite0 import is_installed
-from crowdshot.encoders.saved import (
+from crowdshot.encoders.encoder_files import (
     build_encoder,
     encoder_from_state,
     encoder_state,
     load_encoder,
     save_encoder,
 )
-from crowdshot.encoders.shipped import WEIGHTS, shipped_encoders
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import BadImage, ImageInput, read_images
+from crowdshot.encoders.lite0 import is_installed
+from crowdshot.encoders.networks import ARCHITECTURES, MLP, Conv4, Identity
+from crowdshot.encoders.shipped import shipped_encoders, weights_file
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cards import FORMAT, read_safetensors, write_safetensors
+from crowdshot.io.cards import FORMAT, read_safetensors, write_safetensors
 
 
 def small_conv4(seed: int = 0) -> Encoder:
@@ -431,6 +431,7 @@ def test_loaded_tensors_do_not_hang_on_the_file(tmp_path: Path) -> None:
 
 def test_shipped_encoders_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(shipped, "entry_points", lambda group: [])
     assert shipped_encoders() == []
     save_encoder(small_conv4(1), tmp_path / "stripes.safetensors")
     save_encoder(small_conv4(2), tmp_path / "dots.safetensors")
@@ -452,7 +453,7 @@ def test_every_shipped_encoder_loads() -> None:
 
 def test_what_ships_is_told_without_anyones_folders() -> None:
     for name in shipped_encoders():
-        _, card = read_safetensors(WEIGHTS / f"{name}.safetensors", "encoder")
+        _, card = read_safetensors(weights_file(name), "encoder")
         assert card["command"].startswith("crowdshot train ")
         assert f"{name}.safetensors" in card["command"]
         assert not re.search(r"(?<!\w)(/|~/|[A-Z]:\\)\w", json.dumps(card)), name

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from crowdshot.encoders.images import BadImage, ImageInput, list_images, read_images
+from crowdshot.encoders.image_input import BadImage, ImageInput, list_images, read_images
 from crowdshot.errors import CrowdshotError
 
 GREY = ImageInput((28, 28))

@@ -14,17 +14,18 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from crowdshot.encoders.kernels import first_block_gpu, pooled_norm  # noqa: E402
-from crowdshot.model import em_gpu  # noqa: E402
+from crowdshot.model import mixture_gpu  # noqa: E402
+from crowdshot.training import first_block_gpu, pooled_norm_gpu  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
 BEGIN = """
 import torch
 from torch.nn import functional as F
-from crowdshot.encoders.kernels import first_block_gpu as first_block
-from crowdshot.encoders.kernels import pooled_norm
-from crowdshot.model import em_gpu, mixture
+from crowdshot.training import first_block_gpu as first_block
+from crowdshot.training import pooled_norm_gpu as pooled_norm
+from crowdshot.model import mixture
+from crowdshot.model import mixture_gpu as em_gpu
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
@@ -129,8 +130,8 @@ HALF = {"values"}
 SIZES = {
     first_block_gpu: {"WIDTH": 64, "TP": 16, "P": 64, "TIMES": 2, "_lay_out": {"T": 32}, "_second_moments": {"T": 32},
                       "_forward": {"T": 32}, "_backward": {"T": 32}, "_statistics": {"C": 16}, "_gradient": {"C": 16}},
-    pooled_norm: {"P": 32, "C": 64, "TIMES": 2, "ROWS": 128},
-    em_gpu: {"R": 5, "MOST": 2, "NP": 16, "QP": 64, "KP": 4},
+    pooled_norm_gpu: {"P": 32, "C": 64, "TIMES": 2, "ROWS": 128},
+    mixture_gpu: {"R": 5, "MOST": 2, "NP": 16, "QP": 64, "KP": 4},
 }  # fmt: skip
 KERNELS = [
     pytest.param(module, name, id=f"{module.__name__.rpartition('.')[2]}{name}")

@@ -5,17 +5,16 @@ import pytest
 import torch
 from PIL import Image
 
-from crowdshot.classifier import compared
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.default_encoder import default_encoder, no_images
+from crowdshot.classifier import compared_methods
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
+from crowdshot.classifier.encoder_choice import default_encoder, no_images
 from crowdshot.encoders import lite0
-from crowdshot.encoders.architectures import MLP
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.fresh import on_backbone, start_principal
-from crowdshot.encoders.saved import build_encoder, load_encoder, save_encoder
+from crowdshot.encoders.encoder_files import build_encoder, load_encoder, on_backbone, save_encoder, start_principal
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.networks import MLP
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
-from crowdshot.methods.contract import CrowdEpisodes
+from crowdshot.methods import CrowdEpisodes
+from crowdshot_paper.registry import METHODS
 
 needs_backbone = pytest.mark.skipif(not lite0.is_installed(), reason="the extra lite0 is not installed")
 
@@ -78,7 +77,7 @@ def test_colour_photos_get_it_by_default(photos):
 
 
 def test_default_encoders(tmp_path, monkeypatch):
-    monkeypatch.setattr("crowdshot.classifier.default_encoder.is_installed", lambda: False)
+    monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: False)
     grey = tmp_path / "grey.png"
     Image.new("L", (9, 9)).save(grey)
     colour = Image.new("RGB", (9, 9), (9, 99, 199))
@@ -131,7 +130,7 @@ def test_the_head_is_a_linear_network_behind_the_features(name, few_features, tm
     clf.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
-    monkeypatch.setattr(compared, "AT_ONCE", 3 * 1280)
+    monkeypatch.setattr(compared_methods, "AT_ONCE", 3 * 1280)
     np.testing.assert_allclose(again.predict_proba(images), direct, atol=1e-5)
 
 

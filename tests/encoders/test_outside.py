@@ -14,8 +14,7 @@ from PIL import Image
 from torch import nn
 
 from crowdshot import CrowdClassifier, CrowdshotError, load_encoder
-from crowdshot.encoders.outside import LIBRARIES
-from crowdshot.encoders.outside.network import _load
+from crowdshot.encoders.outside import LIBRARIES, _load
 
 LABELS = [["red", "red"], ["red", "blue"], ["red", None], ["blue", "blue"], ["blue", "red"], ["blue", "blue"]]
 TEXTS = ["a good film", "good good", "so good", "bad film", "so bad", "bad bad"]
@@ -449,8 +448,7 @@ def test_a_library_that_is_not_installed(monkeypatch):
             raise ImportError(f"No module named {name!r}")
         return real(name, *rest)
 
-    for module in ("hugging_face", "sentence_transformers"):
-        monkeypatch.setattr(f"crowdshot.encoders.outside.{module}.import_module", without)
+    monkeypatch.setattr("crowdshot.encoders.hub_models.import_module", without)
     plain = builtins.__import__
     absent = ("timm", "open_clip", "onnxruntime")
     monkeypatch.setattr(

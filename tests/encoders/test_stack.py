@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.testing import assert_close
 
-from crowdshot.encoders.architectures import MLP, Conv4
-from crowdshot.encoders.kernels import first_block_cpu
-from crowdshot.encoders.stack import stack
+from crowdshot.encoders.networks import MLP, Conv4
 from crowdshot.errors import CrowdshotError
+from crowdshot.training import cpu_kernels
+from crowdshot.training.stack import stack
 
 
 def conv4s(n, channels=1, width=4):
@@ -102,13 +102,13 @@ def plain_first_block(items, weight, gamma, beta):
 
 @pytest.mark.parametrize("shape", [(2, 3, 1, 8, 8), (1, 2, 3, 7, 5)])
 def test_the_first_block_on_a_cpu_in_float64(shape, monkeypatch):
-    monkeypatch.setattr(first_block_cpu, "ROWS", 10)  # several pieces, the last one shorter
+    monkeypatch.setattr(cpu_kernels, "ROWS", 10)  # several pieces, the last one shorter
     torch.manual_seed(0)
     items = torch.rand(shape, dtype=torch.float64)
     items[:, 0, :, :4] = 0.0
     given = [torch.randn(4 * shape[0], *rest, dtype=torch.float64) for rest in ((shape[2], 3, 3), (), ())]
     ours, theirs = ([x.clone().requires_grad_() for x in given] for _ in range(2))
-    found = first_block_cpu.first_block(items, *ours, 1e-5)
+    found = cpu_kernels.first_block_cpu(items, *ours, 1e-5)
     expected = plain_first_block(items, *theirs)
     for a, b in zip(found, expected, strict=True):
         assert_close(a, b, atol=1e-10, rtol=1e-10)
@@ -125,7 +125,7 @@ def test_the_first_block_does_not_mind_a_large_constant():
     items = 50 + torch.rand(1, 4, 1, 8, 8)
     weight = torch.randn(4, 1, 3, 3)
     weight -= weight.mean((2, 3), keepdim=True)  # so that inside the image the constant has no part
-    _, mean, var = first_block_cpu.first_block(items, weight, torch.ones(4), torch.zeros(4), 1e-5)
+    _, mean, var = cpu_kernels.first_block_cpu(items, weight, torch.ones(4), torch.zeros(4), 1e-5)
     _, expected_mean, expected_var = plain_first_block(items.double(), weight.double(), None, None)
     assert_close(mean.double(), expected_mean, atol=1e-4, rtol=1e-5)
     assert_close(var.double(), expected_var, atol=0, rtol=1e-5)

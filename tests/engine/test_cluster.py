@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crowdshot.commands.aggregate_parts import aggregate_parts
-from crowdshot.commands.given import LabelFiles
+from crowdshot._cli.aggregate import aggregate_parts
+from crowdshot._cli.inputs import LabelFiles
 
 from .test_engine import cut, dying, parts, rows, same, write
 
@@ -40,7 +40,7 @@ def failing(task):
 
 
 def test_an_actor_that_is_killed_changes_nothing(cluster, tmp_path):
-    from crowdshot.engine.cluster import Actors
+    from crowdshot.engine.workers import Actors
 
     actors = Actors(2)
     try:

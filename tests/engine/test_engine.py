@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdshot.commands import aggregate_parts as command
-from crowdshot.commands.aggregate import aggregate
-from crowdshot.commands.aggregate_parts import aggregate_parts
-from crowdshot.commands.given import LabelFiles
+from crowdshot._cli import aggregate as command
+from crowdshot._cli.aggregate import aggregate_parts, run_aggregate
+from crowdshot._cli.inputs import LabelFiles
+from crowdshot.engine import part_files
 from crowdshot.engine import workers as engine_workers
-from crowdshot.engine.memory import Share, as_bytes, shares_of, shown, tables_fit
+from crowdshot.engine.part_files import Share, as_bytes, shares_of, shown, tables_fit
 from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.parts import Sizes
@@ -33,7 +33,7 @@ def small(monkeypatch):
 
 
 def cut(monkeypatch, chunk_rows, part_labels, workers=1):
-    monkeypatch.setattr(command, "shares_of", lambda memory, cores: Share(workers, chunk_rows, part_labels))
+    monkeypatch.setattr(part_files, "shares_of", lambda memory, cores: Share(workers, chunk_rows, part_labels))
 
 
 def rows(n_items=60, R=9, K=3, per_item=4, seed=0):
@@ -90,7 +90,7 @@ def same(found, expected, item="item"):
 def test_the_same_as_in_memory(tmp_path, method, kind):
     labels = LabelFiles(write(tmp_path / "in", rows(), kind))
     told = aggregate_parts(labels, method, 8, tmp_path / "out", tmp_path / "people.csv")
-    report, expected = aggregate(labels, method, 8, annotators=tmp_path / "expected.csv")
+    report, expected = run_aggregate(labels, method, 8, annotators=tmp_path / "expected.csv")
     found = parts(tmp_path / "out")
     assert len(list((tmp_path / "out").glob("part-*"))) == 5
     assert found["item"].dtype == (np.int64 if kind == "parquet" else found["label"].dtype)  # as it came
@@ -118,7 +118,7 @@ def test_all_that_may_be_known_besides(tmp_path):
     }  # fmt: skip
     labels = LabelFiles(write(tmp_path / "in", table), **given)
     told = aggregate_parts(labels, "learned", 3, tmp_path / "out", tmp_path / "people.csv")
-    _, expected = aggregate(labels, "learned", 3, annotators=tmp_path / "expected.csv")
+    _, expected = run_aggregate(labels, "learned", 3, annotators=tmp_path / "expected.csv")
     same(parts(tmp_path / "out"), expected)
     assert told["gold"] == 4
     assert told["left_out"]["rows without a label"] == (table["label"] == "").sum()
@@ -132,7 +132,7 @@ def test_all_that_may_be_known_besides(tmp_path):
 @pytest.mark.parametrize("cuts", [(1, 10**6), (7, 9), (10**6, 21), (1000, 1000)])
 def test_any_cuts_give_the_same(tmp_path, monkeypatch, cuts):
     labels = LabelFiles(write(tmp_path / "in", rows(30), "parquet"))
-    _, expected = aggregate(labels, "learned", 3)
+    _, expected = run_aggregate(labels, "learned", 3)
     cut(monkeypatch, *cuts)
     aggregate_parts(labels, "learned", 3, tmp_path / "out")
     same(parts(tmp_path / "out"), expected)
@@ -144,7 +144,7 @@ def test_minus_one_is_no_label_beside_others(tmp_path, kind):
     table.loc[::11, "label"] = "-1"
     labels = LabelFiles(write(tmp_path / "in", table, kind, files=1))
     told = aggregate_parts(labels, "dawid-skene", 8, tmp_path / "out")
-    report, expected = aggregate(labels, "dawid-skene", 8)
+    report, expected = run_aggregate(labels, "dawid-skene", 8)
     same(parts(tmp_path / "out"), expected)
     assert told["classes"] == ["0", "1", "2"]
     n = int((table["label"] == "-1").sum())
@@ -171,7 +171,7 @@ def test_of_several_questions_one_is_answered(tmp_path, kind):
     files = write(tmp_path / "in", two_questions(), kind, files=1)
     one = LabelFiles(files, columns={"label": "state"})
     told = aggregate_parts(one, "dawid-skene", 8, tmp_path / "out")
-    report, expected = aggregate(one, "dawid-skene", 8)
+    report, expected = run_aggregate(one, "dawid-skene", 8)
     same(parts(tmp_path / "out"), expected)
     assert told["left_out"] == report["left_out"] == {"rows of other questions": len(two_questions()) // 2}
     with pytest.raises(CrowdshotError, match=r"several questions in column 'question', 'size' and 'state', expected"):
@@ -186,7 +186,7 @@ def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
     with pytest.warns(UserWarning, match="taken for") as told:
         report = aggregate_parts(labels, "soft", 8, tmp_path / "out")
     with pytest.warns(UserWarning, match="taken for") as expected:
-        in_memory, _ = aggregate(labels, "soft", 8)
+        in_memory, _ = run_aggregate(labels, "soft", 8)
     assert {str(each.message) for each in told} == {str(each.message) for each in expected}
     assert len(told) == 3
     assert report["near_twins"] == in_memory["near_twins"]
@@ -224,7 +224,7 @@ def test_the_last_of_repeated_labels_counts_by_the_names_of_files(tmp_path):
     assert found["n_labels"].to_dict() == {"x": 1, "y": 1}
     assert told["left_out"] == {"labels given again": 4}
     with pytest.warns(UserWarning, match="4 labels dropped"):
-        _, plain = aggregate(LabelFiles([folder]), "majority", 1)  # without an engine, and of a folder, too
+        _, plain = run_aggregate(LabelFiles([folder]), "majority", 1)  # without an engine, and of a folder, too
     assert plain.set_index("item")["label"].to_dict() == {"x": "dog", "y": "cat"}
 
 
@@ -251,7 +251,7 @@ class Interrupted(Here):
 def test_a_run_that_is_killed_anywhere_goes_on(tmp_path, monkeypatch, method, every):
     monkeypatch.setattr("crowdshot.engine.run.EVERY", every)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
-    _, expected = aggregate(labels, method, 4)
+    _, expected = run_aggregate(labels, method, 4)
     kills = 0
     for tasks in range(0, 26, 2):
         with monkeypatch.context() as patch:
@@ -329,7 +329,7 @@ def test_several_processes_give_the_same(tmp_path, monkeypatch):
     cut(monkeypatch, 37, 50, workers=2)
     labels = LabelFiles(write(tmp_path / "in", rows(), "parquet"))
     aggregate_parts(labels, "learned", 3, tmp_path / "out")
-    _, expected = aggregate(labels, "learned", 3)
+    _, expected = run_aggregate(labels, "learned", 3)
     same(parts(tmp_path / "out"), expected)
 
 
@@ -340,7 +340,7 @@ def test_several_processes_give_the_same(tmp_path, monkeypatch):
 def test_beyond_a_hundred_classes_the_likeliest_few_are_a_long_table(tmp_path):
     labels = LabelFiles(write(tmp_path / "in", rows(200, K=150).drop_duplicates(["item", "annotator"])))
     aggregate_parts(labels, "learned", 3, tmp_path / "out", top=2)
-    _, expected = aggregate(labels, "learned", 3, out=tmp_path / "c.csv", top=2)
+    _, expected = run_aggregate(labels, "learned", 3, out=tmp_path / "c.csv", top=2)
     found = parts(tmp_path / "out")
     assert found.columns.tolist() == ["item", "label", "confidence", "n_labels", "agreement"]
     same(found, expected)

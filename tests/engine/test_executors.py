@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crowdshot.commands.aggregate_parts import aggregate_parts
-from crowdshot.commands.given import LabelFiles
+from crowdshot._cli.aggregate import aggregate_parts
+from crowdshot._cli.inputs import LabelFiles
 from crowdshot.errors import CrowdshotError
 
 from .test_engine import cut, dying, parts, rows, same, write
@@ -54,7 +54,7 @@ def refusing(task):
 
 
 def test_a_worker_that_is_killed_changes_nothing(session, tmp_path):
-    from crowdshot.engine.executors import Executors
+    from crowdshot.engine.workers import Executors
 
     executors = Executors(2, tmp_path)
     assert dict(executors.each(dying, range(5), str(tmp_path))) == {n: n + 10 for n in range(5)}

@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from crowdshot.engine import mapped
-from crowdshot.engine.kept import keep, kept
+from crowdshot.engine import part_files
+from crowdshot.engine.part_files import keep, kept
 from crowdshot.errors import CrowdshotError
-from crowdshot.model.em import State
-from crowdshot.model.keyed import Keyed
+from crowdshot.model.dawid_skene import State
+from crowdshot.model.parts import Keyed
 
 
 def test_what_is_kept_comes_back_with_its_arrays_mapped(tmp_path):
@@ -23,7 +23,7 @@ def test_what_is_kept_comes_back_with_its_arrays_mapped(tmp_path):
         np.testing.assert_array_equal(array, expected)
         assert array.dtype == expected.dtype
     assert not found.counts[0].flags.owndata
-    assert found.counts[0].ctypes.data % mapped.ALIGNED == 0
+    assert found.counts[0].ctypes.data % part_files.ALIGNED == 0
     keep(tmp_path / "state", State(-counts, np.empty(0), np.empty(0), done=True))
     np.testing.assert_array_equal(found.counts[0], counts)  # what was read before stays
     assert kept(tmp_path / "nothing") is None

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import fs
 
-from crowdshot.commands.aggregate_parts import aggregate_parts
-from crowdshot.commands.given import LabelFiles
-from crowdshot.engine import remote
+from crowdshot._cli.aggregate import aggregate_parts
+from crowdshot._cli.inputs import LabelFiles
+from crowdshot.engine import label_sources
 from crowdshot.errors import CrowdshotError
 
 from .test_engine import cut, parts, rows, same, write
@@ -29,10 +29,10 @@ class Store:
 def store(tmp_path, monkeypatch):
     found = Store(tmp_path)
     real = {name: getattr(fs, name) for name in ("LocalFileSystem", "FileSelector")}
-    monkeypatch.setattr(remote, "fs", SimpleNamespace(FileSystem=found, **real))
-    remote._reached.cache_clear()
+    monkeypatch.setattr(label_sources, "fs", SimpleNamespace(FileSystem=found, **real))
+    label_sources._reached.cache_clear()
     yield found
-    remote._reached.cache_clear()
+    label_sources._reached.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")

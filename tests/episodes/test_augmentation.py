@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from crowdshot.episodes.augmentation import augment
-from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.episodes import augment
+from crowdshot.training.random_streams import Uniforms
 
 
 def moved(image, mirrored, down, right):

@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.source_items import find_items
-from crowdshot.episodes.datasets import DATASETS, cifar10h, load_dataset
-from crowdshot.episodes.sources import open_source
+from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.source_files import find_items
+from crowdshot.training.sources import open_source
+from crowdshot_paper.datasets import DATASETS, cifar10h, load_dataset
 
 INK = ImageInput((28, 28), 1, ink=True)
 COLOUR = ImageInput((84, 84), 3, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import ndimage
 
-from crowdshot.episodes.datasets import glyphs, strokes
-from crowdshot.episodes.datasets.glyphs import characters, glyph_pool
 from crowdshot.errors import CrowdshotError
+from crowdshot.training import glyphs
+from crowdshot.training.glyphs import characters, glyph_pool
 
 pytestmark = pytest.mark.slow
 
@@ -123,13 +123,13 @@ def test_fonts_vary_a_class():
 
 
 def test_thinning_leaves_connected_lines_one_pixel_wide():
-    bitmaps = np.zeros((3, strokes.SIDE, strokes.SIDE), bool)
+    bitmaps = np.zeros((3, glyphs.SIDE, glyphs.SIDE), bool)
     bitmaps[0, 20:27, 10:45] = True  # a bar
     bitmaps[1, 10:46, 10:46] = True
     bitmaps[1, 17:39, 17:39] = False  # a frame
     bitmaps[2, 10:46, 24:31] = True
     bitmaps[2, 24:31, 10:46] = True  # a cross
-    thinned = strokes.thin(bitmaps)
+    thinned = glyphs.thin(bitmaps)
     for before, after in zip(bitmaps, thinned, strict=True):
         assert not (after & ~before).any()
         assert ndimage.label(after, np.ones((3, 3)))[1] == 1
@@ -142,10 +142,10 @@ def test_thinning_leaves_connected_lines_one_pixel_wide():
 
 def test_distances_are_exact_up_to_the_farthest():
     rng = np.random.default_rng(0)
-    skeletons = rng.random((4, strokes.SIDE, strokes.SIDE)) < 0.01
-    for squared, skeleton in zip(strokes.squared_distances(skeletons), skeletons, strict=True):
+    skeletons = rng.random((4, glyphs.SIDE, glyphs.SIDE)) < 0.01
+    for squared, skeleton in zip(glyphs.squared_distances(skeletons), skeletons, strict=True):
         exact = np.round(ndimage.distance_transform_edt(~skeleton) ** 2)
-        np.testing.assert_array_equal(squared, np.minimum(exact, strokes.FARTHEST**2))
+        np.testing.assert_array_equal(squared, np.minimum(exact, glyphs.FARTHEST**2))
 
 
 def test_bad_arguments_say_what_is_wrong():

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.sampling import sample
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.episodes import sample
+from crowdshot.training.pools import ClassPool
 
 
 def seeded(seed=0):

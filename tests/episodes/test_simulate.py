@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.episodes.simulate import (
+from crowdshot.errors import CrowdshotError
+from crowdshot.training.simulated_annotators import (
     KINDS,
     OTHER_TARGETS,
     PAPER_SOURCE,
@@ -15,7 +16,6 @@ from crowdshot.episodes.simulate import (
     draw_kinds,
     draw_labels,
 )
-from crowdshot.errors import CrowdshotError
 
 
 def seeded(seed=0):

@@ -11,12 +11,12 @@ from PIL import Image
 from torch.testing import assert_close
 
 from crowdshot import Annotations
-from crowdshot.encoders.features import read_features
-from crowdshot.encoders.images import ImageInput, read_images
-from crowdshot.encoders.network_input import input_of
-from crowdshot.encoders.saved import build_encoder
-from crowdshot.episodes.sources import open_source
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.feature_input import read_features
+from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.pools import input_of
+from crowdshot.training.sources import open_source
 
 RNG = np.random.default_rng(0)
 
@@ -220,7 +220,7 @@ def test_nothing_is_unpickled(tmp_path):
 
 @pytest.mark.slow
 def test_glyphs(monkeypatch):
-    from crowdshot.episodes.datasets import glyphs
+    from crowdshot.training import glyphs
 
     whole = glyphs.glyph_pool
     monkeypatch.setattr(glyphs, "glyph_pool", lambda **given: whole(n_classes=6, **given))

@@ -5,9 +5,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from crowdshot.episodes.world_draws import draw, with_gold
-from crowdshot.episodes.worlds import INGREDIENTS, Crowds, World
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.simulated_crowds import INGREDIENTS, Crowds, World, draw, with_gold
 
 MORE_KNOWN = ("gold", "history", "told-order")  # which say more of crowds that are the same
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.files.cards import read_arrays
+from crowdshot.io.cards import read_arrays
 
 
 def test_numbers_of_a_kind_that_numpy_has_not(tmp_path):

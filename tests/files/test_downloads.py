@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from crowdshot.episodes.datasets import DATASETS, load_dataset
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.downloads import Download, fetch
+from crowdshot.io.downloads import Download, fetch
+from crowdshot_paper.datasets import DATASETS, load_dataset
 
 BODY = bytes(range(256)) * 9000  # more than two pieces
 

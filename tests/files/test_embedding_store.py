@@ -14,12 +14,12 @@ from PIL import Image
 from torch import nn
 
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache, save_encoder
-from crowdshot.encoders import minilm
+from crowdshot.encoders import text_input
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.images import ImageInput
+from crowdshot.encoders.image_input import ImageInput
 from crowdshot.encoders.items import find_readable, open_items
-from crowdshot.files import embedding_store
-from crowdshot.files.embedding_store import content_key, remembered
+from crowdshot.io import embedding_store
+from crowdshot.io.embedding_store import content_key, remembered
 from waiting import HANGS
 
 
@@ -198,13 +198,13 @@ def test_progress_counts_what_was_found(photos, conv, tmp_path):
 
 def test_sentences_are_kept(tmp_path, monkeypatch):
     texts = ["one", "two", "three"]
-    expected = minilm.embed(texts)
+    expected = text_input.embed(texts)
     asked = []
-    real = minilm._computed
-    monkeypatch.setattr(minilm, "_computed", lambda new: asked.extend(new) or real(new))
+    real = text_input._computed
+    monkeypatch.setattr(text_input, "_computed", lambda new: asked.extend(new) or real(new))
     with embedding_cache(tmp_path):
-        minilm.embed(texts[:2])
-        np.testing.assert_array_equal(minilm.embed(texts), expected)
+        text_input.embed(texts[:2])
+        np.testing.assert_array_equal(text_input.embed(texts), expected)
     assert asked == texts
 
 
@@ -226,7 +226,7 @@ SLOW = """
 import sys, time, torch
 from pathlib import Path
 from crowdshot.encoders import encoder
-from crowdshot.files import embedding_store
+from crowdshot.io import embedding_store
 embedding_store.EVERY = 0
 real = encoder.Encoder._forward
 def slowly(self, x):
@@ -237,7 +237,7 @@ def slowly(self, x):
 encoder.Encoder._forward = slowly
 embed = encoder.Encoder.embed
 encoder.Encoder.embed = lambda self, X, **kw: embed(self, X, batch_size=2, **kw)
-from crowdshot.commands.embed import embed as command
+from crowdshot._cli.embed import embed as command
 folder = Path(sys.argv[1])
 command(folder / "photos", str(folder / "conv.safetensors"), folder / "out.npz", "cpu")
 """

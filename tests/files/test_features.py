@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.features import features_of, read_feature_file
-from crowdshot.files.streams import table_pieces
+from crowdshot.io.feature_files import features_of, read_feature_file
+from crowdshot.io.tables import table_pieces
 from sheets import workbook
 
 X = np.array([[0.5, -1.0], [2.0, 3.25]], dtype=np.float32)
@@ -127,7 +127,7 @@ def test_a_comma_that_separates_cells_is_no_decimal_one(tmp_path) -> None:
 
 
 def test_decimal_commas_in_pieces(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("crowdshot.files.streams.SIZE", 10)
+    monkeypatch.setattr("crowdshot.io.tables.SIZE", 10)
     (tmp_path / "f.csv").write_text("id;x\na;0,5\nb;1,5\nc;2\nd;2,5\n")
     pieces = [features_of(piece.table, False).features for piece in table_pieces(tmp_path / "f.csv")]
     assert len(pieces) > 1

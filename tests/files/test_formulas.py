@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdshot.files.formulas import excel_safe, guarded, unguarded
-from crowdshot.files.tables import read_table
-from crowdshot.files.whole import write_file
+from crowdshot.io.atomic import write_file
+from crowdshot.io.formulas import excel_safe, guarded, unguarded
+from crowdshot.io.tables import read_table
 
 CELLS = ["=1+1", "+49", "-1", "@home", "'=1", "''-1", "'quoted'", "plain", "a=b", "'", ""]
 GUARDED = ["'=1+1", "'+49", "'-1", "'@home", "''=1", "'''-1", "'quoted'", "plain", "a=b", "'", ""]

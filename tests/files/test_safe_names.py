@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdshot.files import safe_names as module
-from crowdshot.files.safe_names import safe_name, safe_names
+from crowdshot.io import file_names as module
+from crowdshot.io.file_names import safe_name, safe_names
 
 HOSTILE = [
     *("", ".", "..", "...", "/", "\\", "../../etc", "..\\..\\x", "a/b", "C:", "C:\\x", "~", "-rf", " ", "cat ", "cat."),

@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import streams
-from crowdshot.files.streams import can_be_cut, table_pieces
-from crowdshot.files.tables import read_table
+from crowdshot.io import tables
+from crowdshot.io.tables import can_be_cut, read_table, table_pieces
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(streams, "SIZE", 40)
-    monkeypatch.setattr(streams, "ROWS", 3)
+    monkeypatch.setattr(tables, "SIZE", 40)
+    monkeypatch.setattr(tables, "ROWS", 3)
 
 
 def joined(path):
@@ -66,7 +65,7 @@ def test_any_quoted_csv(tmp_path_factory, rows):
 
 
 def test_a_stray_quotation_mark_does_not_swallow_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST", 3)
+    monkeypatch.setattr(tables, "LONGEST", 3)
     (tmp_path / "a.csv").write_text("item,size\n" + "".join(f"r{i},{i} inch\n" for i in range(5)) + 'r5,5" pipe\n' * 1
                                     + "".join(f"r{i},{i} inch\n" for i in range(6, 30)))  # fmt: skip
     assert len(joined(tmp_path / "a.csv")[0]) == 30

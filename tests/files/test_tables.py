@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.separated import SEPARATORS
-from crowdshot.files.tables import parse_table, read_table
+from crowdshot.io.tables import SEPARATORS, parse_table, read_table
 
 PLAIN = "item,annotator,label\n007,ann,cat\n"
 

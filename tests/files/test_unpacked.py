@@ -9,22 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.source_items import find_items
+from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import pictures, unpacked
-from crowdshot.files.features import read_feature_file
-from crowdshot.files.streams import table_pieces
-from crowdshot.files.tables import read_table
+from crowdshot.io import archive_limits, image_decoding
+from crowdshot.io.feature_files import read_feature_file
+from crowdshot.io.tables import read_table, table_pieces
 from crowdshot.labels.formats import read_labels
+from crowdshot.training.source_files import find_items
 
 
 def test_what_is_allowed():
-    unpacked.check_unpacked("a", 1, unpacked.MOST)
-    unpacked.check_unpacked("a", unpacked.MOST, unpacked.TIMES * unpacked.MOST)
+    archive_limits.check_unpacked("a", 1, archive_limits.MOST)
+    archive_limits.check_unpacked("a", archive_limits.MOST, archive_limits.TIMES * archive_limits.MOST)
     told = r"^a unpacks to 512 MB or more, expected 512 MB at most for a file of 1\.0 MB\.$"
     with pytest.raises(CrowdshotError, match=told):
-        unpacked.check_unpacked("a", 2**20, unpacked.MOST + 1)
+        archive_limits.check_unpacked("a", 2**20, archive_limits.MOST + 1)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -65,7 +64,7 @@ def test_parquet_in_parts_is_the_same_table(tmp_path):
 )
 def test_archives(tmp_path, monkeypatch, inside, read):
     """Their parts say how large they are."""
-    monkeypatch.setattr(unpacked, "MOST", 2**20)
+    monkeypatch.setattr(archive_limits, "MOST", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(inside, bytes(2**21))
     with pytest.raises(CrowdshotError, match=r"bomb\.zip unpacks to 2 MB or more, expected 1 MB at most"):
@@ -73,11 +72,11 @@ def test_archives(tmp_path, monkeypatch, inside, read):
 
 
 def test_large_pictures_become_smaller_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "LARGE", 30_000)
-    monkeypatch.setattr(pictures, "SMALL", 5000)
+    monkeypatch.setattr(image_decoding, "LARGE", 30_000)
+    monkeypatch.setattr(image_decoding, "SMALL", 5000)
     pixels = np.repeat(np.repeat(np.arange(100, dtype=np.uint8).reshape(10, 10), 20, 0), 20, 1)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found, full = pictures.decode(tmp_path / "a.png", {})
+    found, full = image_decoding.decode(tmp_path / "a.png", {})
     assert (found.shape, full) == ((1, 1, 67, 67), 255.0)  # 40,000 pixels by three each way
     (batch,) = ImageInput((10, 10), 1).batches([tmp_path / "a.png"], 1)
     np.testing.assert_allclose(batch[0, 0] * 255, np.arange(100).reshape(10, 10), atol=3.5)

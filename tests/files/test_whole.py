@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import exchange
-from crowdshot.files.leftovers import SET_ASIDE, passing_name, sweep
-from crowdshot.files.whole import check_folder, replacing, write_folder
+from crowdshot.io import atomic
+from crowdshot.io.atomic import SET_ASIDE, check_folder, passing_name, replacing, sweep, write_folder
 from waiting import HANGS
 
 OLD, NEW = {"a.csv": "old a", "b.csv": "old b"}, {"a.csv": "new a", "b.csv": "new b"}
@@ -28,7 +27,7 @@ def files(folder):
 @pytest.fixture(params=["exchanged", "renamed twice", "moved one by one"])
 def way(request, monkeypatch, tmp_path):
     if request.param != "exchanged":
-        monkeypatch.setattr(exchange, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
     if request.param == "moved one by one":
         (tmp_path / "out").mkdir()
         monkeypatch.chdir(tmp_path / "out")
@@ -66,8 +65,8 @@ def test_a_failure_leaves_the_old(way, tmp_path):
 DIES = """
 import os, shutil, signal, sys
 from pathlib import Path
-from crowdshot.files import exchange
-from crowdshot.files.whole import write_folder
+from crowdshot.io import exchange
+from crowdshot.io.atomic import write_folder
 last, exchanged = int(sys.argv[2]), sys.argv[3] == "True"
 def counted(step):
     def wrapped(*args, **kwargs):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files import workbooks
-from crowdshot.files.tables import only, parse_table, parse_workbook
+from crowdshot.io import workbooks
+from crowdshot.io.tables import only, parse_table, parse_workbook
 from sheets import packed, workbook
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, AnnotatorPriors, CrowdshotError
-from crowdshot.labels import annotator_priors, annotators
+from crowdshot.labels import annotator_priors, annotator_quality
 
 RECORDS = {"ann": (12.0, 3.0), "bob": (0.5, 9.5)}
 
@@ -35,9 +35,9 @@ def test_accuracy_is_by_all_labels_there_are():
     """Four labels here, half of them right; sixteen elsewhere, all right: (2 + 16 + 4 m) / (20 + 4)."""
     ann = Annotations.from_matrix([["x"], ["x"], ["y"], ["y"]], annotators=["ann"])
     belief = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    alone = annotators.judge(ann, belief).iloc[0]
-    told = annotators.judge(ann, belief, np.array([[16.0, 0.0]])).iloc[0]
-    crowd = (2 + annotators.CROWD * annotators.EXPECTED) / (4 + annotators.CROWD)
+    alone = annotator_quality.judge(ann, belief).iloc[0]
+    told = annotator_quality.judge(ann, belief, np.array([[16.0, 0.0]])).iloc[0]
+    crowd = (2 + annotator_quality.CROWD * annotator_quality.EXPECTED) / (4 + annotator_quality.CROWD)
     assert alone["accuracy"] == pytest.approx((2 + 4 * crowd) / 8)
     assert told["accuracy"] == pytest.approx((18 + 4 * crowd) / 24)
     assert (alone["right"], alone["wrong"]) == (2, 2)

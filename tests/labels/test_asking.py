@@ -12,7 +12,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.asking import choose, expected_confusion, gains
-from crowdshot.labels.belief import doubt
+from crowdshot.labels.confidence import uncertainty
 
 NONE = (np.array([], dtype=np.int64), np.array([], dtype=np.int64))
 
@@ -33,7 +33,7 @@ def crowd(seed: int, N: int = 6, R: int = 4, K: int = 3):
 
 def test_doubt_by_hand():
     belief = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]])
-    np.testing.assert_allclose(doubt(belief), [0.75, 0.5, 0, 0.625])
+    np.testing.assert_allclose(uncertainty(belief), [0.75, 0.5, 0, 0.625])
 
 
 def test_gains_by_hand():
@@ -72,8 +72,8 @@ def test_a_gain_is_the_doubt_that_bayes_rule_takes_away(seed, K):
         joint = [p[t] * C[t, said] for t in range(K)]
         left += sum(joint) * (1 - sum((j / sum(joint)) ** 2 for j in joint))
     found = gains(p[None], C[None])[0, 0]
-    assert found == pytest.approx(doubt(p) - left)
-    assert 0 <= found <= doubt(p)
+    assert found == pytest.approx(uncertainty(p) - left)
+    assert 0 <= found <= uncertainty(p)
     np.testing.assert_allclose(gains(0.3 * p[None], C[None]), 0.3 * found)  # a case that is 0.3 probable
 
 
@@ -138,7 +138,7 @@ def test_a_second_opinion_is_worth_what_the_first_leaves():
     left = 0.0
     for a, b in itertools.product((0, 1), repeat=2):
         joint = np.array([0.5 * (0.8 if a == t else 0.2) * (0.7 if b == t else 0.3) for t in (0, 1)])
-        left += joint.sum() * doubt(joint / joint.sum())
+        left += joint.sum() * uncertainty(joint / joint.sum())
     assert first.gain == pytest.approx(0.5 - 0.32)
     assert second.gain == pytest.approx(0.32 - left)
     assert second.gain < gains(np.array([[0.5, 0.5]]), one_coin(0.7))[0, 0]
@@ -151,7 +151,7 @@ def test_together_the_gains_stay_below_the_doubt(most_cases, monkeypatch):
     found = choose(belief, confusion, NONE, 16)
     assert len(found) == 16
     for item in (0, 1):
-        assert 0 < sum(q.gain for q in found if q.item == item) <= doubt(belief[item])
+        assert 0 < sum(q.gain for q in found if q.item == item) <= uncertainty(belief[item])
 
 
 def test_cost_decides_between_a_good_and_a_cheap_answer():
@@ -294,8 +294,8 @@ def test_an_answer_that_names_several_labels_answers_a_question_for_each():
     # of a toss-up an answer leaves 2 · 0.8 · 0.2 = 0.32 of 0.5; item 0 is one twice, item 1 once
     assert [(question.item, round(question.gain, 6)) for question in chosen[:1]] == [(0, 0.36)]
     after = {answer: np.array([0.1, 0.9]) * right[:, answer] for answer in (0, 1)}
-    left = sum(p.sum() * doubt(p / p.sum()) for p in after.values())
-    third = 2 * (doubt(np.array([0.1, 0.9])) - left)
+    left = sum(p.sum() * uncertainty(p / p.sum()) for p in after.values())
+    third = 2 * (uncertainty(np.array([0.1, 0.9])) - left)
     found = {question.item: question.gain for question in choose(belief, confusion, NONE, 6)[::-1]}
     assert found[1] == pytest.approx(0.18)
     assert found[2] == pytest.approx(third)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, aggregate, read_labels
-from crowdshot.labels.choices import parts
-from crowdshot.labels.yes_no import believe
+from crowdshot.labels.aggregation import aggregate_sets
+from crowdshot.labels.label_sets import parts
 
 LONG = "item,annotator,label\n1,ann,cat;dog\n1,bob,dog|cat\n2,ann,dog\n2,bob,Dog; cat\n3,ann,owl\n"
 
@@ -138,7 +138,9 @@ SAID = {
 
 def test_votes_by_hand():
     """Of item 2 each label is a third likely: the likeliest set that is not empty has the first of them."""
-    ann, consensus, yes = believe(Annotations.from_dict(SAID), lambda question, _: aggregate.majority_vote(question))
+    ann, consensus, yes = aggregate_sets(
+        Annotations.from_dict(SAID), lambda question, _: aggregate.majority_vote(question)
+    )
     np.testing.assert_allclose(yes, [[1, 2 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [1 / 3, 0, 1]])
     table = consensus.to_frame(ann)
     assert table["label"].tolist() == ["cat;dog", "cat", "owl"]
@@ -148,7 +150,7 @@ def test_votes_by_hand():
 
 def test_each_label_is_a_question_of_its_own():
     ann = Annotations.from_dict(SAID)
-    _, _, yes = believe(ann, lambda question, truth: aggregate.learned(question, gold=truth))
+    _, _, yes = aggregate_sets(ann, lambda question, truth: aggregate.learned(question, gold=truth))
     for k, name in enumerate(("cat", "dog", "owl")):
         said = np.array([name in parts(label) for label in ann.classes])
         alone = replace(ann, label=said[ann.label].astype(np.int64), classes=np.array(["no", "yes"], dtype=object))
@@ -157,14 +159,16 @@ def test_each_label_is_a_question_of_its_own():
 
 def test_a_set_that_nobody_named_may_be_the_likeliest():
     said = {"1": {"ann": "cat;dog", "bob": "dog;owl", "cyd": "owl;cat"}, "2": {"ann": "cat"}}
-    ann, consensus, _ = believe(Annotations.from_dict(said), lambda question, _: aggregate.majority_vote(question))
+    ann, consensus, _ = aggregate_sets(
+        Annotations.from_dict(said), lambda question, _: aggregate.majority_vote(question)
+    )
     assert consensus.labels.tolist() == ["cat;dog;owl", "cat"]
     assert ann.classes[-1] == "cat;dog;owl"
     np.testing.assert_allclose(consensus.probabilities.max(1), [(2 / 3) ** 3, 1.0])
 
 
 def test_known_truth_answers_every_question():
-    _, consensus, yes = believe(
+    _, consensus, yes = aggregate_sets(
         Annotations.from_dict(SAID), lambda question, truth: aggregate.one_coin(question, gold=truth), {"2": "cat;owl"}
     )
     assert consensus.labels[1] == "cat;owl"

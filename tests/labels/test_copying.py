@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from crowdshot.labels import copying
+from crowdshot.labels import duplicate_annotators
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotators import expected_confusion
-from crowdshot.labels.copying import compare_pairs
+from crowdshot.labels.annotator_quality import expected_confusion
+from crowdshot.labels.duplicate_annotators import compare_pairs
 
 
 def crowd(n_items, right, copies=(), seed=0, hard=0.3):
@@ -67,7 +67,7 @@ def test_half_a_crowd_with_one_voice_is_found():
 
 def test_whether_answers_differ_by_hand():
     """Who says the same of everything is judged by the first rule alone."""
-    assert copying._differ(np.array([2, 2, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), 4).tolist() == [
+    assert duplicate_annotators._differ(np.array([2, 2, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), 4).tolist() == [
         False,
         True,
         False,
@@ -80,7 +80,7 @@ def test_how_probable_agreement_is_by_outsiders_by_hand():
     item = np.array([0] * 6 + [1] * 6 + [2] * 4)
     label = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1])
     group = np.array([9, 9, 1, 2, 3, 4, 9, 9, 1, 2, 3, 4, 9, 9, 1, 2])
-    p = copying._agree_by_chance(item, label, group, K=2)
+    p = duplicate_annotators._agree_by_chance(item, label, group, K=2)
     np.testing.assert_allclose(p[[0, 6, 12]], [(1 + 0.5) / 5, 1, 1])
 
 
@@ -113,5 +113,5 @@ def test_order_does_not_matter_and_nothing_is_no_pair():
 def test_of_very_many_labels_some_items_are_looked_at(monkeypatch):
     said, belief = crowd(100, np.array([0.8, 0.7, 0.6, 0.7]))
     ann = Annotations.from_matrix(said, classes=range(4))
-    monkeypatch.setattr(copying, "MOST_PAIRS", 150)  # 100 items have 600
+    monkeypatch.setattr(duplicate_annotators, "MOST_PAIRS", 150)  # 100 items have 600
     assert compare_pairs(ann, belief)["shared"].tolist() == [25] * 6

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot import Annotations, CrowdshotError, aggregate
-from crowdshot.labels.annotators import judge
+from crowdshot.labels.annotator_quality import judge
 
 
 def crowd(seed: int, N: int = 30, R: int = 6, K: int = 3, per_item: int = 3, right: float = 0.8) -> tuple:

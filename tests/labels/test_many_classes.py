@@ -9,10 +9,10 @@ from scipy import sparse
 
 from crowdshot import Annotations, CrowdshotError, aggregate
 from crowdshot.labels import asking
-from crowdshot.labels.annotators import expected_confusion, judge
-from crowdshot.labels.belief import doubt
+from crowdshot.labels.annotator_quality import expected_confusion, judge
+from crowdshot.labels.confidence import uncertainty
 from crowdshot.model import parts
-from crowdshot.report.tables import with_probabilities
+from crowdshot.report.result_tables import with_probabilities
 
 METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
 
@@ -73,7 +73,7 @@ def test_the_same_questions_are_asked_however_classes_are_held(budget) -> None:
         confusion = asking.expected_confusion(ann, held)
         found = asking.choose(held, confusion, (ann.item, ann.annotator), budget, most=6)
         plain = expected_confusion(ann, held)
-        asked.append((found, asking.mended(held, plain, found), doubt(held)))
+        asked.append((found, asking.mended(held, plain, found), uncertainty(held)))
     (whole, mended, doubts), (few, mended_too, doubts_too) = asked
     assert [q[:2] for q in few] == [q[:2] for q in whole]
     assert len(whole) == budget

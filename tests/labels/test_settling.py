@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crowdshot import Annotations
-from crowdshot.labels import settling
+from crowdshot.labels import labels_needed
 
 SURE = np.array([[[0.95, 0.05], [0.05, 0.95]]])
 GUESS = np.full((1, 2, 2), 0.5)
@@ -12,23 +12,25 @@ GUESS = np.full((1, 2, 2), 0.5)
 
 def test_one_sure_answer_settles_a_toss_up():
     """Ten toss-ups, a label for one of them at a time, each of which leaves 0.95."""
-    shares = settling._played(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
+    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
     np.testing.assert_allclose(shares[:12], [*np.arange(0, 1.01, 0.1), 1.0])
-    assert settling.until(shares, 0.95) == pytest.approx(0.95)  # between two rounds, as if labels were grains
-    assert settling.until(shares, 0.3) == pytest.approx(0.3)
+    assert labels_needed.until(shares, 0.95) == pytest.approx(0.95)  # between two rounds, as if labels were grains
+    assert labels_needed.until(shares, 0.3) == pytest.approx(0.3)
 
 
 def test_half_of_the_evidence_takes_two_answers_at_least():
     """0.95 to the power of a half against 0.05 to it is 0.81 to 0.19: two that agree are needed."""
-    shares = settling._played(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
-    assert settling.until(shares, 0.1) > 1.0
-    assert 2.0 <= settling.until(shares, 1.0) < 5.0
+    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
+    assert labels_needed.until(shares, 0.1) > 1.0
+    assert 2.0 <= labels_needed.until(shares, 1.0) < 5.0
 
 
 def test_guessers_settle_nothing_and_settled_items_need_nothing():
-    assert settling.until(settling._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
-    settled = settling._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
-    assert settling.until(settled, 1.0) == 0
+    assert (
+        labels_needed.until(labels_needed._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
+    )
+    settled = labels_needed._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
+    assert labels_needed.until(settled, 1.0) == 0
 
 
 def test_neither_order_nor_number_of_items_decide():
@@ -37,13 +39,13 @@ def test_neither_order_nor_number_of_items_decide():
     ann = Annotations.from_matrix(np.where(random.random((400, 3)) < 0.8, truth[:, None], 1 - truth[:, None]))
     p = random.uniform(0.5, 0.99, 400)
     belief = np.where((truth == 0)[:, None], np.stack([p, 1 - p], 1), np.stack([1 - p, p], 1))
-    found = settling.forecast(ann, belief, 0.9)
+    found = labels_needed.forecast(ann, belief, 0.9)
     assert 0 < found.at_best < found.labels
     order = random.permutation(400)
-    again = settling.forecast(ann.select_items(ann.items[order]), belief[order], 0.9)
+    again = labels_needed.forecast(ann.select_items(ann.items[order]), belief[order], 0.9)
     assert again == found
     twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # of 4,800 items a part is played with
-    many = settling.forecast(twelve, np.tile(belief, (12, 1)), 0.9)
+    many = labels_needed.forecast(twelve, np.tile(belief, (12, 1)), 0.9)
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
 
 
@@ -52,6 +54,6 @@ def test_luck_puts_no_course_on_the_wrong_side():
     for seed in range(12):
         random = np.random.default_rng(seed)
         ann = Annotations.from_matrix(random.integers(2, size=(6, 3)))
-        found = settling.forecast(ann, random.dirichlet([1, 1], 6), 0.95)
+        found = labels_needed.forecast(ann, random.dirichlet([1, 1], 6), 0.95)
         at_best, labels, at_worst = (np.inf if n is None else n for n in (found.at_best, found.labels, found.at_worst))
         assert at_best <= labels <= at_worst

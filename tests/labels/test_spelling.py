@@ -3,7 +3,7 @@
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, read_labels
-from crowdshot.labels.choices import parts
+from crowdshot.labels.label_sets import parts
 from crowdshot.labels.spelling import Respelled, Twins, fold, near_twins, spelling_of
 
 LABELS = {

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.labels.texts import read_text_items
+from crowdshot.labels.text_files import read_text_items
 
 TWO = {"r1": "a lovely film, truly", "r2": "boring"}
 

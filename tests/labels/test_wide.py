@@ -8,7 +8,7 @@ import pytest
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError
 from crowdshot.labels.matching import annotations_of
-from crowdshot.labels.wide import wide_table
+from crowdshot.labels.wide_tables import wide_table
 
 WIDE = pd.DataFrame({"ann": ["cat", "cat", "dog"], "bob": ["cat", None, "dog"], "cyd": ["dog", "", "dog"]})
 MATRIX = [[0, 0, 1], [0, -1, -1], [1, 1, 1]]  # positions of cat and dog

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from crowdshot.encoders.architectures import MLP, Conv4
+from crowdshot.encoders.networks import MLP, Conv4
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import BUILT_IN, METHODS
-from crowdshot.methods.contract import CrowdEpisodes, Method
+from crowdshot.methods import CrowdEpisodes, Method
+from crowdshot_paper.registry import BUILT_IN, METHODS
 
 FEWER = {"iterations": 20, "trees": 10}  # what changes nothing about the contract and saves time
 WIDTH = 6

@@ -14,23 +14,23 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from crowdshot import aggregate, mixture
-from crowdshot.encoders import stack
-from crowdshot.encoders.architectures import MLP, Conv4, Identity
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.saved import build_encoder
-from crowdshot.episodes.pools import ClassPool
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.networks import MLP, Conv4, Identity
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.methods import METHODS, fine_tuning, forest, regression, verdicts
-from crowdshot.methods.conal import CommonNoise
-from crowdshot.methods.contract import CrowdEpisodes
-from crowdshot.methods.crowd_layer import CrowdLayer
-from crowdshot.methods.fine_tuning import Sizes
-from crowdshot.methods.label_fusion import LabelFusion
-from crowdshot.model import gradient_steps, prototypes, votes
-from crowdshot.training.job import Job
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.model import prototypes
+from crowdshot.training import stack
 from crowdshot.training.loop import train
-from crowdshot.training.recipe import Recipe
+from crowdshot.training.pools import ClassPool
+from crowdshot.training.recipe import Job, Recipe
+from crowdshot_paper.compared import fine_tuning, forest, maml, prototypical, regression
+from crowdshot_paper.compared.conal import CommonNoise
+from crowdshot_paper.compared.crowd_layer import CrowdLayer
+from crowdshot_paper.compared.fine_tuning import Sizes
+from crowdshot_paper.compared.label_fusion import LabelFusion
+from crowdshot_paper.registry import METHODS
 
 
 def crowd_labels(seed, shape, n_classes, missing=0.2):
@@ -49,26 +49,26 @@ def sizes(G=2, D=5, R=3, K=4, seed=0):
 def test_votes_by_hand():
     labels = torch.tensor([[[0, 1, 1], [2, 0, -1], [-1, -1, -1]]])
     expected = torch.tensor([[[1 / 3, 2 / 3, 0], [0.5, 0, 0.5], [0, 0, 0]]])
-    torch.testing.assert_close(votes.soft_vote(labels, 3), expected)
+    torch.testing.assert_close(prototypes.soft_vote(labels, 3), expected)
     hard = torch.tensor([[[0.0, 1, 0], [1, 0, 0], [0, 0, 0]]])
-    assert torch.equal(votes.majority_vote(labels, 3), hard)
+    assert torch.equal(prototypes.majority_vote(labels, 3), hard)
 
 
 @pytest.mark.parametrize("steps", [2, 3, 6])
 def test_dawid_skene_is_that_of_aggregate(steps):
     labels = crowd_labels(1, (3, 12, 5), 4)
-    found = votes.dawid_skene(labels, 4, steps)
+    found = prototypes.dawid_skene(labels, 4, steps)
     for episode, posterior in zip(labels, found, strict=True):
         matrix = np.where(episode.numpy() < 0, None, episode.numpy().astype(object))
         ann = Annotations.from_matrix(matrix, classes=range(4))
-        peer = aggregate.dawid_skene(ann, steps=steps - 1, b=votes.B, c=votes.C, tolerance=0)
+        peer = aggregate.dawid_skene(ann, steps=steps - 1, b=prototypes.B, c=prototypes.C, tolerance=0)
         has_label = (episode >= 0).any(-1)
         np.testing.assert_allclose(posterior[has_label].numpy(), peer.probabilities[has_label.numpy()], atol=1e-5)
 
 
 def test_one_step_of_dawid_skene_is_the_soft_vote():
     labels = crowd_labels(2, (2, 9, 4), 3)
-    torch.testing.assert_close(votes.dawid_skene(labels, 3, 1), votes.soft_vote(labels, 3))
+    torch.testing.assert_close(prototypes.dawid_skene(labels, 3, 1), prototypes.soft_vote(labels, 3))
 
 
 # ---- on raw inputs --------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
     support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
     labels = crowd_labels(3, (4, N, 3), K)
     labels[3][labels[3] > 1] = 0  # two classes only
-    targets = verdicts.believe(labels, K, {"steps": steps}).double().numpy()
+    targets = prototypical.believe(labels, K, {"steps": steps}).double().numpy()
     settings = {"C": C} | ({} if steps is None else {"steps": steps})
     name = "LRMV" if steps is None else "LRDS"
     found = METHODS[name].predict(CrowdEpisodes(support, labels, query, K), **settings)
@@ -146,8 +146,8 @@ def test_small_forests_begin_large_ones():
 
 def test_hard_labels_are_the_likeliest_of_the_posterior():
     labels = torch.tensor([[[0, 0, 1], [1, 1, 1], [-1, -1, -1]]])
-    soft = verdicts.believe(labels, 2, {"steps": 2, "hard": False})
-    hard = verdicts.believe(labels, 2, {"steps": 2, "hard": True})
+    soft = prototypical.believe(labels, 2, {"steps": 2, "hard": False})
+    hard = prototypical.believe(labels, 2, {"steps": 2, "hard": True})
     assert 0.5 < float(soft[0, 0, 0]) < 1
     assert hard[0].tolist() == [[1, 0], [0, 1], [0, 0]]
 
@@ -226,9 +226,7 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     weights = {name: value.detach().clone() for name, value in network.named_parameters()}
 
     def meta_loss(weights):
-        return F.nll_loss(
-            gradient_steps.classify(network, weights, support, targets, query, size, twice=True)[0], truth
-        )
+        return F.nll_loss(maml.classify(network, weights, support, targets, query, size, twice=True)[0], truth)
 
     found = torch.func.grad(meta_loss)(weights)
     largest = 0.0
@@ -244,13 +242,13 @@ def test_maml_meta_gradient_against_finite_differences(normalised):
     assert largest > 1e-2
 
     def first_order(weights):  # inner gradients taken as constants: what a forgotten second derivative would give
-        adapted = gradient_steps.start(network, weights, support, 3)
+        adapted = maml.start(network, weights, support, 3)
         for _ in range(3):
-            slope = torch.func.grad(gradient_steps.inner_loss)(
+            slope = torch.func.grad(maml.inner_loss)(
                 {k: v.detach() for k, v in adapted.items()}, network, support, targets
             )
             adapted = {name: value - 0.7 * slope[name].detach() for name, value in adapted.items()}
-        found = gradient_steps.logits(network, adapted, torch.cat([support, query], 1))[0, 6:]
+        found = maml.logits(network, adapted, torch.cat([support, query], 1))[0, 6:]
         return F.nll_loss(found.log_softmax(-1), truth)
 
     loose = [value.clone().requires_grad_() for value in weights.values()]
@@ -269,9 +267,7 @@ def test_maml_inner_step_by_hand():
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     support, query = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 1.0]])
     targets, size = torch.eye(2), torch.tensor([0.5])
-    found = gradient_steps.classify(
-        networks, weights, support[None], targets[None], query[None], size, gradient_steps=1
-    )
+    found = maml.classify(networks, weights, support[None], targets[None], query[None], size, gradient_steps=1)
     head, bias = 0.5 * support.T @ (targets - 0.5) / 2, 0.5 * (targets - 0.5).mean(0)
     torch.testing.assert_close(found[0], (query @ head + bias).log_softmax(-1))
 
@@ -288,13 +284,11 @@ def test_maml_on_stacked_convolutions_is_maml_on_each(twice):
     support, query = torch.randn(2, 4, 1, 16, 16).double(), torch.randn(2, 3, 1, 16, 16).double()
     targets, sizes = torch.rand(2, 4, 3).double(), torch.tensor([0.1, 0.8]).double()
     together = stack.pure_stack(modules, twice)
-    found = gradient_steps.classify(
-        together, dict(together.named_parameters()), support, targets, query, sizes, twice=twice
-    )
+    found = maml.classify(together, dict(together.named_parameters()), support, targets, query, sizes, twice=twice)
     for g, module in enumerate(modules):
         alone = stack.pure_stack([nn.Sequential(module)])
         one = slice(g, g + 1)
-        expected = gradient_steps.classify(
+        expected = maml.classify(
             alone, dict(alone.named_parameters()), support[one], targets[one], query[one], sizes[one]
         )
         torch.testing.assert_close(found[one], expected)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crowdshot import CrowdClassifier
-from crowdshot.methods import BUILT_IN
+from crowdshot_paper.registry import BUILT_IN
 from waiting import HANGS
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ Authors: Nobody
 """
 import torch
 
-from crowdshot.methods import METHODS, Method, Needs
+from crowdshot_paper.registry import METHODS, Method, Needs
 
 assert "LRDS" in METHODS  # the built-in ones are there while this is loaded
 SAME = METHODS["LRDS"]
@@ -66,7 +66,7 @@ def install(tmp_path):
         info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stars\nVersion: 1.0\n")
         lines = [f"{name} = {value}" for name, value in entries.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[crowdshot.methods]", *lines, ""]))
+        (info / "entry_points.txt").write_text("\n".join(["[crowdshot_paper.registry]", *lines, ""]))
         (site / "stars.py").write_text(PLUGIN)
         (site / "loud.py").write_text("import sys\nsys.exit('I was imported')\n")
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
         "Gone": "ModuleNotFoundError: No module named 'no_such_module').",
         "Loud": "SystemExit: I was imported).",
         "Odd": "it needs the objective 'telepathy', expected one of lnl, maml, mixture, prototypical).",
-        "Text": "stars:NOT_ONE is a str, expected a crowdshot.methods.Method).",
+        "Text": "stars:NOT_ONE is a str, expected a crowdshot_paper.registry.Method).",
         "Words": "its setting kind is 'rbf', expected a number, true or false).",
         "ours": "its name is taken).",
         "paper": "its name is taken).",
@@ -162,7 +162,7 @@ def test_names_of_our_own_are_found_without_loading_others(install):
     code = (
         "import sys\n"
         "from crowdshot import CrowdClassifier, METHODS\n"
-        "from crowdshot.methods import find\n"
+        "from crowdshot_paper.registry import find\n"
         "METHODS['LRMV'], find('lrmv'), 'LRMV' in METHODS\n"
         "CrowdClassifier('identity').fit([[0.0], [1.0]], [['a'], ['b']])\n"
         "assert 'loud' not in sys.modules"

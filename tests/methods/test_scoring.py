@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from crowdshot import mixture, priors
-from crowdshot.encoders import stack
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.saved import build_encoder
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.methods.scoring import best_labelings, by_mixture, embedded, score_table, unseen_scores
-from crowdshot.model import gradient_steps, prototypes, votes
+from crowdshot.encoders.encoder_files import build_encoder
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput
+from crowdshot.model import prototypes
+from crowdshot.training import stack
+from crowdshot.training.encoder_scores import best_labelings, by_mixture, embedded, score_table, unseen_scores
+from crowdshot.training.pools import ClassPool
+from crowdshot_paper.compared import maml
 
 PAPER = {**priors.to_card(priors.PAPER), "steps": 2}
 
@@ -45,11 +46,13 @@ def test_an_encoder_is_tested_by_the_classifier_that_it_was_trained_for(objectiv
         if objective == "mixture":
             return mixture.fit(support, batch.labels, ways, steps=2, tau=1.0, b=100.0, c=1.0).log_proba(query)
         if objective == "lnl":
-            named = votes.counts(batch.labels, ways).sum(1, keepdim=True) > 0  # the others are never predicted
+            named = (
+                prototypes.vote_counts(batch.labels, ways).sum(1, keepdim=True) > 0
+            )  # the others are never predicted
             return prototypes.log_proba(support, batch.labels, query, ways).masked_fill(~named, -torch.inf)
         copies = stack.pure_stack([network] * len(support))
-        vote, sizes = votes.majority_vote(batch.labels, ways), torch.full((len(support),), 0.5)
-        return gradient_steps.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
+        vote, sizes = prototypes.majority_vote(batch.labels, ways), torch.full((len(support),), 0.5)
+        return maml.classify(copies, dict(copies.named_parameters()), batch.support, vote, batch.query, sizes)
 
     found = unseen_scores(encoder, pool)
     assert found == pytest.approx(score_table(pool, by_hand), abs=1e-4)

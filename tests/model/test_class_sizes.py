@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from crowdshot import Annotations, CrowdClassifier, aggregate, load_encoder
-from crowdshot.model.class_sizes import EQUAL, class_sizes, count, resized
+from crowdshot.model.posteriors import EQUAL, class_sizes, count, resized
 from crowdshot.model.problem import problem_of
 
 

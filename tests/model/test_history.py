@@ -8,29 +8,29 @@ import pytest
 import torch
 
 from crowdshot import labelings
-from crowdshot.model import annotator_skills, array_ways
+from crowdshot.model import annotator_model, array_api
 from plain_labelings import Problem, kinds_by_hand
 from plain_labelings import evidence as evidence_by_hand
 
-WAYS = (array_ways.NumPyWays(), array_ways.TorchWays(torch.device("cpu")))
+WAYS = (array_api.NumPyApi(), array_api.TorchApi(torch.device("cpu")))
 
 
 def kinds_with_history(counts, right, wrong):
     """As `plain_labelings.kinds_by_hand`, but of skills that labels elsewhere made likelier or less so."""
     K = len(counts)
-    q = [min(1 / K + (1 - 1 / K) * rho, annotator_skills.NEVER_WRONG) for rho in annotator_skills.SKILLS]
+    q = [min(1 / K + (1 - 1 / K) * rho, annotator_model.NEVER_WRONG) for rho in annotator_model.SKILLS]
 
     def coin(hits, misses, share=1.0):
         prior = [
             p * x ** (right * share) * (1 - x) ** (wrong * share)
-            for p, x in zip(annotator_skills.P_SKILL, q, strict=True)
+            for p, x in zip(annotator_model.P_SKILL, q, strict=True)
         ]
         return sum(p * x**hits * (1 - x) ** misses for p, x in zip(prior, q, strict=True)) / sum(prior)
 
     plain = kinds_by_hand(counts)
     hits = [counts[k][k] for k in range(K)]
     misses = [sum(counts[k]) - counts[k][k] for k in range(K)]
-    alone = sum(p * x ** sum(hits) * (1 - x) ** sum(misses) for p, x in zip(annotator_skills.P_SKILL, q, strict=True))
+    alone = sum(p * x ** sum(hits) * (1 - x) ** sum(misses) for p, x in zip(annotator_model.P_SKILL, q, strict=True))
     together = math.log(coin(sum(hits), sum(misses)) / alone)
     by_class = math.log(math.prod(coin(h, m, 1 / K) for h, m in zip(hits, misses, strict=True)))
     return [plain[0] + together, by_class - math.log(K - 1) * sum(misses), plain[2] + together]
@@ -41,11 +41,11 @@ def test_history_tells_of_skills_before_anything_is_said(ways):
     torch.manual_seed(0)
     counts = torch.randint(0, 3, (2, 3, 3))  # two annotators
     history = torch.tensor([[7.5, 1.5], [0.0, 4.0]])
-    tables = annotator_skills.tables_for(20, 3, ways, history)
-    kinds, evidence = annotator_skills.judge(ways.array(counts[..., None]), tables, ways)
+    tables = annotator_model.tables_for(20, 3, ways, history)
+    kinds, evidence = annotator_model.judge(ways.array(counts[..., None]), tables, ways)
     for r in range(2):
         by_hand = kinds_with_history(tuple(map(tuple, counts[r].tolist())), *history[r].tolist())
-        joint = [math.log(p) + x for p, x in zip(annotator_skills.P_KIND, by_hand, strict=True)]
+        joint = [math.log(p) + x for p, x in zip(annotator_model.P_KIND, by_hand, strict=True)]
         total = math.log(sum(map(math.exp, joint)))
         assert float(torch.as_tensor(evidence)[r, 0]) == pytest.approx(total)
         found = torch.as_tensor(kinds)[:, r, 0].tolist()
@@ -55,8 +55,7 @@ def test_history_tells_of_skills_before_anything_is_said(ways):
 @pytest.mark.parametrize("ways", WAYS, ids=lambda ways: ways.xp.__name__)
 def test_the_search_takes_history_into_account(ways, monkeypatch):
     """All labelings of four items, by a search with room for all and by the definition."""
-    monkeypatch.setattr(labelings, "ways_of", lambda device: ways)
-    monkeypatch.setattr("crowdshot.model.labeling_search.ways_of", lambda device: ways)
+    monkeypatch.setattr("crowdshot.model.labeling_search.array_api_of", lambda device: ways)
     torch.manual_seed(3)
     u, labels = torch.randn(1, 4, 2, dtype=torch.float64), torch.randint(-1, 3, (1, 4, 3))
     history = torch.tensor([[20.0, 1.0], [2.0, 9.0], [0.0, 0.0]])
@@ -73,7 +72,7 @@ def test_the_search_takes_history_into_account(ways, monkeypatch):
                     counts[k][int(labels[0, n, r])] += 1
             counts = tuple(map(tuple, counts))
             with_history = kinds_with_history(counts, *history[r].tolist())
-            told = math.log(sum(p * math.exp(x) for p, x in zip(annotator_skills.P_KIND, with_history, strict=True)))
+            told = math.log(sum(p * math.exp(x) for p, x in zip(annotator_model.P_KIND, with_history, strict=True)))
             log_p += told - evidence_by_hand(counts)
         every[tuple(classes.get(n, -1) for n in range(4))] = log_p
     top = max(every.values())

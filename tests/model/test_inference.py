@@ -11,15 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.episodes import world_draws, worlds
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cards import write_arrays
-from crowdshot.model import inference_network
-from crowdshot.model.inference import infer
-from crowdshot.model.network_file import SHIPPED, load_network, network_card, save_network, shipped_network
+from crowdshot.io.cards import write_arrays
+from crowdshot.model import label_model
+from crowdshot.model.label_model import SHIPPED, infer, load_network, network_card, save_network, shipped_network
 from crowdshot.model.problem import belief_of, problem_of
-from crowdshot.training.inference import problem_of as problem_of_crowds
-from crowdshot.training.inference import total
+from crowdshot.training import simulated_crowds
+from crowdshot_paper.label_model_training import total
+from crowdshot_paper.label_model_training import training_problem as problem_of_crowds
 
 SEEDS = st.integers(0, 2**32 - 1)
 MANY = settings(max_examples=150, deadline=None)
@@ -29,7 +28,7 @@ SOME = settings(max_examples=40, deadline=None)
 def some_network(seed=0, rounds=3, hidden=6):
     """One that has learned something, if nothing sensible: all its inputs matter."""
     randomness = np.random.default_rng(seed)
-    fresh = inference_network.fresh(seed, rounds, hidden)
+    fresh = label_model.fresh(seed, rounds, hidden)
     return {name: value + 0.3 * randomness.normal(size=value.shape) for name, value in fresh.items()}
 
 
@@ -81,7 +80,7 @@ def as_crowds(triples, sizes, given):
     """The same as one of the crowds that are learned from."""
     N, R, K = sizes
     told = {name: torch.from_numpy(value) for name, value in given.items() if name != "ordered"}
-    return worlds.Crowds(
+    return simulated_crowds.Crowds(
         *map(torch.from_numpy, triples),
         truth=torch.zeros(N, dtype=torch.int64),
         crowd_of_item=torch.zeros(N, dtype=torch.int64),
@@ -108,8 +107,8 @@ def test_numpy_and_torch_agree(seed, more):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_crowds_side_by_side_are_as_alone(seed):
-    world = replace(worlds.World(), items=(4, 60), annotators=(3, 20), gold_crowds=0.5, history_crowds=0.5)
-    c = world_draws.draw(world, 600, torch.Generator().manual_seed(seed))
+    world = replace(simulated_crowds.World(), items=(4, 60), annotators=(3, 20), gold_crowds=0.5, history_crowds=0.5)
+    c = simulated_crowds.draw(world, 600, torch.Generator().manual_seed(seed))
     together = infer(problem_of_crowds(c, torch.float64), as_tensors(NETWORK), torch, total)[-1].reshape(
         -1, c.n_classes
     )
@@ -197,7 +196,7 @@ def seen_of_labels(triples, sizes):
     )
     xp.stack = stack
     infer(problem_of(*triples, *sizes), NETWORK, xp)
-    return np.stack([each for each in caught if each.shape == (len(triples[0]), inference_network.LABEL_INPUTS)])
+    return np.stack([each for each in caught if each.shape == (len(triples[0]), label_model.LABEL_INPUTS)])
 
 
 def test_one_label_says_nothing_of_its_annotator():
@@ -207,7 +206,7 @@ def test_one_label_says_nothing_of_its_annotator():
     for said in (0, 1):
         triples = (np.append(item, 0), np.append(annotator, 4), np.append(label, said))
         seen = seen_of_labels(triples, (6, 5, 2))
-        assert seen.shape == (3, 25, inference_network.LABEL_INPUTS)
+        assert seen.shape == (3, 25, label_model.LABEL_INPUTS)
         np.testing.assert_allclose(seen[:, -1, 7], 0, atol=1e-12)  # its skill, less the crowd's
 
 
@@ -437,7 +436,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 
 def test_no_torch_is_needed():
-    code = "import sys; from crowdshot.model import inference, network_file; print(*sys.modules)"
+    code = "import sys; from crowdshot.model import label_model; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"crowdshot.model.inference", "numpy"} <= set(told.stdout.split())
+    assert {"crowdshot.model.label_model", "numpy"} <= set(told.stdout.split())
     assert not {"torch", "sklearn"} & set(told.stdout.split())

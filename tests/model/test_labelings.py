@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from crowdshot import CrowdshotError, labelings, mixture, simulate
-from crowdshot.model import annotator_skills, array_ways, labeling_order, priors
+from crowdshot.model import annotator_model, array_api, labeling_search, priors
 from crowdshot.model.labeling_search import search
 from plain_labelings import Problem, kinds_by_hand
 
@@ -45,7 +45,7 @@ def clouds(seed=0, B=20, K=4, shots=3, R=5, D=8, crowd=simulate.PAPER_SOURCE, ap
 # ---- annotators ---------------------------------------------------------------------------------------------------
 
 
-WAYS = (array_ways.NumPyWays(), array_ways.TorchWays(torch.device("cpu")))
+WAYS = (array_api.NumPyApi(), array_api.TorchApi(torch.device("cpu")))
 
 
 def as_counts(counts, ways):
@@ -58,10 +58,10 @@ def as_counts(counts, ways):
     "counts", [[[2, 1, 0], [0, 3, 0], [1, 1, 0]], [[0] * 3] * 3, [[0, 4, 0], [0, 0, 4], [4, 0, 0]]]
 )
 def test_labels_are_as_probable_as_sums_by_hand_say(counts, ways):
-    tables = annotator_skills.tables_for(16, 3, ways)
-    kinds, evidence = annotator_skills.judge(as_counts(counts, ways), tables, ways)
+    tables = annotator_model.tables_for(16, 3, ways)
+    kinds, evidence = annotator_model.judge(as_counts(counts, ways), tables, ways)
     expected = torch.tensor(kinds_by_hand(tuple(map(tuple, counts))), dtype=torch.float64)
-    expected = expected + torch.tensor(annotator_skills.P_KIND, dtype=torch.float64).log()
+    expected = expected + torch.tensor(annotator_model.P_KIND, dtype=torch.float64).log()
     torch.testing.assert_close(torch.as_tensor(evidence)[0], expected.logsumexp(0))
     torch.testing.assert_close(torch.as_tensor(kinds)[:, 0], expected.softmax(0))
 
@@ -71,12 +71,12 @@ def test_labels_are_as_probable_as_sums_by_hand_say(counts, ways):
 def test_expected_confusion_is_how_probable_the_next_label_is(seed, K, ways):
     """Which is the difference that one more label makes."""
     counts = torch.randint(0, 5, (4, K, K), generator=torch.Generator().manual_seed(seed))
-    tables = annotator_skills.tables_for(5 * K * K + 1, K, ways)
+    tables = annotator_model.tables_for(5 * K * K + 1, K, ways)
 
     def log_evidence(counts):
-        return torch.as_tensor(annotator_skills.judge(as_counts(counts, ways), tables, ways)[1])[..., 0]
+        return torch.as_tensor(annotator_model.judge(as_counts(counts, ways), tables, ways)[1])[..., 0]
 
-    found = torch.as_tensor(annotator_skills.expected_confusion(as_counts(counts, ways), tables, ways))[..., 0]
+    found = torch.as_tensor(annotator_model.expected_confusion(as_counts(counts, ways), tables, ways))[..., 0]
     torch.testing.assert_close(found.sum(-1), torch.ones(4, K, dtype=torch.float64))
     for true, said in itertools.product(range(K), range(K)):
         more = counts.clone()
@@ -214,7 +214,7 @@ def test_a_wider_search_never_finds_less_of_the_posterior_on_clear_problems():
 def library(request):
     """Both ways to search, on the processor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(array_ways, "BY_NUMPY", request.param)
+        patch.setattr(array_api, "BY_NUMPY", request.param)
         yield
 
 
@@ -266,7 +266,7 @@ def test_items_come_in_turns_of_classes_the_surest_first_as_the_mixture_sees_the
     u = u * seen[..., None]
     u = (u - u.sum(1, keepdim=True) / seen.sum(1)[:, None, None]) * seen[..., None]
     ruled_out = (truth >= 0)[..., None] & (truth[..., None] != torch.arange(3))
-    order = labeling_order.order_of(u @ u.mT, labels, 3, 2.0, 0.4, 100.0, ruled_out)
+    order = labeling_search.order_of(u @ u.mT, labels, 3, 2.0, 0.4, 100.0, ruled_out)
     fit = mixture.fit(u, labels, 3, steps=3, tau=0.4, scale=2.0, c=priors.OneCoin(), truth=truth)
     for b in range(4):
         sure, k = fit.responsibilities[b].max(-1)

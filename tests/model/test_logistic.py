@@ -5,8 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from crowdshot import CrowdClassifier
-from crowdshot.model.logistic import Logistic
-from crowdshot.model.looks import Looks
+from crowdshot.model.feature_model import FeatureModel, Logistic
 
 
 def planes(n, D, K, seed=0):
@@ -91,7 +90,7 @@ def test_ways_are_judged_before_beliefs_have_heard_the_features():
     """Noise that a later belief follows is believed no more than before."""
     random = np.random.default_rng(0)
     x, evidence, size = random.normal(size=(80, 40)), 2 * random.random((80, 2)), np.full(2, 0.5)
-    looks = Looks(x)
+    looks = FeatureModel(x)
     alone = np.exp(evidence) / np.exp(evidence).sum(1, keepdims=True)
     first, _ = looks.believed(alone, evidence, size)
     follows = np.eye(2)[(x @ random.normal(size=40) > 0).astype(int)]

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot import CrowdClassifier
-from crowdshot.model import learned
-from crowdshot.model.forecast import Standard, near
-from crowdshot.model.looks import RIDGES, TAU, Looks, Regression, distances, spread_out
-from crowdshot.model.network_file import shipped_network
+from crowdshot.model import combined
+from crowdshot.model.feature_model import RIDGES, TAU, FeatureModel, Regression, Standard, distances, near, spread_out
+from crowdshot.model.label_model import shipped_network
 
 
 def soft(n: int, K: int, seed: int) -> np.ndarray:
@@ -45,7 +44,7 @@ def test_weights_of_a_regression_give_its_forecast() -> None:
 
 def test_distances_are_from_means_without_the_item() -> None:
     x, q = np.random.default_rng(2).normal(size=(7, 3)), soft(7, 3, 2)
-    looks = Looks(x)
+    looks = FeatureModel(x)
     for u in looks.units:
         assert (u * u).sum(1).mean() == pytest.approx(1)
         squared, means = distances(u, q)
@@ -62,7 +61,7 @@ def test_an_items_own_belief_does_not_reach_what_is_told_of_it() -> None:
     truth = np.arange(40) % 2
     x = truth[:, None] * 3 + random.normal(size=(40, 2))
     q, evidence = np.eye(2)[truth] * 0.8 + 0.1, np.log(np.eye(2)[truth] * 0.8 + 0.1)
-    looks = Looks(x)
+    looks = FeatureModel(x)
     told, _ = looks.believed(q, evidence, q.mean(0))
     turned = q.copy()
     turned[5] = q[5, ::-1]
@@ -74,7 +73,7 @@ def test_an_items_own_belief_does_not_reach_what_is_told_of_it() -> None:
 def test_features_that_say_nothing_say_nothing() -> None:
     random = np.random.default_rng(0)
     q, evidence = soft(200, 3, 0), np.log(soft(200, 3, 0) + 0.05)
-    told, forecast = Looks(random.normal(size=(200, 5))).believed(q, evidence, q.mean(0))
+    told, forecast = FeatureModel(random.normal(size=(200, 5))).believed(q, evidence, q.mean(0))
     assert abs(told).mean() < 0.15
     np.testing.assert_allclose(forecast(random.normal(size=(50, 5))), np.tile(forecast.size, (50, 1)), atol=0.15)
 
@@ -84,7 +83,7 @@ def test_features_that_tell_the_class_are_believed() -> None:
     truth = np.arange(90) % 3
     x = np.eye(3)[truth] * 6 + random.normal(size=(90, 3))
     q = np.eye(3)[truth] * 0.7 + 0.1
-    told, forecast = Looks(x).believed(q, np.log(q), q.mean(0))
+    told, forecast = FeatureModel(x).believed(q, np.log(q), q.mean(0))
     assert (told.argmax(1) == truth).mean() > 0.97
     found = forecast(np.eye(3) * 6)
     np.testing.assert_allclose(found.sum(1), 1)
@@ -113,9 +112,9 @@ def test_neither_names_nor_order_matter(seed: int, K: int, N: int) -> None:
     item, annotator = np.repeat(np.arange(N), 2), random.integers(5, size=2 * N)
     label = np.concatenate([random.integers(K, size=2 * N - K), np.arange(K)])
     network = shipped_network()
-    here = learned.fit(x, item, annotator, label, 5, K, network)
+    here = combined.fit(x, item, annotator, label, 5, K, network)
     items, people, classes, rows = (random.permutation(n) for n in (N, 5, K, 2 * N))
-    there = learned.fit(
+    there = combined.fit(
         x[items],
         np.argsort(items)[item[rows]],
         np.argsort(people)[annotator[rows]],

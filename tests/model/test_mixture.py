@@ -146,7 +146,7 @@ def test_the_map_objective_never_falls(covariance, seed, missing, scale, tau, sp
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_estimated_covariance_is_the_maximum(covariance):
     """Nudging the covariance away from the M-step's answer lowers the complete-data objective it maximises."""
-    from crowdshot.model import spread
+    from crowdshot.model import mixture as spread
 
     u, y, _ = random_episode(5, N=12, D=3, missing=0.0)
     tau, K = 0.8, 4
@@ -158,7 +158,7 @@ def test_estimated_covariance_is_the_maximum(covariance):
     def q(estimate):
         precision = estimate.inverse() if covariance == "full" else torch.diag((1 / estimate).expand(3))
         fitted = 0.5 * (16 * torch.logdet(precision) - torch.trace(precision @ scatter))
-        return fitted + spread.log_prior(estimate, covariance, 3)
+        return fitted + spread.covariance_log_prior(estimate, covariance, 3)
 
     best = fit.covariance
     shapes = {"isotropic": (1,), "diagonal": (3,), "full": (3, 3)}
@@ -173,24 +173,24 @@ def test_estimated_covariance_is_the_maximum(covariance):
 
 @pytest.mark.parametrize("covariance", ["isotropic", "diagonal", "full"])
 def test_covariance_prior_is_normalised_and_peaks_at_the_identity(covariance):
-    from crowdshot.model import spread
+    from crowdshot.model import mixture as spread
 
     if covariance == "isotropic":
         p = torch.linspace(1e-4, 60, 400_001, dtype=torch.float64)
-        density = spread.log_prior(1 / p[:, None], "isotropic", 2, weight=1.5).exp()
+        density = spread.covariance_log_prior(1 / p[:, None], "isotropic", 2, weight=1.5).exp()
         assert_close(torch.trapezoid(density, p), torch.tensor(1.0).double(), rtol=1e-4, atol=1e-4)
     if covariance == "full":
         from scipy.stats import wishart
 
         matrix = np.array([[1.4, 0.3], [0.3, 0.8]])
         expected = wishart(df=1.5 + 3, scale=np.eye(2) / 1.5).logpdf(matrix)
-        ours = spread.log_prior(torch.tensor(np.linalg.inv(matrix)), "full", 2, weight=1.5)
+        ours = spread.covariance_log_prior(torch.tensor(np.linalg.inv(matrix)), "full", 2, weight=1.5)
         assert float(ours) == pytest.approx(expected)
     if covariance == "diagonal":
         from scipy.stats import gamma
 
         expected = gamma(1.5 / 2 + 1, scale=2 / 1.5).logpdf([1.4, 0.8]).sum()
-        ours = spread.log_prior(1 / torch.tensor([1.4, 0.8], dtype=torch.float64), "diagonal", 2, weight=1.5)
+        ours = spread.covariance_log_prior(1 / torch.tensor([1.4, 0.8], dtype=torch.float64), "diagonal", 2, weight=1.5)
         assert float(ours) == pytest.approx(expected)
 
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crowdshot.model import em, parts, rounds
-from crowdshot.model.beliefs import Votes, belief_at, joined, likeliest
-from crowdshot.model.em import Coins, Em, Matrices, MatrixCounts
-from crowdshot.model.keyed import Keyed
-from crowdshot.model.parts import Part, Sizes, added, asked, parts_of, run
-from crowdshot.model.rounds import Rounds
+from crowdshot.model import dawid_skene, label_model_parts, parts
+from crowdshot.model.dawid_skene import Coins, Em, Matrices, MatrixCounts
+from crowdshot.model.label_model_parts import Rounds
+from crowdshot.model.parts import Keyed, Part, Sizes, added, asked, parts_of, run
+from crowdshot.model.posteriors import Votes, belief_at, joined, likeliest
 
 from .test_inference import NETWORK, believed, crowd, witnesses
 
@@ -81,8 +80,8 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
     way = way_of(name, sizes, len(triples[0]), given)
     expected = believe(way, [whole])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "PIECE", piece)
-        patch.setattr(em, "PIECE", piece)
+        patch.setattr(label_model_parts, "PIECE", piece)
+        patch.setattr(dawid_skene, "PIECE", piece)
         found = believe(way, cut(whole, [place for place in at if place < N]))
     np.testing.assert_allclose(found, expected, atol=1e-10, rtol=0)
 

@@ -8,14 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.episodes.datasets.loader import Dataset
-from crowdshot.episodes.pools import ClassPool
+from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.plan.cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell
-from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
-from crowdshot.paper.run.draws import draw_episodes, split_classes
-from crowdshot.paper.run.toys import toy_dataset
+from crowdshot.training.pools import ClassPool
+from crowdshot_paper.datasets.dataset_files import Dataset
+from crowdshot_paper.draws import draw_episodes, split_classes, toy_dataset
+from crowdshot_paper.episode_cells import CROWDS, QUERIES, REAL, SOURCE_CROWD, TARGETS, Cell
+from crowdshot_paper.experiments import EXPERIMENTS, IN_MAIN, WITH_ANNOTATION
 
 CELL = Cell(12, 5, SOURCE_CROWD)
 

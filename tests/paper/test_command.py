@@ -8,11 +8,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from crowdshot.commands.cli.app import app
-from crowdshot.paper.plan.experiments import EXPERIMENTS, SYSTEMS
-from crowdshot.paper.plan.protocol import QUICK
-from crowdshot.paper.run import work
-from crowdshot.paper.run.store import COLUMNS, Store, _alone, read_rows
+from crowdshot._cli.main import app
+from crowdshot_paper import work
+from crowdshot_paper.experiments import EXPERIMENTS, QUICK, SYSTEMS
+from crowdshot_paper.store import COLUMNS, Store, _alone, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +44,7 @@ def quick(tmp_path_factory):
 
 
 def run_everything(folder):
-    code = "from crowdshot.commands.cli.app import main; main()"
+    code = "from crowdshot._cli.main import main; main()"
     words = ["paper", "run", "all", "--quick", "--device", "cpu", "--results", "results", "--work", "work"]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, *words],

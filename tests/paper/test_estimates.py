@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from crowdshot.paper.plan import estimates
-from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.plan.protocol import PAPER
-from crowdshot.paper.run import runner, work
+from crowdshot.formatting import about_duration
+from crowdshot_paper import encoder_plan, runner, work
+from crowdshot_paper.experiments import EXPERIMENTS, PAPER
 
 RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_a_share_counts_episodes_and_encoders():
-    share = next(one for one in estimates.shares(EXPERIMENTS["main"], "omniglot") if one.method == "Ours")
+    share = next(one for one in encoder_plan.shares(EXPERIMENTS["main"], "omniglot") if one.method == "Ours")
     # five splits; nine sizes of four crowds and a validation, 50 episodes each
     assert share.episodes == 5 * (9 * 4 * 50 + 9 * 50)
     assert len(share.encoders) == 18, "six J by three b"
@@ -23,20 +22,22 @@ def test_a_share_counts_episodes_and_encoders():
 
 
 def test_ten_times_as_many_episodes_and_an_encoder_for_each_cell():
-    more = estimates.shares(EXPERIMENTS["beyond-more-episodes"], "labelme")[0]
+    more = encoder_plan.shares(EXPERIMENTS["beyond-more-episodes"], "labelme")[0]
     assert more.episodes == 5 * (3 * 100 + 3 * 100), "three sizes of 10 × 10 episodes; as many for validation"
-    own = next(one for one in estimates.shares(EXPERIMENTS["each-cell"], "omniglot") if one.method == "Ours")
+    own = next(one for one in encoder_plan.shares(EXPERIMENTS["each-cell"], "omniglot") if one.method == "Ours")
     assert [len(needed) for needed in own.encoders] == [45], "five splits by nine cells"
 
 
 def test_seconds_add_up():
-    (ours,) = [one for one in estimates.shares(EXPERIMENTS["centred"], "omniglot") if one.method == "Ours"]
-    all_of_it = estimates.of_shares([ours])
-    trained = 90 * 30 * estimates.TRAINING["narrow"].core  # 90 encoders, 30 thousand iterations
-    tested = 18 * ours.episodes / 1_000 * estimates.LOOKING.core
+    (ours,) = [one for one in encoder_plan.shares(EXPERIMENTS["centred"], "omniglot") if one.method == "Ours"]
+    all_of_it = encoder_plan.of_shares([ours])
+    trained = 90 * 30 * encoder_plan.TRAINING["narrow"].core  # 90 encoders, 30 thousand iterations
+    tested = 18 * ours.episodes / 1_000 * encoder_plan.LOOKING.core
     assert all_of_it.core == pytest.approx(trained + tested)
-    assert estimates.of_shares([ours], RESULTS).core == pytest.approx(tested / 18), "one candidate's encoders are kept"
-    assert estimates.testing("CL", "labelme", 1_000).gpu == 9 * estimates.TESTING["CL"].gpu, "photographs"
+    assert encoder_plan.of_shares([ours], RESULTS).core == pytest.approx(tested / 18), (
+        "one candidate's encoders are kept"
+    )
+    assert encoder_plan.testing("CL", "labelme", 1_000).gpu == 9 * encoder_plan.TESTING["CL"].gpu, "photographs"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_seconds_add_up():
     [(3, "some seconds"), (100, "about 100 s"), (130, "about 2 min"), (7_300, "about 2 h"), (200_000, "about 2 days")],
 )
 def test_time_is_told_in_the_unit_that_fits(seconds, words):
-    assert estimates.told(seconds) == words
+    assert about_duration(seconds) == words
 
 
 def test_before_a_run_kept_encoders_are_offered(tmp_path):

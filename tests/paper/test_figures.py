@@ -9,22 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdshot.encoders.saved import build_encoder, save_encoder
-from crowdshot.methods import METHODS
-from crowdshot.paper.plan import protocol
-from crowdshot.paper.plan.cells import TARGETS
-from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.plan.wanted import wanted
-from crowdshot.paper.run import work
-from crowdshot.paper.run.draws import split_classes
-from crowdshot.paper.run.toys import toy_dataset
-from crowdshot.paper.show import drawing, figures, illustrations
-from crowdshot.paper.show.selection import reader
+from crowdshot.encoders.encoder_files import build_encoder, save_encoder
+from crowdshot_paper import experiments, figures, illustrations, work
+from crowdshot_paper.draws import split_classes, toy_dataset
+from crowdshot_paper.encoder_plan import wanted
+from crowdshot_paper.episode_cells import TARGETS
+from crowdshot_paper.experiments import EXPERIMENTS
+from crowdshot_paper.registry import METHODS
+from crowdshot_paper.selection import reader
 from paper_rows import CELL, LAST, both, keep, some
 
 
 def place(root):
-    return work.Place(root / "results", root / "work", None, protocol.QUICK)
+    return work.Place(root / "results", root / "work", None, experiments.QUICK)
 
 
 def together(*parts):
@@ -55,7 +52,7 @@ def texts(file):
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.floats(0.001, 0.3))
 def test_names_keep_their_distance_and_their_order(heights, gap):
     wished = np.sort(heights)
-    placed = drawing.spaced(wished, gap)
+    placed = figures.spaced(wished, gap)
     assert (np.diff(placed) >= gap - 1e-9).all()
     assert placed.mean() == pytest.approx(wished.mean())
     if (np.diff(wished) >= gap).all():
@@ -63,7 +60,7 @@ def test_names_keep_their_distance_and_their_order(heights, gap):
 
 
 def test_two_names_at_one_height_part_evenly():
-    assert drawing.spaced(np.array([0.5, 0.5, 0.9]), 0.1) == pytest.approx([0.45, 0.55, 0.9])
+    assert figures.spaced(np.array([0.5, 0.5, 0.9]), 0.1) == pytest.approx([0.45, 0.55, 0.9])
 
 
 # ---- from rows -------------------------------------------------------------------------------------------------------
@@ -109,7 +106,7 @@ def test_the_papers_course_stands_beside_ours(tmp_path):
 
 def test_spammers_stand_at_their_share(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(drawing, "draw_lines", lambda ax, courses, ticks: seen.extend(courses))
+    monkeypatch.setattr(figures, "draw_lines", lambda ax, courses, ticks: seen.extend(courses))
     figures.spammers(EXPERIMENTS["spammers"], {"omniglot": rows_of()})
     ours = next(course for course in seen if course.name == "Ours")
     assert ours.x == [0.1, 0.4]

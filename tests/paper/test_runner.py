@@ -15,22 +15,19 @@ import pandas as pd
 import pytest
 import torch
 
-from crowdshot.encoders import network_input
-from crowdshot.encoders.saved import build_encoder, load_encoder
+from crowdshot.classifier.episode_methods import embed
+from crowdshot.encoders.encoder_files import build_encoder, load_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS, scoring
-from crowdshot.methods.contract import CrowdEpisodes
-from crowdshot.methods.embedding import embed
-from crowdshot.paper.plan import experiments
-from crowdshot.paper.plan.cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell
-from crowdshot.paper.plan.experiments import EXPERIMENTS, IN_MAIN, SYSTEMS
-from crowdshot.paper.plan.protocol import PAPER, QUICK, Protocol
-from crowdshot.paper.plan.wanted import wanted
-from crowdshot.paper.run import encoders, runner, work, workers
-from crowdshot.paper.run.draws import split_classes
-from crowdshot.paper.run.store import Piece, Store, read_rows
-from crowdshot.paper.run.toys import toy_dataset
-from crowdshot.training import loop
+from crowdshot.methods import CrowdEpisodes
+from crowdshot.training import encoder_scores, loop, pools
+from crowdshot_paper import experiments, parallel, runner, work
+from crowdshot_paper import work as encoders
+from crowdshot_paper.draws import split_classes, toy_dataset
+from crowdshot_paper.encoder_plan import wanted
+from crowdshot_paper.episode_cells import REAL, SOURCE_CROWD, TARGET_CROWDS, TARGETS, Cell
+from crowdshot_paper.experiments import EXPERIMENTS, IN_MAIN, PAPER, QUICK, SYSTEMS, Protocol
+from crowdshot_paper.registry import METHODS
+from crowdshot_paper.store import Piece, Store, read_rows
 from waiting import HANGS, until
 
 PIECE = Piece("main", "omniglot", 0, 4, 3, "Ours")
@@ -51,7 +48,7 @@ def counting(done):
     return run_all
 
 
-def run(place, names="main", datasets=("omniglot",), methods=None, run_all=workers.run_all):
+def run(place, names="main", datasets=("omniglot",), methods=None, run_all=parallel.run_all):
     left = runner.missing(experiments.chosen(names), datasets, methods, place)
     return runner.run(left, place, ["cpu"], run_all)
 
@@ -63,18 +60,20 @@ def test_calibration_error_by_hand():
     """Bin 9 holds 0.95 twice, right once: |1 - 1.9| = 0.9. Bins 5 and 6: 1 - 0.55 and 1 - 0.65. (0.9 + 0.8) / 4."""
     probabilities = torch.tensor([[[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.35, 0.65]]])
     truth = torch.tensor([[0, 0, 0, 1]])
-    torch.testing.assert_close(scoring.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
-    two = scoring.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
+    torch.testing.assert_close(encoder_scores.calibration_error(probabilities, truth), torch.tensor([1.7 / 4]))
+    two = encoder_scores.calibration_error(probabilities.expand(2, -1, -1), torch.stack([truth[0], 1 - truth[0]]))
     torch.testing.assert_close(two, torch.tensor([1.7, 0.9 + 0.55 + 0.65]) / 4, msg="each episode apart")
 
 
 def test_calibration_error_at_its_ends():
     sure = torch.eye(3)[None]
     truth = torch.arange(3)[None]
-    assert scoring.calibration_error(sure, truth).item() == 0
-    assert scoring.calibration_error(sure, (truth + 1) % 3).item() == 1
+    assert encoder_scores.calibration_error(sure, truth).item() == 0
+    assert encoder_scores.calibration_error(sure, (truth + 1) % 3).item() == 1
     guesses = torch.full((1, 4, 4), 0.25)
-    assert scoring.calibration_error(guesses, torch.arange(4)[None]).item() == 0, "a quarter is right, and it said so"
+    assert encoder_scores.calibration_error(guesses, torch.arange(4)[None]).item() == 0, (
+        "a quarter is right, and it said so"
+    )
 
 
 @pytest.mark.parametrize("dataset", ["omniglot", "labelme"])
@@ -91,7 +90,7 @@ def test_all_crowds_together_are_as_one_at_a_time(tmp_path, dataset):
     data = toy_dataset(dataset)
     torch.manual_seed(0)
     network = build_encoder("conv4", {"channels": data.input.channels, "width": 4}, data.input)
-    prepare = network_input.input_of(network, torch.device("cpu"))
+    prepare = pools.input_of(network, torch.device("cpu"))
     everything = work.together([batch for _, _, batch in batches])
     for name in ("Ours", "PrDS", "LRDS", "CL"):
         method = METHODS[name]
@@ -583,9 +582,9 @@ PIECES = """
 import sys
 from pathlib import Path
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.plan.experiments import chosen
-from crowdshot.paper.run import runner, work, workers
-from crowdshot.paper.plan.protocol import QUICK
+from crowdshot_paper.experiments import chosen
+from crowdshot_paper.work import runner, work, workers
+from crowdshot_paper.experiments import QUICK
 
 def fail(number, device):
     if number == 1:
@@ -646,10 +645,10 @@ def test_two_workers_of_ray_fill_one_store(tmp_path, undisturbed):
 SLOW = """
 import json, sys, time
 from pathlib import Path
-from crowdshot.paper.plan.experiments import chosen
-from crowdshot.paper.run import runner, work, workers
-from crowdshot.paper.plan.protocol import QUICK
-from crowdshot.paper.run.store import Store
+from crowdshot_paper.experiments import chosen
+from crowdshot_paper.work import runner, work, workers
+from crowdshot_paper.experiments import QUICK
+from crowdshot_paper.store import Store
 
 folder, devices, add = Path(sys.argv[1]), sys.argv[2].split(","), Store.add
 

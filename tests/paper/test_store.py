@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.run import store as stores
-from crowdshot.paper.run.store import COLUMNS, TIMES, Piece, Store, read_rows
+from crowdshot_paper import store as stores
+from crowdshot_paper.store import COLUMNS, TIMES, Piece, Store, read_rows
 from waiting import HANGS
 
 TARGET_CROWDS = ["E0.1 H0.8 S0.1", "E0.1 H0.7 S0.2", "E0.1 H0.6 S0.3", "E0.1 H0.5 S0.4"]

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import METHODS
-from crowdshot.paper.plan import published
-from crowdshot.paper.plan.cells import TARGETS, Cell
-from crowdshot.paper.plan.experiments import EXPERIMENTS
-from crowdshot.paper.plan.wanted import wanted
-from crowdshot.paper.run.store import Store
-from crowdshot.paper.show import comparison, costs, gaps, layout, same_draw, tables
-from crowdshot.paper.show.selection import choose, in_order, p_value, select, spread, summarise, system
+from crowdshot_paper import layout, paper_comparison, paper_tables, published
+from crowdshot_paper.encoder_plan import wanted
+from crowdshot_paper.episode_cells import TARGETS, Cell
+from crowdshot_paper.experiments import EXPERIMENTS
+from crowdshot_paper.registry import METHODS
+from crowdshot_paper.selection import choose, in_order, p_value, select, spread, summarise, system
+from crowdshot_paper.store import Store
 from paper_rows import CELL, LAST, both, keep, some
 
 MAIN, MAIN_OURS = EXPERIMENTS["main"], METHODS["Ours"]
@@ -218,8 +217,10 @@ def test_the_twin_by_hand():
         some("PrMV", [0.90, 0.91, 0.90, 0.91]),  # far above the paper's 0.666
         some("PrSV", [0.8, 0.9]),
     )
-    both_there = comparison.by_cell(MAIN, "omniglot", summarise(rows, ["n_support", "n_annotators"]), [CELL, (4, 5)])
-    found = comparison.lookup(both_there, ["n_support", "n_annotators"])
+    both_there = paper_comparison.by_cell(
+        MAIN, "omniglot", summarise(rows, ["n_support", "n_annotators"]), [CELL, (4, 5)]
+    )
+    found = paper_comparison.lookup(both_there, ["n_support", "n_annotators"])
     ours = found[CELL, "Ours"]
     assert ours.difference == pytest.approx(0.008)
     assert ours.in_standard_errors == pytest.approx(0.008 / math.sqrt(0.2**2 + 0.009**2))
@@ -229,9 +230,9 @@ def test_the_twin_by_hand():
     assert math.isnan(found[(), "Ours"].accuracy)  # one cell of two is no average
     assert "PrSV" not in set(both_there["method"])
     keys = ["n_support", "n_annotators"]
-    assert comparison.within(both_there, "Ours", keys) == (1, 1)
-    assert comparison.within(both_there, "PrMV", keys) == (0, 1)
-    assert comparison.within(both_there, "CL", keys) == (0, 0)
+    assert paper_comparison.within(both_there, "Ours", keys) == (1, 1)
+    assert paper_comparison.within(both_there, "PrMV", keys) == (0, 1)
+    assert paper_comparison.within(both_there, "CL", keys) == (0, 0)
 
 
 def test_on_the_papers_draw_by_hand():
@@ -239,7 +240,9 @@ def test_on_the_papers_draw_by_hand():
     x = np.tile([0.4, 0.6, 0.8], 4)
     rest = np.tile([0.02, -0.02], 6) * np.repeat([1, -1], 6)
     rows = together(some("PrMV", x), some("Ours", 0.3 + 0.6 * x + rest), some("PrSV", x))
-    found = comparison.lookup(same_draw.by_cell(MAIN, "omniglot", rows), ["n_support", "n_annotators"])
+    found = paper_comparison.lookup(
+        paper_comparison.same_draw_by_cell(MAIN, "omniglot", rows), ["n_support", "n_annotators"]
+    )
     ours = found[CELL, "Ours"]
     assert ours.accuracy == pytest.approx(0.66)
     assert ours.expected == pytest.approx(0.66 + 0.6 * 0.066)
@@ -251,22 +254,26 @@ def test_on_the_papers_draw_by_hand():
         "no PrMV, by which it is measured, no PrSV, of which the paper has nothing"
     )
     for dataset in ("tiny-imagenet-100", "labelme"):
-        assert not len(same_draw.by_cell(MAIN, dataset, rows)), "the paper's encoders learned from other images"
-    assert not len(same_draw.by_cell(MAIN, "omniglot", some("Ours", x)))
-    assert not len(same_draw.by_cell(MAIN, "omniglot", together(some("PrMV", x[:9]), some("Ours", x[:9])))), "too few"
+        assert not len(paper_comparison.same_draw_by_cell(MAIN, dataset, rows)), (
+            "the paper's encoders learned from other images"
+        )
+    assert not len(paper_comparison.same_draw_by_cell(MAIN, "omniglot", some("Ours", x)))
+    assert not len(
+        paper_comparison.same_draw_by_cell(MAIN, "omniglot", together(some("PrMV", x[:9]), some("Ours", x[:9])))
+    ), "too few"
 
 
 def test_an_average_of_differences_has_the_error_of_a_mean():
     rows = together(some("Ours", [0.6, 0.8]), some("Ours", [0.7, 0.9], cell=(4, 5)))
-    found = comparison.by_cell(MAIN, "omniglot", summarise(rows, ["n_support", "n_annotators"]), [CELL, (4, 5)])
-    ours = comparison.lookup(found, ["n_support", "n_annotators"])[(), "Ours"]
+    found = paper_comparison.by_cell(MAIN, "omniglot", summarise(rows, ["n_support", "n_annotators"]), [CELL, (4, 5)])
+    ours = paper_comparison.lookup(found, ["n_support", "n_annotators"])[(), "Ours"]
     error = math.sqrt(0.1**2 + 0.1**2 + 0.009**2 + 0.007**2) / 2
     assert ours.in_standard_errors == pytest.approx((0.75 - (0.692 + 0.814) / 2) / error)
 
 
 def test_where_the_paper_gives_no_error_the_runs_own_stands_in():
     summary = pd.DataFrame({"dataset": ["omniglot"], "method": ["LNL"], "accuracy": [0.889], "stderr": [0.01]})
-    found = comparison.by_dataset(EXPERIMENTS["noisy-label-learning"], summary).set_index(["dataset", "method"])
+    found = paper_comparison.by_dataset(EXPERIMENTS["noisy-label-learning"], summary).set_index(["dataset", "method"])
     assert found.loc[("omniglot", "LNL"), "in_standard_errors"] == pytest.approx(-0.01 / (0.01 * math.sqrt(2)))
     assert math.isnan(found.loc[("labelme", "LNL"), "difference"])
     assert found.loc[("labelme", "LNL"), "paper"] == 0.484
@@ -335,7 +342,7 @@ def results(tmp_path):
 
 
 def test_the_main_tables(results):
-    assert tables.make("main", results) == [f"main: 3 tables in {results / 'main' / 'tables.md'}."]
+    assert paper_tables.make("main", results) == [f"main: 3 tables in {results / 'main' / 'tables.md'}."]
     text = (results / "main" / "tables.md").read_text()
     lines = text.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("| N_S"))
@@ -365,26 +372,26 @@ def test_the_main_tables(results):
 
 def test_tables_are_the_same_when_made_again_and_elsewhere(results, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    tables.make("main", results, out)
+    paper_tables.make("main", results, out)
     first = {file.name: file.read_bytes() for file in (out / "main").iterdir()}
-    tables.make("main", results, out)
+    paper_tables.make("main", results, out)
     assert first == {file.name: file.read_bytes() for file in (out / "main").iterdir()}
     assert not (results / "main" / "tables.md").exists()
 
 
 def test_what_was_not_run_is_a_sentence(tmp_path):
-    told = tables.make("all", tmp_path)
+    told = paper_tables.make("all", tmp_path)
     assert len(told) == len(EXPERIMENTS)
     assert "dirichlet-b: nothing was run yet; `crowdshot paper run main` makes its rows." in told
     assert "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows." in told
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(CrowdshotError, match="'nope' is not known"):
-        tables.make("nope", tmp_path)
+        paper_tables.make("nope", tmp_path)
 
 
 def test_a_method_without_its_rows_is_told(results):
     keep(results, "main", two_methods(cell=(12, 5)).query("method != 'PrSV' and candidate != 'steps=1, b=1'"))
-    tables.make("main", results)
+    paper_tables.make("main", results)
     text = (results / "main" / "tables.md").read_text()
     assert "Not complete (cells by splits): PrSV (1 of 2)." in text
     assert "Some splits have fewer candidates: Ours (1 of 2);" in text
@@ -394,7 +401,7 @@ def test_a_method_without_its_rows_is_told(results):
 def test_averages_by_dataset_borrow_ours_from_main(results):
     keep(results, "main", two_methods(dataset="tiny-imagenet-100"))
     keep(results, "noisy-label-learning", both("LNL", [0.9, 0.9, 0.9, 0.8]))
-    tables.make("noisy-label-learning", results)
+    paper_tables.make("noisy-label-learning", results)
     data = pd.read_csv(results / "noisy-label-learning" / "average.csv").set_index(["dataset", "method"])
     assert data.loc[("omniglot", "LNL"), "accuracy"] == pytest.approx(0.875)
     assert data.loc[("omniglot", "Ours"), "accuracy"] == pytest.approx(0.7)
@@ -410,7 +417,7 @@ def test_averages_by_dataset_borrow_ours_from_main(results):
 def test_beside_other_encoders_main_has_the_same_settings(results):
     keep(results, "main", together(two_methods(), both("Ours", [0.3] * 4, "steps=2, b=100", validation=0.1)))
     keep(results, "each-cell", together(both("Ours", [0.4] * 4, "steps=2, b=100"), both("PrMV", [0.2] * 4)))
-    tables.make("each-cell", results)
+    paper_tables.make("each-cell", results)
     data = pd.read_csv(results / "each-cell" / "omniglot.csv").dropna(subset="n_support").set_index("method")
     expected = {"Ours": 0.4, "Ours (main)": 0.3, "PrMV": 0.2, "PrMV (main)": 0.6}
     assert dict(data["accuracy"]) == pytest.approx(expected)
@@ -419,7 +426,7 @@ def test_beside_other_encoders_main_has_the_same_settings(results):
 
 
 def test_ours_by_b_chooses_j_on_validation(results):
-    tables.make("dirichlet-b", results)
+    paper_tables.make("dirichlet-b", results)
     data = pd.read_csv(results / "dirichlet-b" / "average.csv").set_index("method")["accuracy"]
     assert dict(data) == pytest.approx({"Ours b=1": 0.9, "Ours b=10": 0.7})
 
@@ -427,7 +434,7 @@ def test_ours_by_b_chooses_j_on_validation(results):
 def test_ours_by_steps_chooses_b_on_validation(results):
     more = [both("w/o PA", [0.2 * steps] * 4, f"steps={steps}") for steps in (1, 2)]
     keep(results, "main", together(two_methods(), both("Ours", [0.1] * 4, "steps=2, b=1", validation=0.3), *more))
-    tables.make("em-steps", results)
+    paper_tables.make("em-steps", results)
     data = pd.read_csv(results / "em-steps" / "omniglot.csv").set_index(["J", "method"])["accuracy"]
     assert dict(data) == pytest.approx({(1, "Ours"): 0.9, (2, "Ours"): 0.7, (1, "w/o PA"): 0.2, (2, "w/o PA"): 0.4})
 
@@ -435,7 +442,7 @@ def test_ours_by_steps_chooses_b_on_validation(results):
 def test_settings_are_compared_on_the_same_episodes(results):
     """The second cell knows two steps alone: an average over it would compare J with cells, not with J."""
     keep(results, "main", both("Ours", [0.1] * 4, "steps=2, b=10", cell=(12, 5)))
-    tables.make("em-steps,dirichlet-b", results)
+    paper_tables.make("em-steps,dirichlet-b", results)
     data = pd.read_csv(results / "em-steps" / "omniglot.csv").set_index("J")["accuracy"]
     assert dict(data) == pytest.approx({1: 0.9, 2: 0.7})
     data = pd.read_csv(results / "dirichlet-b" / "average.csv").set_index("method")["accuracy"]
@@ -453,20 +460,20 @@ def test_spammers_choose_settings_by_cell_not_by_crowd(tmp_path):
         some("CL", [0.5, 0.5], "iterations=100", crowd=LAST),
     )
     keep(tmp_path, "main", rows)
-    tables.make("spammers", tmp_path)
+    paper_tables.make("spammers", tmp_path)
     data = pd.read_csv(tmp_path / "spammers" / "omniglot.csv").set_index("spammers")["accuracy"]
     assert dict(data) == pytest.approx({0.1: 0.6, 0.4: 0.5})  # 100 iterations: 0.55 on average, where 10 have 0.5
 
 
 def test_a_toy_says_that_it_is_one(results):
     Store(results, "main", "omniglot").note_run({"command": "crowdshot paper run main --quick"})
-    tables.make("main", results)
+    paper_tables.make("main", results)
     assert "TOY SIZE" in (results / "main" / "tables.md").read_text()
 
 
 def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
     keep(results, "main", together(both("Ours plus", [0.3] * 4), both("Stars", [0.3] * 4)))
-    tables.make("main", results)
+    paper_tables.make("main", results)
     text = (results / "main" / "tables.md").read_text()
     assert " Ours plus† |" in text
     assert " Stars† |" in text
@@ -475,9 +482,16 @@ def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
 
 
 def test_what_joins_the_papers_systems_is_marked(monkeypatch):
-    monkeypatch.setattr(comparison, "ADDED", ("PrSV", "NN", "NNMV"))
+    monkeypatch.setattr(paper_comparison, "ADDED", ("PrSV", "NN", "NNMV"))
     names = ["Ours", "PrSV", "PrSV wide", "NNMV", "NN b=2", "Labelings"]
-    assert [*map(comparison.column_name, names)] == ["Ours", "PrSV†", "PrSV† wide", "NNMV†", "NN† b=2", "Labelings"]
+    assert [*map(paper_comparison.column_name, names)] == [
+        "Ours",
+        "PrSV†",
+        "PrSV† wide",
+        "NNMV†",
+        "NN† b=2",
+        "Labelings",
+    ]
 
 
 # ---- what tables are made of -----------------------------------------------------------------------------------------
@@ -486,7 +500,7 @@ def test_what_joins_the_papers_systems_is_marked(monkeypatch):
 @pytest.mark.slow
 def test_tables_say_which_rows_they_are_made_of(tmp_path):
     def last_line():
-        tables.make("main", tmp_path)
+        paper_tables.make("main", tmp_path)
         return (tmp_path / "main" / "tables.md").read_text().splitlines()[-1]
 
     keep(tmp_path, "main", both("CL", [0.6, 0.7], "iterations=10"))
@@ -527,7 +541,7 @@ def test_seconds_by_hand(tmp_path):
     store.note_training("one", [{"encoder": here.name, "seconds": 4.0, **about}])
     store.note_training("two", [{"encoder": other.name, "seconds": 99.0, **about}])
     store.note_training("few", [{"encoder": here.name, "seconds": 20.0, **about, "candidates": 5}])  # a smaller stack
-    found = costs.seconds(costs.all_times(tmp_path), store.rows()).set_index("method")
+    found = paper_tables.seconds(paper_tables.all_times(tmp_path), store.rows()).set_index("method")
     ours = found.loc["Ours"]
     assert (ours["meta_train_seconds"], ours["stack"], ours["stack_seconds"]) == (4.0, 90, 360.0)
     assert ours["test_seconds_all"] == pytest.approx(9 / 250 * 50)
@@ -536,7 +550,7 @@ def test_seconds_by_hand(tmp_path):
     assert found.loc["CL", "test_seconds"] == pytest.approx(2.0)
     assert math.isnan(found.loc["CL", "meta_train_seconds"])
     assert math.isnan(found.loc["PrMV", "test_seconds"])
-    tables.make("cost", tmp_path)
+    paper_tables.make("cost", tmp_path)
     bill = pd.read_csv(tmp_path / "cost" / "bill.csv").set_index("what")["minutes"]
     assert dict(bill) == pytest.approx({"test": 39 / 60, "meta-training": 123 / 60}, rel=1e-4)
 
@@ -582,7 +596,7 @@ def test_the_share_of_the_gap_that_labelings_closes():
             for cell, value in zip([(4, 3), (4, 5)], pair, strict=True)
         )
     )
-    found = gaps.table({"omniglot": rows, "labelme": rows[rows["method"] != "True labels"]})
+    found = paper_tables.table({"omniglot": rows, "labelme": rows[rows["method"] != "True labels"]})
     assert found is not None
     ((label,), cells, _) = found.lines[0]
     assert len(found.lines) == 1, "LabelMe lacks a ceiling"
@@ -593,7 +607,7 @@ def test_the_share_of_the_gap_that_labelings_closes():
     assert (told["Labelings"], told["ahead"]) == ("0.600", "1 of 2")
     assert (told["closed"], told["closed of that"]) == ("40%", "25%")
     assert told["calibration error"] == "0.100"
-    assert gaps.table({"omniglot": rows[rows["method"] == "Labelings"]}) is None
+    assert paper_tables.table({"omniglot": rows[rows["method"] == "Labelings"]}) is None
 
 
 def test_a_caption_names_everyone_who_is_chosen_on_validation():
@@ -603,12 +617,12 @@ def test_a_caption_names_everyone_who_is_chosen_on_validation():
         both("Labelings", [0.6], "scale=20, tau=0.5"),
     )
     beyond = EXPERIMENTS["beyond"]
-    papers, fair = tables._by_cell(beyond, "omniglot", rows, [])[:2]
+    papers, fair = paper_tables._by_cell(beyond, "omniglot", rows, [])[:2]
     assert papers.caption.endswith(
         "Ours and Labelings show the candidate that is best on validation, every other method its best on test, as in "
         "the paper."
     )
-    assert fair.caption.endswith(tables.FAIR)
+    assert fair.caption.endswith(paper_tables.FAIR)
     assert papers.columns == ("Ours", "PrDS", "Labelings"), "nothing was run of the others"
     (told,) = [note for note in papers.notes if note.startswith("Not run: ")]
     assert told.split(": ")[1].startswith("Learned, Both, Labelings narrow")

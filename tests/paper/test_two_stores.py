@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import t as student
 from typer.testing import CliRunner
 
-from crowdshot.commands.cli.app import app
+from crowdshot._cli.main import app
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.show import two_stores
+from crowdshot_paper import paper_comparison
 from paper_rows import both, keep
 
 
@@ -21,7 +21,7 @@ def stores(folder, one, other):
 
 def test_a_cell_is_compared_episode_by_episode(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.3, 0.6, 0.9])])
-    (row,) = two_stores.compare(a, b).itertuples()
+    (row,) = paper_comparison.compare(a, b).itertuples()
     # differences 0.1, 0.2, 0: mean 0.1, standard deviation 0.1
     assert (row.one, row.other, row.difference) == pytest.approx((0.5, 0.6, 0.1))
     assert row.stderr == pytest.approx(0.1 / math.sqrt(3))
@@ -41,7 +41,7 @@ def test_only_what_both_have_is_compared_and_settings_are_chosen_on_validation(t
         both("PrDS", [0.2], "steps=2", validation=0.1),
         both("PrSV", [0.5]),
     ]
-    (row,) = two_stores.compare(*stores(tmp_path, one, other)).itertuples()
+    (row,) = paper_comparison.compare(*stores(tmp_path, one, other)).itertuples()
     assert (row.method, row.one_candidate, row.other_candidate) == ("PrDS", "steps=2", "steps=1")
     assert row.difference == pytest.approx(0.6)
 
@@ -54,29 +54,29 @@ def test_a_part_of_a_store_does_not_differ_from_it(tmp_path):
         both("PrDS", [0.5, 0.5], "steps=2", validation=0.6, split=1),
     ]
     a, b = stores(tmp_path, [*first, *second], first)
-    (row,) = two_stores.compare(a, b).itertuples()
+    (row,) = paper_comparison.compare(a, b).itertuples()
     assert (row.one_candidate, row.other_candidate, row.difference, row.p) == ("steps=2", "steps=2", 0, 1)
-    assert "Not with the same settings" not in two_stores.tell(two_stores.compare(a, b), a, b)
+    assert "Not with the same settings" not in paper_comparison.tell(paper_comparison.compare(a, b), a, b)
 
 
 def test_settings_that_differ_are_told(tmp_path):
     one = [both("PrDS", [0.5], "steps=1", validation=0.6), both("PrDS", [0.1], "steps=2", validation=0.4)]
     other = [both("PrDS", [0.5], "steps=1", validation=0.4), both("PrDS", [0.1], "steps=2", validation=0.6)]
     a, b = stores(tmp_path, [*one, both("PrMV", [0.5])], [*other, both("PrMV", [0.5])])
-    told = two_stores.tell(two_stores.compare(a, b), a, b)
+    told = paper_comparison.tell(paper_comparison.compare(a, b), a, b)
     assert "Not with the same settings, as validation chose others: PrDS 4 3 (steps=1 → steps=2)." in told
 
 
 def test_episodes_that_one_store_lacks_do_not_count(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2, 0.4, 0.9])], [both("PrMV", [0.2, 0.4])])
-    (row,) = two_stores.compare(a, b).itertuples()
+    (row,) = paper_comparison.compare(a, b).itertuples()
     assert (row.episodes, row.one, row.difference, row.p) == (2, pytest.approx(0.3), 0, 1)
 
 
 def test_an_average_has_every_cell_alike(tmp_path):
     one = [both("PrMV", [0.2, 0.4]), both("PrMV", [0.5, 0.5, 0.5, 0.5], cell=(12, 5))]
     other = [both("PrMV", [0.4, 0.8]), both("PrMV", [0.5, 0.5, 0.5, 0.7], cell=(12, 5))]
-    table = two_stores.compare(*stores(tmp_path, one, other))
+    table = paper_comparison.compare(*stores(tmp_path, one, other))
     average = table[table["n_support"].isna()].iloc[0]
     assert average["difference"] == pytest.approx((0.3 + 0.05) / 2)
     assert average["stderr"] == pytest.approx(math.hypot(0.1, 0.05) / 2)
@@ -95,9 +95,9 @@ def test_the_command(tmp_path):
 def test_nothing_in_common_is_one_sentence(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2])], [both("PrSV", [0.3])])
     with pytest.raises(CrowdshotError, match=r"has no cell that .* has, expected some to compare\.$"):
-        two_stores.compare(a, b)
+        paper_comparison.compare(a, b)
     with pytest.raises(CrowdshotError, match="is no folder, expected one with rows"):
-        two_stores.compare(a, tmp_path / "nowhere")
+        paper_comparison.compare(a, tmp_path / "nowhere")
     done = CliRunner().invoke(app, ["paper", "compare", str(a), str(b)])
     assert done.exit_code == 2
     assert len(done.stderr.splitlines()) == 1

@@ -7,19 +7,19 @@ import sys
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.paper.run import workers
+from crowdshot_paper import parallel
 from waiting import until
 
 
 def test_devices():
-    assert workers.devices("cpu*2,cpu") == ["cpu", "cpu", "cpu"]
-    assert workers.devices(" cpu , cpu*1") == ["cpu", "cpu"]
-    assert len(workers.devices("auto")) == 1
+    assert parallel.devices("cpu*2,cpu") == ["cpu", "cpu", "cpu"]
+    assert parallel.devices(" cpu , cpu*1") == ["cpu", "cpu"]
+    assert len(parallel.devices("auto")) == 1
     for text in ("cpu*", "cpu*x", "cpu*0", "cpu*²", "cpu*-1"):
         with pytest.raises(CrowdshotError, match=re.escape(f"device is {text!r}, expected devices like cuda")):
-            workers.devices(text)
+            parallel.devices(text)
     with pytest.raises(CrowdshotError, match="expected auto, cpu or cuda"):
-        workers.devices("cpu,tpu")
+        parallel.devices("cpu,tpu")
 
 
 def _note_who(folder, number, device):
@@ -40,26 +40,26 @@ def _die(number, device):
 @pytest.mark.slow
 def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
     ticks = []
-    workers.run_all(_note_who, [(tmp_path, i) for i in range(5)], ["cpu", "cpu"], lambda *x: ticks.append(x))
+    parallel.run_all(_note_who, [(tmp_path, i) for i in range(5)], ["cpu", "cpu"], lambda *x: ticks.append(x))
     names = [file.name.split("-") for file in tmp_path.iterdir()]
     assert sorted(name[0] for name in names) == list("01234"), "each once"
     assert len({name[2] for name in names}) == 2
     assert str(os.getpid()) not in {name[2] for name in names}
     assert ticks == [(i, 5) for i in range(1, 6)]
     with pytest.raises(CrowdshotError, match=r"^row 3 of labels\.csv is bad\.$"):
-        workers.run_all(_fail, [(1,)], ["cpu", "cpu"], lambda *x: None)
+        parallel.run_all(_fail, [(1,)], ["cpu", "cpu"], lambda *x: None)
     with pytest.raises(CrowdshotError, match=r"^one of the 2 processes was killed, perhaps for want of memory"):
-        workers.run_all(_die, [(0,)], ["cpu", "cpu"], lambda *x: None)
+        parallel.run_all(_die, [(0,)], ["cpu", "cpu"], lambda *x: None)
 
 
 def test_no_work_needs_no_process(monkeypatch):
     ticks, started = [], []
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda *x, **y: started.append(x))
-    workers.run_all(_die, [], ["cpu", "cpu"], lambda *x: ticks.append(x))
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", lambda *x, **y: started.append(x))
+    parallel.run_all(_die, [], ["cpu", "cpu"], lambda *x: ticks.append(x))
     assert (started, ticks) == ([], [])
 
 
 def test_ray_that_is_not_there_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CrowdshotError, match=re.escape("pip install 'crowdshot[ray]'")):
-        workers.run_all_on_ray(_fail, [], ["cpu"], lambda *x: None)
+        parallel.run_all_on_ray(_fail, [], ["cpu"], lambda *x: None)

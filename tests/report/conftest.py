@@ -11,8 +11,8 @@ from PIL import Image
 from crowdshot import CrowdClassifier
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
-from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import write_page
+from crowdshot.report.page.facts import Run
+from crowdshot.report.page.page_writer import write_page
 from waiting import HANGS
 
 from .hostile import CLASSES, COLOURS, HACK, PEOPLE

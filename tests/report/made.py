@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.known import Known
+from crowdshot.classifier.side_information import Known
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import render
+from crowdshot.report.page.facts import Run
+from crowdshot.report.page.page_writer import render
 
 
 def basis_of(belief, said, annotators=None, classes=None, embeddings=None) -> Basis:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier import cross_check
-from crowdshot.classifier.cross_check import _parts, leave_out, why_not
-from crowdshot.labels.belief import Share
+from crowdshot.classifier import diagnostics
+from crowdshot.classifier.diagnostics import _parts, leave_out, why_not
+from crowdshot.labels.confidence import Share
 
 from .made import coin, crowd
 
@@ -58,7 +58,7 @@ def test_leaving_out_is_fitting_without_the_labels_of_a_part(method):
 
 def test_of_many_items_some_are_hidden_and_those_that_are_shown(monkeypatch):
     """Twelve of sixty, by the first two lots; three others, which do not count; six nobody labelled."""
-    monkeypatch.setattr(cross_check, "MOST", 12)
+    monkeypatch.setattr(diagnostics, "MOST", 12)
     said, truth = crowd([coin(0.9, 3)] * 3, 66)
     said[:6] = -1
     x = (np.eye(3, 4)[truth] + np.random.default_rng(1).normal(size=(66, 4))).astype(np.float32)

@@ -2,10 +2,16 @@
 
 import numpy as np
 
-from crowdshot.report.page.classes import choose_examples, confusion_of, describe_classes, find_odd, most_confused
-from crowdshot.report.page.levels import STEPS
-from crowdshot.report.page.people import people
-from crowdshot.report.page.telling import tell
+from crowdshot.report.page.annotator_summaries import people
+from crowdshot.report.page.class_summaries import (
+    choose_examples,
+    confusion_of,
+    describe_classes,
+    find_odd,
+    most_confused,
+)
+from crowdshot.report.page.page_writer import tell
+from crowdshot.report.page.thresholds import STEPS
 
 from .made import basis_of, report_on
 

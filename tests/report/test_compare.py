@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.report.compare import Course, Skill, as_json, compare, tell
-from crowdshot.report.compare_page import render
+from crowdshot.report.round_comparison import Course, Skill, as_json, compare, render, tell
 
 HACK = '"><script>window.hacked=1</script>'
 

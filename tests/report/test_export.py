@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from crowdshot import Annotations, CrowdshotError, read_labels
-from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.report.export import Export, write_export
 
 FILES = ["argilla.json", "clean.csv", "cleanlab.csv", "coco.json", "crowdkit.csv", "cvat.xml", "label-studio.json"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from crowdshot.report.page import facts
-from crowdshot.report.page.feedback import write_sheets
-from crowdshot.report.page.how_made import Run
+from crowdshot.report.page.facts import Run
+from crowdshot.report.page.page_writer import write_sheets
 
 from .hostile import PEOPLE, visible
 from .made import Page, basis_of, coin, crowd

@@ -12,10 +12,9 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.whole import check_file, check_folder, check_table, write_file, write_folder
+from crowdshot.io.atomic import check_file, check_folder, check_table, write_file, write_folder
 from crowdshot.labels.columns import Columns
-from crowdshot.report.folder import write_results
-from crowdshot.report.tables import check_columns, records
+from crowdshot.report.result_tables import check_columns, records, write_results
 
 NAMES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors"]
 
@@ -89,7 +88,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such name here")
 def test_what_stdout_is_called_is_written_to() -> None:
-    code = "from crowdshot.files.whole import write_file; from pathlib import Path; import pandas as pd;"
+    code = "from crowdshot.io.atomic import write_file; from pathlib import Path; import pandas as pd;"
     code += "write_file(Path('/dev/stdout'), pd.DataFrame({'a': [1]}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "a\n1\n"

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.cross_check import Check
+from crowdshot.classifier.diagnostics import Check
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.deciding import decisions
-from crowdshot.report.page.items import excerpt, in_detail, need_a_person
-from crowdshot.report.page.reasons import reliable, say
+from crowdshot.report.page.facts import decisions
+from crowdshot.report.page.review_items import excerpt, in_detail, need_a_person, reliable, say
 
 from .made import basis_of, coin, crowd, report_on
 

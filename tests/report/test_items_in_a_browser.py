@@ -9,8 +9,8 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.report.page import facts
-from crowdshot.report.page.how_made import Run
-from crowdshot.report.page.writing import write_page
+from crowdshot.report.page.facts import Run
+from crowdshot.report.page.page_writer import write_page
 
 from .hostile import CLASSES, visible
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from crowdshot.classifier import cross_check
-from crowdshot.report.page import map as item_map
-from crowdshot.report.page.items import KINDS
+from crowdshot.classifier import diagnostics
+from crowdshot.report.page import item_map
+from crowdshot.report.page.review_items import KINDS
 
 from .made import coin, fitted_crowd, report_on
 
@@ -16,7 +16,7 @@ N = 1_200
 def made():
     """Half-good people, three of whom label each item; limits as if 1,200 items were very many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_check, "MOST", 100)
+        patch.setattr(diagnostics, "MOST", 100)
         patch.setattr(item_map, "MOST_POINTS", 300)
         return report_on(fitted_crowd([coin(0.6, 3)] * 6, N, per_item=3, spread=4.0))
 

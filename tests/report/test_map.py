@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 
-from crowdshot.report.page.classes import choose_examples
-from crowdshot.report.page.map import AGREED, DISPUTED, UNLABELLED, Map, draw_map, place
-from crowdshot.report.page.map_paths import LINE, Drawing
-from crowdshot.report.page.pictures import Sheet
+from crowdshot.report.page.class_summaries import choose_examples
+from crowdshot.report.page.item_map import AGREED, DISPUTED, LINE, UNLABELLED, Drawing, Map, draw_map, place
+from crowdshot.report.page.thumbnails import Sheet
 
 from .made import basis_of
 

@@ -5,12 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from crowdshot.labels import settling
-from crowdshot.labels.settling import Forecast
-from crowdshot.report.page.levels import LISTED
-from crowdshot.report.page.more_labels import Curve, Plot, curves, nearest
+from crowdshot.labels import labels_needed
+from crowdshot.labels.labels_needed import Forecast
 from crowdshot.report.page.next_steps import buy
-from crowdshot.report.page.telling import tell
+from crowdshot.report.page.page_writer import tell
+from crowdshot.report.page.thresholds import LISTED, Curve, Plot, curves, nearest
 
 from .made import basis_of, coin, crowd, report_on
 
@@ -29,7 +28,7 @@ def test_curves_are_the_forecasts():
     found = curves(basis)
     assert [curve.settled_at for curve in found] == list(LISTED)
     for curve in found:
-        assert curve.forecast == settling.forecast(basis.annotations, basis.belief, 0.95, curve.settled_at)
+        assert curve.forecast == labels_needed.forecast(basis.annotations, basis.belief, 0.95, curve.settled_at)
         assert curve.expected[0] == curve.best[0] == pytest.approx((basis.confidence >= curve.settled_at).mean())
         np.testing.assert_allclose(np.diff(curve.labels), 6)  # a tenth of sixty items
     assert nearest(found, 0.88).settled_at == 0.9

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.cross_check import Check
-from crowdshot.labels.belief import Share
+from crowdshot.classifier.diagnostics import Check
+from crowdshot.labels.confidence import Share
 from crowdshot.labels.spelling import near_twins
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.levels import STEPS, Level, at, by_itself, count_levels, listed, verdict
 from crowdshot.report.page.next_steps import Asked, _who, steps
-from crowdshot.report.page.telling import for_the_script, tell
+from crowdshot.report.page.page_writer import for_the_script, tell
+from crowdshot.report.page.thresholds import STEPS, Level, at, by_itself, count_levels, listed, verdict
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from crowdshot import CrowdClassifier
+from crowdshot.formatting import clean, command, percent, plural, probability, spread, times
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.how_made import Run, describe
-from crowdshot.report.page.writing import write_page
-from crowdshot.wording import clean, command, percent, plural, probability, spread, times
+from crowdshot.report.page.facts import Run, describe
+from crowdshot.report.page.page_writer import write_page
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from crowdshot.labels.annotator_flags import agree
+from crowdshot.report.page.annotator_summaries import file_names, people
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.flags import agree
-from crowdshot.report.page.people import file_names, people
 
 from .made import basis_of, coin, crowd, fitted_crowd
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from crowdshot.commands.push import push
+from crowdshot._cli.push import run_push
 from crowdshot.errors import CrowdshotError
-from crowdshot.report.push.beliefs import find, read_beliefs
+from crowdshot.report.label_tools import find, read_suggestions
 from crowdshot.version import __version__
 from standing_in import changes, standing_in
 
@@ -44,7 +44,7 @@ def label_studio(**more):
 
 def test_label_studio_gets_predictions_and_goes_by_them(table):
     with standing_in(label_studio()) as (address, seen):
-        found = push(table, "label-studio", address, "3", threshold=0.5)
+        found = run_push(table, "label-studio", address, "3", threshold=0.5)
     name = found["name"]
     assert name.startswith(f"crowdshot-{__version__}-")
     assert found == {"pushed": 2, "lost": [], "name": name}
@@ -63,14 +63,14 @@ def test_label_studio_gets_predictions_and_goes_by_them(table):
 
 def test_a_second_push_takes_the_place_of_the_first(table):
     with standing_in(label_studio()) as (address, _):
-        name = push(table, "label-studio", address, "3")["name"]
+        name = run_push(table, "label-studio", address, "3")["name"]
     there = {"GET /api/projects/3/model-versions/": {name: 2}, "DELETE /api/projects/3/model-versions/": {}}
     with standing_in(label_studio(**there)) as (address, seen):
-        assert push(table, "label-studio", address, "3")["lost"] == ["c.png"]
+        assert run_push(table, "label-studio", address, "3")["lost"] == ["c.png"]
     assert changes(seen)[0] == ("DELETE /api/projects/3/model-versions/", {}, {"model_version": name})
     table.write_text(table.read_text().replace("0.9", "0.8"))
     with standing_in(label_studio(**there)) as (address, seen):
-        assert push(table, "label-studio", address, "3")["name"] != name
+        assert run_push(table, "label-studio", address, "3")["name"] != name
     assert not [what for what, *_ in seen if what.startswith("DELETE")]
 
 
@@ -78,7 +78,7 @@ def test_a_personal_access_token_is_exchanged(table, monkeypatch):
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", "aaa.bbb.ccc")
     answers = label_studio(**{"POST /api/token/refresh/": {"access": "short-lived"}})
     with standing_in(answers) as (address, seen):
-        push(table, "label-studio", address, "3")
+        run_push(table, "label-studio", address, "3")
     assert seen[0][2] == {"refresh": "aaa.bbb.ccc"}
     assert {headers["Authorization"] for *_, headers in seen[1:]} == {"Bearer short-lived"}
 
@@ -87,7 +87,7 @@ def test_several_choices_are_split(table):
     table.write_text("item,label,confidence\na.png,cat;dog,0.9\n")
     several = {"GET /api/projects/3/": {"label_config": SCHEMA.replace("toName", 'choice="multiple" toName')}}
     with standing_in(label_studio(**several)) as (address, seen):
-        push(table, "label-studio", address, "3")
+        run_push(table, "label-studio", address, "3")
     assert changes(seen)[0][2][0]["result"][0]["value"] == {"choices": ["cat", "dog"]}
 
 
@@ -110,7 +110,7 @@ def argilla():
 
 def test_argilla_gets_suggestions(table):
     with standing_in(argilla()) as (address, seen):
-        found = push(table, "argilla", address, "my animals")
+        found = run_push(table, "argilla", address, "my animals")
     assert (found["pushed"], found["lost"]) == (2, ["c.png"])
     said = {"question_id": "q1", "type": "model", "agent": found["name"]}
     assert changes(seen) == [
@@ -129,7 +129,7 @@ def test_argilla_ratings_are_numbers(table):
         "options": [{"value": 1}, {"value": 2}],
     }
     with standing_in(answers) as (address, seen):
-        push(table, "argilla", address, "animals")
+        run_push(table, "argilla", address, "animals")
     assert changes(seen)[0][2]["value"] == 2
 
 
@@ -139,7 +139,7 @@ def test_argilla_gets_a_score_for_each_of_several_labels(table):
     answers = argilla()
     answers["GET /api/v1/datasets/d1/questions"]["items"][0]["settings"]["type"] = "multi_label_selection"
     with standing_in(answers) as (address, seen):
-        push(table, "argilla", address, "animals")
+        run_push(table, "argilla", address, "animals")
     assert changes(seen)[0][2]["value"] == ["cat", "dog"]
     assert changes(seen)[0][2]["score"] == [0.9, 0.9]
 
@@ -156,7 +156,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
         "PATCH /api/tasks/3/annotations/": {},
     }
     with standing_in(answers) as (address, seen):
-        assert push(table, "cvat", address, "3", threshold=0.5)["pushed"] == 2
+        assert run_push(table, "cvat", address, "3", threshold=0.5)["pushed"] == 2
 
     def tag(frame, label):
         return {"frame": frame, "label_id": label, "group": 0, "source": "auto", "attributes": []}
@@ -172,7 +172,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
 def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
     table.write_text("item,label,confidence\na.png,cat,0.9\nb.png,fox,0.9\n")
     with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError, match="has no label 'fox'"):
-        push(table, "label-studio", address, "3")
+        run_push(table, "label-studio", address, "3")
     assert changes(seen) == []
 
 
@@ -187,7 +187,7 @@ def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
 ])  # fmt: skip
 def test_answers_that_nobody_expects(table, answers):
     with standing_in(label_studio(**answers)) as (address, _), pytest.raises(CrowdshotError) as told:
-        push(table, "label-studio", address, "3")
+        run_push(table, "label-studio", address, "3")
     assert TOKEN not in str(told.value)
 
 
@@ -195,20 +195,20 @@ def test_a_token_is_not_carried_elsewhere(table):
     with standing_in({"GET /api/projects/3/": {"label_config": SCHEMA}}) as (elsewhere, seen):
         moved = {"GET /api/projects/3/": (302, {"Location": f"{elsewhere}/api/projects/3/"})}
         with standing_in(moved) as (address, _), pytest.raises(CrowdshotError, match="no redirection"):
-            push(table, "label-studio", address, "3")
+            run_push(table, "label-studio", address, "3")
         assert seen == []
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8080", "file:///etc/passwd", "http://me:secret@x", "http://"])
 def test_addresses(table, url):
     with pytest.raises(CrowdshotError, match=r"^url is .*, expected") as told:
-        push(table, "label-studio", url, "3")
+        run_push(table, "label-studio", url, "3")
     assert "secret" not in str(told.value)
 
 
 def test_a_project_is_a_part_of_a_path(table):
     with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError):
-        push(table, "label-studio", address, "../users/1")
+        run_push(table, "label-studio", address, "../users/1")
     assert seen[0][0] == "GET /api/projects/..%2Fusers%2F1/"
 
 
@@ -219,10 +219,10 @@ def test_which_entry_an_item_is():
 
 
 def test_a_folder_or_a_table(tmp_path, table):
-    assert read_beliefs(tmp_path) == read_beliefs(table)
+    assert read_suggestions(tmp_path) == read_suggestions(table)
     table.write_text("item,label,confidence\na,cat,1.5\n")
     with pytest.raises(CrowdshotError, match=r"confidence 1\.5 for 'a', expected 0 to 1"):
-        read_beliefs(table)
+        read_suggestions(table)
 
 
 @pytest.mark.slow

@@ -8,12 +8,11 @@ import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
-from crowdshot.commands.given import ItemFiles, LabelFiles
-from crowdshot.commands.serve import open_sources
-from crowdshot.service.app import Settings, make_app
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
+from crowdshot._cli.serve import open_sources
+from crowdshot.service.http_app import Settings, make_app
 from crowdshot.service.journal import Journal
-from crowdshot.service.live import Live
-from crowdshot.service.worker import make_version
+from crowdshot.service.live import Live, make_version
 from waiting import until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "label_studio"

@@ -11,7 +11,7 @@ from PIL import Image
 
 from crowdshot import CrowdClassifier, aggregate
 from crowdshot.labels.formats import read_labels
-from crowdshot.service.app import Settings
+from crowdshot.service.http_app import Settings
 
 from .conftest import after, say, wire
 
@@ -238,7 +238,7 @@ def test_predictions_are_not_for_ever(service, crowd):
 
 def test_pictures_that_are_too_large_or_none():
     from crowdshot.errors import CrowdshotError
-    from crowdshot.service.predicting import open_picture
+    from crowdshot.service.prediction import open_picture
 
     with pytest.raises(CrowdshotError, match="too many pixels"):
         open_picture(base64.b64decode(bomb()), "images, item 1")

@@ -6,8 +6,8 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import read_labels
-from crowdshot.report.push.label_studio import Control, read_config
-from crowdshot.service.app import Settings
+from crowdshot.report.label_tools import Control, read_config
+from crowdshot.service.http_app import Settings
 from crowdshot.version import __version__
 from waiting import until
 

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from crowdshot.commands.given import ItemFiles, LabelFiles
-from crowdshot.commands.serve import open_sources
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
+from crowdshot._cli.serve import open_sources
 from crowdshot.errors import CrowdshotError
-from crowdshot.service import fetching, security
-from crowdshot.service.app import Settings, make_app
-from crowdshot.service.fetching import check_hosts, fetch, is_allowed
+from crowdshot.service import image_fetching, security
+from crowdshot.service.http_app import Settings, make_app
+from crowdshot.service.image_fetching import check_hosts, fetch, is_allowed
 from crowdshot.service.journal import Journal
 from crowdshot.service.live import Live
 from crowdshot.service.security import Auth
@@ -189,9 +189,9 @@ def test_what_is_fetched_has_limits(tmp_path, monkeypatch):
         names = ["fine", "bomb", "none", "moved", "missing"]
         found = fetch([f"{address}/{name}.png" for name in names], hosts)
         assert [each is not None for each in found] == [True, False, False, False, False]
-        monkeypatch.setattr(fetching, "MOST_BYTES", 10)
+        monkeypatch.setattr(image_fetching, "MOST_BYTES", 10)
         assert fetch([f"{address}/fine.png"], hosts) == [None]
-        monkeypatch.setattr(fetching, "MOST", 2)
+        monkeypatch.setattr(image_fetching, "MOST", 2)
         asked = len(seen)
         assert fetch([f"{address}/fine.png"] * 5, hosts) == [None] * 5
         assert len(seen) == asked + 2

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from crowdshot.service.journal import Point
-from crowdshot.service.showing import draw, duration, will_settle
+from crowdshot.service.live_page import draw, duration, will_settle
 from waiting import HANGS, until
 
 from .conftest import after, say

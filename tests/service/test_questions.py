@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from crowdshot.commands.serve import Listening, _bind
+from crowdshot._cli.serve import Listening, _bind
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.service import questions
+from crowdshot.service import assignments
+from crowdshot.service.assignments import Waiting
 from crowdshot.service.journal import Journal, Said
 from crowdshot.service.live import Live
-from crowdshot.service.questions import Waiting
-from crowdshot.service.version import expected_answers
+from crowdshot.service.snapshot import expected_answers
 
 from .conftest import after, say
 
@@ -128,8 +128,8 @@ def test_people_are_asked_by_what_they_are_called(service, tmp_path):
 
 def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
     whole = gains(version, Waiting(), "new", 5)
-    monkeypatch.setattr(questions, "MOST_WORK", 0)
-    monkeypatch.setattr(questions, "LEAST", 10)
+    monkeypatch.setattr(assignments, "MOST_WORK", 0)
+    monkeypatch.setattr(assignments, "LEAST", 10)
     few = gains(version, Waiting(), "new", 5)
     doubtful = sorted(range(40), key=lambda row: version.confidence[row])[:10]
     assert set(few) <= {str(version.annotations.items[row]) for row in doubtful}

@@ -6,7 +6,7 @@ import bcrypt
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.service.app import Settings
+from crowdshot.service.http_app import Settings
 from crowdshot.service.security import Auth, Rate, is_loopback
 
 from .conftest import say

@@ -3,9 +3,9 @@
 import pytest
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.service import telling
-from crowdshot.service.app import Settings
-from crowdshot.service.telling import Tool
+from crowdshot.service import label_studio_backend
+from crowdshot.service.http_app import Settings
+from crowdshot.service.label_studio_backend import Tool
 from crowdshot.version import __version__
 from standing_in import changes, standing_in
 from waiting import until
@@ -19,7 +19,7 @@ ACTION, PROJECT = "POST /api/dm/actions", "PATCH /api/projects/1/"
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(telling, "EVERY", 0.0)
+    monkeypatch.setattr(label_studio_backend, "EVERY", 0.0)
 
 
 def test_it_asks_for_predictions_and_goes_by_the_newest_version(service):

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crowdshot.commands.cli.app import app
-from crowdshot.files import exchange
+from crowdshot._cli.main import app
+from crowdshot.io import atomic
 
 Way = Callable[[], None]
 STEPS = ("rename", "replace", "link", "symlink", "mkdir", "unlink", "rmdir")
@@ -68,7 +68,7 @@ def sabotage(step: int, act: Way) -> Way:
         for name in STEPS:
             frees = act is full and name in ("unlink", "rmdir")  # which work on a full disk
             setattr(os, name, counted(getattr(os, name), lambda *_, frees=frees, **__: not frees))
-        exchange._exchange = counted(exchange._exchange, lambda *_: True)  # type: ignore[assignment]
+        atomic._exchange = counted(atomic._exchange, lambda *_: True)  # type: ignore[assignment]
         builtins.open = io.open = counted(io.open, writes)  # type: ignore[assignment]
 
     return install

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.files.leftovers import mend
+from crowdshot.io.atomic import mend
 from pools import patterns
 from torture.forks import Way, full, kill, obey_modes, of_size, random_moment, run, sabotage, small_files, start
 

@@ -11,23 +11,23 @@ import numpy as np
 import pandas as pd
 
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache, load_encoder, read_labels, save_encoder
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput
-from crowdshot.encoders.source_items import find_items
-from crowdshot.files import streams
-from crowdshot.files.embedding_store import remembered
-from crowdshot.files.features import features_of, read_feature_file
-from crowdshot.labels import known_truth
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput
+from crowdshot.io import tables as streams
+from crowdshot.io.embedding_store import remembered
+from crowdshot.io.feature_files import features_of, read_feature_file
+from crowdshot.labels import gold_labels
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.columns import Columns
-from crowdshot.labels.formats.write import WRITERS, to_label_studio
+from crowdshot.labels.formats.writers import WRITERS, to_label_studio
 from crowdshot.labels.spelling import new_names
-from crowdshot.labels.texts import read_text_items
-from crowdshot.model.network_file import SHIPPED, load_network
-from crowdshot.paper.run.store import Store
-from crowdshot.report.compare import read_round
+from crowdshot.labels.text_files import read_text_items
+from crowdshot.model.label_model import SHIPPED, load_network
+from crowdshot.report.round_comparison import read_round
 from crowdshot.service.journal import Journal
 from crowdshot.training import checkpoints
+from crowdshot.training.source_files import find_items
+from crowdshot_paper.store import Store
 from torture.sound_files import (
     VECTORS,
     arrays,
@@ -65,8 +65,8 @@ def _read_labels(path: Path) -> None:
 
 
 def _read_gold(path: Path) -> None:
-    gold = known_truth.read(path, Columns())
-    known_truth.some_of(gold, np.array(["000.png", "001.png"], dtype=object), source=path)
+    gold = gold_labels.read(path, Columns())
+    gold_labels.some_of(gold, np.array(["000.png", "001.png"], dtype=object), source=path)
 
 
 def _read_features(path: Path) -> None:

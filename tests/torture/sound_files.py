@@ -16,13 +16,13 @@ import pandas as pd
 from PIL import Image
 
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.files.embedding_store import KEY_SIZE, remembered
-from crowdshot.paper.run.store import COLUMNS, Piece, Store
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.io.embedding_store import KEY_SIZE, remembered
 from crowdshot.service.journal import NAME, Journal, Said
 from crowdshot.training import checkpoints
-from crowdshot.training.processes import Processes
+from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
+from crowdshot_paper.store import COLUMNS, Piece, Store
 from label_exports import ARGILLA, JUDGES, TOLOKA, answer, batch, image, job, lines
 from pools import feature_pool, make_job, mlp
 

@@ -8,24 +8,27 @@ import pandas as pd
 import pytest
 import torch
 
-from crowdshot.episodes.worlds import Crowds, World
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.model import inference, inference_network, parts
-from crowdshot.training import judging
-from crowdshot.training import projects as finished
-from crowdshot.training.inference import (
+from crowdshot.model import label_model, parts
+from crowdshot.training.simulated_crowds import Crowds, World
+from crowdshot_paper import label_model_training
+from crowdshot_paper import projects as finished
+from crowdshot_paper.label_model_training import (
     CERTAIN,
     EARLIER_ROUNDS,
+    Scores,
     Settings,
     learning_rate,
     loss_of,
-    problem_of,
+    mean_log_loss,
+    scores,
     total,
     train,
+    train_folds,
+    training_problem,
 )
-from crowdshot.training.judging import Scores, mean_log_loss, scores, train_folds
-from crowdshot.training.projects import Project, draw, leave_out, read_projects, side_by_side
+from crowdshot_paper.projects import Project, draw, leave_out, read_projects, side_by_side
 
 TINY = replace(World(), classes=(2, 3), items=(10, 40), annotators=(4, 12))
 QUICK = Settings(iterations=6, seed=1, labels=400, draws=2)
@@ -55,7 +58,7 @@ def test_it_learns_from_a_tiny_world():
     assert len(told) == 15
     assert all(math.isfinite(loss) for loss in told)
     again, after = [], []
-    for network, into in ((inference_network.fresh(0, 3, 16), again), (learned, after)):
+    for network, into in ((label_model.fresh(0, 3, 16), again), (learned, after)):
         still = Settings(15, labels=400, learning_rate=1e-12)
         train([], TINY, still, initial=network, told=lambda _, loss, into=into: into.append(loss))
     assert np.mean(after) < np.mean(again) - 0.005
@@ -66,7 +69,7 @@ def test_it_learns_from_projects():
     truth = np.arange(60) % 2
     matrix = np.stack([truth, 1 - truth, 1 - truth, 1 - truth], axis=1)
     odd = Project("odd", Annotations.from_matrix(matrix), truth)
-    before = scores(inference_network.fresh(0, 3, 16), odd.annotations, odd.truth)
+    before = scores(label_model.fresh(0, 3, 16), odd.annotations, odd.truth)
     learned = train([odd], TINY, Settings(15, labels=50, draws=6, learning_rate=0.03))
     assert scores(learned, odd.annotations, odd.truth).log_loss < before.log_loss - 0.05
 
@@ -77,7 +80,7 @@ def test_the_same_seed_gives_the_same_network():
     assert same(one, two)
     assert not same(one, other)
     assert {value.dtype for value in one.values()} == {np.dtype(np.float32)}
-    assert {name: value.shape for name, value in one.items()} == inference_network.shapes(3, 16)
+    assert {name: value.shape for name, value in one.items()} == label_model.shapes(3, 16)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_byte(tmp_path):
@@ -122,7 +125,7 @@ def test_a_checkpoint_every_few_steps_is_enough(tmp_path):
         ({"settings": replace(QUICK, iterations=1, seed=9)}, r"seed was 1 and now is 9"),
         ({"world": TINY.without("order")}, r"world differs"),
         ({"projects": [project(seed=3)]}, r"labels and truth was \d+ and now is \d+"),
-        ({"initial": inference_network.fresh(5, 3, 16)}, r"initial was \d+ and now is \d+"),
+        ({"initial": label_model.fresh(5, 3, 16)}, r"initial was \d+ and now is \d+"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, given, told):
@@ -169,13 +172,13 @@ def crowds_of(sizes, truth, K=2):
 
 def test_the_loss_by_hand():
     """A crowd of 4 items, two of them known, and one of 100: weights as the roots of known items, 60 at most."""
-    network = {
-        name: torch.tensor(value, dtype=torch.float32) for name, value in inference_network.fresh(0, 2, 4).items()
-    }
+    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
     truth = torch.zeros(104, dtype=torch.int64)
     truth[2:4] = -1
     crowds = crowds_of([4, 100], truth)
-    first, last, _ = (score.reshape(-1, 2) for score in inference.infer(problem_of(crowds), network, torch, total))
+    first, last, _ = (
+        score.reshape(-1, 2) for score in label_model.infer(training_problem(crowds), network, torch, total)
+    )
     weight = torch.tensor([math.sqrt(2) / 2] * 2 + [0, 0] + [math.sqrt(60) / 100] * 100)
     weight /= weight.sum()
     cost = [-(CERTAIN * score.softmax(-1)[:, 0] + (1 - CERTAIN) / 2).log() for score in (first, last)]
@@ -184,9 +187,7 @@ def test_the_loss_by_hand():
 
 
 def test_nothing_known_costs_nothing():
-    network = {
-        name: torch.tensor(value, dtype=torch.float32) for name, value in inference_network.fresh(0, 2, 4).items()
-    }
+    network = {name: torch.tensor(value, dtype=torch.float32) for name, value in label_model.fresh(0, 2, 4).items()}
     assert float(loss_of(network, crowds_of([3], torch.full((3,), -1)))) == 0
 
 
@@ -197,14 +198,14 @@ def test_scores_by_hand(monkeypatch):
     """Five items, of one of which the truth is not known; beliefs put in by hand."""
     ann = Annotations.from_matrix([[0], [1], [1], [0], [0]])
     belief = np.array([[0.95, 0.05], [0.5, 0.5], [0.0, 1.0], [0.6, 0.4], [0.8, 0.2]])
-    monkeypatch.setattr(judging, "belief_of", lambda problem, score: belief.ravel())
-    found = scores(inference_network.constant(1), ann, np.array([0, 1, 0, 0, -1]))
+    monkeypatch.setattr(label_model_training, "belief_of", lambda problem, score: belief.ravel())
+    found = scores(label_model.constant(1), ann, np.array([0, 1, 0, 0, -1]))
     assert found.items == 4
     assert found.accuracy == pytest.approx((1 + 0.5 + 0 + 1) / 4)
     assert found.log_loss == pytest.approx(-np.log([0.95, 0.5, 0.001, 0.6]).mean())
     assert found.over == pytest.approx((0.95 + 0.5 + 1 + 0.6) / 4 - 0.625)
     assert (found.settled, found.right) == (0.5, 0.5)
-    unsettled = scores(inference_network.constant(1), ann, np.array([-1, 1, -1, 0, -1]))
+    unsettled = scores(label_model.constant(1), ann, np.array([-1, 1, -1, 0, -1]))
     assert (unsettled.settled, unsettled.right) == (0.0, None)
 
 
@@ -212,14 +213,14 @@ def test_scores_where_classes_are_many(monkeypatch):
     """A truth that nobody named for the item is worth the least that counts."""
     monkeypatch.setattr(parts, "MOST_CELLS", 1)
     ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["c", "a"]])
-    found = scores(inference_network.constant(2), ann, np.array([0, 0, 2]))
+    found = scores(label_model.constant(2), ann, np.array([0, 0, 2]))
     assert found.accuracy == pytest.approx((1 + 0 + 1) / 3, abs=1 / 3)
     assert found.log_loss > -math.log(0.001) / 3
 
 
 def test_scores_need_a_truth():
     with pytest.raises(CrowdshotError, match=r"^truth has no known class, expected one item at least"):
-        scores(inference_network.constant(1), Annotations.from_matrix([[0], [1]]), np.array([-1, -1]))
+        scores(label_model.constant(1), Annotations.from_matrix([[0], [1]]), np.array([-1, -1]))
 
 
 # ---- left out -------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import torch
 
 from crowdshot import Job, Recipe, build_encoder
-from crowdshot.commands.train import tell_time
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import ImageInput
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.training import pace
+from crowdshot._cli.train import tell_time
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import ImageInput
+from crowdshot.training import loop
+from crowdshot.training.pools import ClassPool
 
 
 def test_steps_and_validations_are_counted_and_nothing_changes(monkeypatch):
@@ -19,8 +19,8 @@ def test_steps_and_validations_are_counted_and_nothing_changes(monkeypatch):
     recipe = Recipe(ways=(3, 3), shots=(1, 2), queries=3, iterations=90, validate_every=40, validation_episodes=8)
     before = {name: value.clone() for name, value in encoder.module.state_dict().items()}
     ticks = itertools.count(step=0.5)  # each look at the clock is half a second after the last
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    found = pace.expected_seconds([Job(encoder, range(5), range(5, 8), recipe)], pool)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    found = loop.expected_seconds([Job(encoder, range(5), range(5, 8), recipe)], pool)
     # five steps have a look before each but the first, and one after: 2.5 s; two episodes take 0.5 s
     assert found == 90 * 0.5 + 3 * 8 * 0.25
     for name, value in encoder.module.state_dict().items():

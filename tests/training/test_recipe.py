@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from crowdshot.episodes.shape import as_range
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.episodes import as_range
 from crowdshot.training.recipe import SHARED, Recipe, check_stackable, sweep
 
 

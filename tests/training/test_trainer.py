@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from crowdshot.episodes.crowd_labels import draw
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.distributed import Processes
+from crowdshot.training.episodes import draw
 from crowdshot.training.loop import train
-from crowdshot.training.maml_trainer import MAMLTrainer
-from crowdshot.training.processes import Processes
+from crowdshot.training.pools import ClassPool
+from crowdshot.training.random_streams import Uniforms
 from crowdshot.training.recipe import Recipe
 from crowdshot.training.trainer import Trainer
+from crowdshot_paper.compared.maml import MAMLTrainer
 from pools import QUICK, conv, feature_pool, image_pool, make_job, mlp
 
 

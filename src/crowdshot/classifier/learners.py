@@ -16,13 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crowdshot.classifier import compared
-from crowdshot.classifier.both import BOTH, Both
-from crowdshot.classifier.contract import Fitted, Learned, Learner, belief_of, check_names, refuse
-from crowdshot.classifier.known import Known
-from crowdshot.classifier.learned import LEARNED, ByLooks
-from crowdshot.classifier.own import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
-from crowdshot.classifier.sets import SEVERAL, BySets
+from crowdshot.classifier import compared_methods
+from crowdshot.classifier.feature_learners import BOTH, LEARNED, SEVERAL, BySets, CombinedLearner, FeatureLearner
+from crowdshot.classifier.learner_contract import Fitted, Learned, Learner, belief_of, check_names, refuse
+from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
+from crowdshot.classifier.side_information import Known
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -114,18 +112,18 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
     if name == PAPER:
         return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
     if name == AUTO:
-        return Searched(settings, seed) if settings else Both(seed)
+        return Searched(settings, seed) if settings else CombinedLearner(seed)
     if name == BOTH.lower():
         refuse(BOTH, given)
-        return Both(seed, Searched(settings, seed).given, decided=True)
+        return CombinedLearner(seed, Searched(settings, seed).given, decided=True)
     if name == LEARNED.lower():
         refuse(LEARNED, given)
         check_names(LEARNED, settings, (SEVERAL,))
         several = settings.get(SEVERAL, False)
         if not isinstance(several, bool):
             raise CrowdshotError(f"settings has several {several!r}, expected true or false.")
-        return BySets(seed) if several else ByLooks(seed)
+        return BySets(seed) if several else FeatureLearner(seed)
     if name == LABELINGS.lower():
         refuse(LABELINGS, given)
         return Searched(settings, seed)
-    return compared.learner_of(method, settings, given, seed)
+    return compared_methods.learner_of(method, settings, given, seed)

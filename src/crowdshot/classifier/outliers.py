@@ -7,9 +7,9 @@ import pandas as pd
 from sklearn.neighbors import NearestNeighbors
 
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import Floats
-from crowdshot.labels.positions import as_index
-from crowdshot.model.forecast import Standard
+from crowdshot.labels.confidence import Floats
+from crowdshot.labels.indexing import as_index
+from crowdshot.model.feature_model import Standard
 
 NEIGHBOURS = 10
 FAR = 3.5  # times the usual spread above the median (Iglewicz and Hoaglin, 1993)

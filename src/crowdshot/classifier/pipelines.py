@@ -18,12 +18,12 @@ import torch
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from crowdshot.classifier.classifier import CrowdClassifier
-from crowdshot.classifier.saved import fill, state_of
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
+from crowdshot.classifier.saving import fill, state_of
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cards import read_safetensors, write_safetensors
-from crowdshot.files.unpacked import check_parts
-from crowdshot.wording import first_line, listing, shown
+from crowdshot.formatting import first_line, listing, shown
+from crowdshot.io.archive_limits import check_parts
+from crowdshot.io.cards import read_safetensors, write_safetensors
 
 KIND, STEPS = "pipeline", "pipeline.steps"
 

@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crowdshot.encoders.features import as_numbers
-from crowdshot.encoders.images import BadImage
+from crowdshot.encoders.feature_input import as_numbers
+from crowdshot.encoders.image_input import BadImage
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cards import Card
-from crowdshot.files.embedding_store import content_key, is_active, remembered
-from crowdshot.wording import described
+from crowdshot.formatting import described
+from crowdshot.io.cards import Card
+from crowdshot.io.embedding_store import content_key, is_active, remembered
 
 FILES = 20_000  # that are looked up among kept embeddings at a time
 
@@ -236,3 +236,59 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in flags:
             part.training = training
+
+
+# ---- functions ------------------------------------------------------------
+#
+# Any function from items to vectors as an encoder: it gets the items as they came, in batches.
+
+
+@dataclass(frozen=True)
+class AsTheyCame:
+    """Anything that can be cut into pieces: a list, an array, a DataFrame."""
+
+    kind: ClassVar[str] = "items"
+
+    def batches(self, X: Any, batch_size: int, bad: list[Any] | None = None) -> Iterator[Any]:
+        if isinstance(X, str) or not hasattr(X, "__len__"):
+            raise CrowdshotError(f"X is {described(X)}, expected a list, an array or a table of items.")
+        cut = getattr(X, "iloc", X)
+        try:
+            return iter([cut[start : start + batch_size] for start in range(0, len(X), batch_size)])
+        except (TypeError, KeyError):
+            raise CrowdshotError(f"X is {described(X)}, expected a list, an array or a table of items.") from None
+
+    def blank(self) -> None:
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    def describe(self) -> str:
+        return "items as its function takes them"
+
+
+class FunctionNetwork(nn.Module):
+    """What the function returns, as a tensor."""
+
+    name: str
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.name = str(getattr(function, "__name__", type(function).__name__))
+
+    def forward(self, batch: Any) -> Any:
+        out = self.function(batch)
+        if out is None or isinstance(out, Tensor):
+            return out
+        try:
+            return torch.from_numpy(np.asarray(out, dtype=np.float32))
+        except (TypeError, ValueError):
+            return out  # is told by the encoder
+
+
+def function_encoder(function: Callable[[Any], Any]) -> Encoder:
+    """``function``: a batch of items -> (n, D)."""
+    module = FunctionNetwork(function)
+    return Encoder(module, input=AsTheyCame(), card={"about": f"a function, {module.name}"})

@@ -15,16 +15,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.encoders.encoder import FILES, Encoder
-from crowdshot.encoders.features import FeatureInput
-from crowdshot.encoders.images import BadImage, list_images
-from crowdshot.encoders.texts import unreadable
+from crowdshot.encoders.feature_input import FeatureInput
+from crowdshot.encoders.image_input import BadImage, list_images
+from crowdshot.encoders.text_input import unreadable
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
-from crowdshot.files.embedding_store import content_key, is_active, remembered
-from crowdshot.files.features import read_feature_file
-from crowdshot.files.pictures import UnreadableError, decode, quiet_pillow
+from crowdshot.formatting import shown
+from crowdshot.io.cells import Ids
+from crowdshot.io.embedding_store import content_key, is_active, remembered
+from crowdshot.io.feature_files import read_feature_file
+from crowdshot.io.image_decoding import UnreadableError, decode, quiet_pillow
 from crowdshot.progress import Tick
-from crowdshot.wording import shown
 
 AT_ONCE = 256  # images that are checked between two ticks
 THREADS = min(16, os.cpu_count() or 1)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 WEIGHTS = Path(__file__).parent / "weights"
+GROUP = "crowdshot.encoders"  # entry points of packages with more encoders: each a folder of .safetensors files
 PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
 
 
+def _files() -> dict[str, Path]:
+    folders = [WEIGHTS, *(Path(entry.load()) for entry in entry_points(group=GROUP))]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.safetensors"))}
+
+
 def shipped_encoders() -> list[str]:
-    """The names of the encoders that come with crowdshot."""
-    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+    """Return the names of the encoders that come with crowdshot, or with packages that add some."""
+    return sorted(_files())
 
 
 def weights_file(name: str) -> Path:
-    """Where a shipped encoder lies."""
-    return WEIGHTS / f"{name}.safetensors"
+    """Return the file of a shipped encoder."""
+    return _files().get(name, WEIGHTS / f"{name}.safetensors")
 
 
 def describe_input(spec: Mapping[str, Any]) -> str:

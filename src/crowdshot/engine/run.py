@@ -15,29 +15,120 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 
-from crowdshot.engine.finish import Finished, Finishing, finish_share
-from crowdshot.engine.gather import Gathered, Gathering, gather, part_folder
-from crowdshot.engine.kept import keep, kept
-from crowdshot.engine.memory import Share, tables_fit
-from crowdshot.engine.names import Names, encode, history_of, names_of
-from crowdshot.engine.part_files import Arrays
-from crowdshot.engine.placing import put
-from crowdshot.engine.remote import stamp
-from crowdshot.engine.scatter import Plan, scatter
-from crowdshot.engine.sources import Source, called, sources_of
+from crowdshot.engine.label_sources import Source, called, sources_of, stamp
+from crowdshot.engine.part_files import Arrays, Share, keep, kept, open_part, tables_fit
+from crowdshot.engine.scatter_gather import (
+    Gathered,
+    Gathering,
+    Names,
+    Plan,
+    encode,
+    gather,
+    history_of,
+    names_of,
+    part_folder,
+    read_list,
+    scatter,
+)
 from crowdshot.engine.workers import Workers, ask_of, in_order
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.atomic import put
+from crowdshot.io.cells import Ids
+from crowdshot.labels.aggregation import aggregator_of
 from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.annotators import judged
+from crowdshot.labels.annotator_quality import Tally, judged, tally
 from crowdshot.labels.columns import WHEN, Columns, GivenColumns
-from crowdshot.labels.formats.naming import Naming
-from crowdshot.labels.formats.table import OF_OTHERS, UNLABELLED
+from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import agreed
+from crowdshot.labels.formats.cleaning import Naming
+from crowdshot.labels.formats.plain_tables import OF_OTHERS, UNLABELLED
 from crowdshot.labels.spelling import Respelled, Twins, alike
-from crowdshot.labels.ways import way_of
-from crowdshot.model.parts import Sizes, Way, added, run
+from crowdshot.model.parts import MANY, Aggregator, Floats, PosteriorMatrix, Sizes, added, run
+from crowdshot.model.posteriors import likeliest
 from crowdshot.progress import progress
+from crowdshot.report.result_tables import expected_rank, top_classes
+
+# ---- finish ------------------------------------------------------------
+#
+# Last pass: what is believed of a part's items, as a Parquet file.
+
+
+class Finishing(NamedTuple):
+    way: Aggregator
+    state: Any
+    columns: Columns
+    classes: Ids
+    ordered: bool
+    probabilities: bool  # whether each class has a column, if these are few
+    top: int  # classes an item in a long table, 0 for none
+    work: Path
+    out: Path
+
+
+class Finished(NamedTuple):
+    """Sums over parts."""
+
+    settled: int
+    tally: Tally
+
+
+def finish_share(folders: Sequence[Path], plan: Finishing) -> Finished:
+    """Of these parts, one after the other; the sums over them."""
+    return added(finish(folder, plan) for folder in folders)
+
+
+def finish(folder: Path, plan: Finishing) -> Finished:
+    part = open_part(folder)
+    belief = plan.way.believe(part, plan.state)
+    best, confidence = likeliest(belief)
+    file = plan.out / f"part-{folder.name}.parquet"
+    if not file.exists():
+        items = read_list(folder / "items.arrow")["name"]
+        if plan.top:
+            long = _likeliest(items, belief, plan)
+            _put(long, plan.work, plan.out / f"_likeliest-{folder.name}.parquet")
+        n_labels, agreement = agreed(part.item, part.label, best)
+        classes = pa.array(plan.classes.tolist(), pa.string())
+        columns = {
+            plan.columns.item: items,
+            plan.columns.label: classes.take(pa.array(best)),
+            "confidence": confidence,
+            "n_labels": n_labels,
+            "agreement": pa.array(agreement, from_pandas=True),
+        }
+        if plan.ordered:
+            columns["expected_rank"] = expected_rank(belief)
+        if plan.probabilities and len(classes) <= MANY:
+            dense: Floats = belief if isinstance(belief, np.ndarray) else belief.toarray()
+            columns |= {f"p_{name}": dense[:, k] for k, name in enumerate(plan.classes)}
+        _put(pa.table(columns), plan.work, file)
+    settled = int((confidence >= THRESHOLD).sum())
+    return Finished(settled, tally(part.item, part.annotator, part.label, belief, plan.way.sizes))
+
+
+def _likeliest(items: pa.ChunkedArray, belief: PosteriorMatrix, plan: Finishing) -> pa.Table:
+    row, rank, label, probability = top_classes(belief, plan.top)
+    return pa.table(
+        {
+            plan.columns.item: items.take(pa.array(row)),
+            "rank": rank,
+            plan.columns.label: pa.array(plan.classes.tolist(), pa.string()).take(pa.array(label)),
+            "probability": probability,
+        }
+    )
+
+
+def _put(table: pa.Table, work: Path, file: Path) -> None:
+    put(file, lambda path: pa.parquet.write_table(table, path), beside=work)
+
+
+# ---- run ------------------------------------------------------------
+
 
 WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
 EVERY = 1.0  # seconds after which what is known is kept again
@@ -134,7 +225,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
     tables_fit(sizes, job.method, job.memory, workers.n)
     history = history_of(names, job.history)
     ordered = bool(job.naming.ordered)
-    way = way_of(
+    way = aggregator_of(
         job.method,
         sizes,
         found.labels,
@@ -230,7 +321,7 @@ def _as_item(item: str, integers: bool) -> Any:
         raise CrowdshotError(f"gold names item {item!r}, expected a whole number as in the labels.") from None
 
 
-def _believe(job: Job, way: Way, workers: Workers, folders: list[Path]) -> Any:
+def _believe(job: Job, way: Aggregator, workers: Workers, folders: list[Path]) -> Any:
     file = job.work / STATE
     done, last = 0, -EVERY
     with progress("aggregating") as tick:

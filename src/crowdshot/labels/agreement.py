@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from crowdshot.formatting import percent
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import INTERVAL, Floats
+from crowdshot.labels.confidence import INTERVAL, Floats
+from crowdshot.labels.indexing import Positions
 from crowdshot.labels.matching import of_any_labels
-from crowdshot.labels.positions import Positions
-from crowdshot.wording import percent
 
 GROUPS, FEWEST_GROUPS = 2_000, 100  # of items that are drawn together; fewer where classes are very many
 DRAWS = 1_000

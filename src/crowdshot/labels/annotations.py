@@ -15,20 +15,11 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.files.cells import Ids
-from crowdshot.labels.class_order import categories_order
+from crowdshot.formatting import counted, first, listing, show
+from crowdshot.io.cells import Ids
 from crowdshot.labels.columns import Columns, GivenColumns, find_columns
-from crowdshot.labels.positions import (
-    Positions,
-    arrange,
-    as_index,
-    factorize,
-    ordered,
-    positions,
-    unique_ids,
-    without,
-)
-from crowdshot.wording import counted, first, listing, show
+from crowdshot.labels.indexing import Positions, arrange, as_index, factorize, ordered, positions, unique_ids, without
+from crowdshot.labels.label_values import categories_order
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
-from crowdshot.files.tables import one_each, read_table
+from crowdshot.formatting import first, listing, show
+from crowdshot.io.cells import Ids
+from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.columns import plain
-from crowdshot.labels.positions import as_index
-from crowdshot.wording import first, listing, show
+from crowdshot.labels.indexing import as_index
 
 EXPERT = (19.0, 1.0)  # what "expert" means: as if nineteen of twenty labels had been right
 COUNTS = ("right", "wrong")

@@ -45,13 +45,12 @@ from scipy.sparse import csr_array
 from scipy.special import ndtri
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import show
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotators import EXPECTED, judge, shrunk_to
-from crowdshot.labels.belief import INTERVAL, Floats, doubt
-from crowdshot.labels.confusions import Confusions
-from crowdshot.labels.positions import Positions
-from crowdshot.model.parts import Belief
-from crowdshot.wording import show
+from crowdshot.labels.annotator_quality import EXPECTED, Confusions, judge, shrunk_to
+from crowdshot.labels.confidence import INTERVAL, Floats, uncertainty
+from crowdshot.labels.indexing import Positions
+from crowdshot.model.parts import PosteriorMatrix
 
 Gains = Callable[[Floats, Floats], Floats]
 # nothing is worth asking, all had enough, are too dear, or have answered
@@ -74,7 +73,7 @@ class Question(NamedTuple):
     gain: float
 
 
-def expected_confusion(ann: Annotations, belief: Belief, history: Floats | None = None) -> Any:
+def expected_confusion(ann: Annotations, belief: PosteriorMatrix, history: Floats | None = None) -> Any:
     """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K), and by (R, 2)
     labels that were right and wrong elsewhere. `Confusions`, where the belief is sparse.
 
@@ -132,7 +131,7 @@ def seen(belief: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats
 
 
 def choose(
-    belief: Belief,
+    belief: PosteriorMatrix,
     confusion: Floats | Confusions,
     closed: tuple[Positions, Positions],
     budget: float,
@@ -176,7 +175,7 @@ def choose(
         each = [by(case, answers).sum(0) for case, (_, answers) in zip(now, views, strict=True)]
         return np.asarray(np.sum(each, 0))
 
-    of_all = np.sum([doubt(p) for p, _ in parts], 0) if by is gains else np.full(N, np.inf)
+    of_all = np.sum([uncertainty(p) for p, _ in parts], 0) if by is gains else np.full(N, np.inf)
     at_most = of_all * (1 + SAME) / price[limit > 0].min()
     together = max(1, AT_ONCE // (R * (K if isinstance(belief, np.ndarray) else FEW)))
     waiting = np.split(np.argsort(-at_most, kind="stable"), range(together, N, together))
@@ -253,7 +252,7 @@ def nobody_left(
     return int((said[open_] >= (limit > 0).sum()).sum())
 
 
-def mended(belief: Belief, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
+def mended(belief: PosteriorMatrix, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
     """How many more items, or labels of items, are expected to be right, by their likeliest class, after these answers.
 
     ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
@@ -287,7 +286,9 @@ def answered(cases: Floats, confusion: Floats) -> Floats:
     return possible
 
 
-def _check(belief: Belief, confusion: Floats | Confusions, budget: float, price: Floats, limit: Positions) -> None:
+def _check(
+    belief: PosteriorMatrix, confusion: Floats | Confusions, budget: float, price: Floats, limit: Positions
+) -> None:
     R, K = len(confusion), belief.shape[1]
     if not isinstance(confusion, Confusions) and confusion.shape != (R, K, K):
         raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with belief.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.wording import listing
+from crowdshot.formatting import listing
 
 
 class Columns(NamedTuple):

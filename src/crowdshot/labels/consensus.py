@@ -9,12 +9,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import first, listing, show
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.known_truth import Gold, as_mapping
-from crowdshot.labels.positions import Positions, as_index, positions
-from crowdshot.model.beliefs import believe, likeliest
-from crowdshot.model.parts import Belief, Part, Sizes, Way, parts_of
-from crowdshot.wording import first, listing, show
+from crowdshot.labels.gold_labels import Gold, as_mapping
+from crowdshot.labels.indexing import Positions, as_index, positions
+from crowdshot.model.parts import Aggregator, Part, PosteriorMatrix, Sizes, parts_of
+from crowdshot.model.posteriors import believe, likeliest
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ class Consensus:
     """
 
     labels: NDArray[Any]
-    probabilities: Belief
+    probabilities: PosteriorMatrix
     class_probs: Floats
     confusion: Floats | None = None
     log_posterior: Floats | None = None
@@ -70,7 +70,7 @@ class InParts(NamedTuple):
     parts: list[Part]
     known: Positions  # (N,) the class of items whose truth is known, else -1
 
-    def believe(self, way: Way) -> tuple[Any, Belief]:
+    def believe(self, way: Aggregator) -> tuple[Any, PosteriorMatrix]:
         """What is known of the crowd in the end, and (N, K)."""
         return believe(way, self.parts)
 

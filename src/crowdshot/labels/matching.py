@@ -19,15 +19,15 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids
-from crowdshot.files.image_names import PICTURES, strings_in
+from crowdshot.formatting import first, show
+from crowdshot.io.cells import Ids
+from crowdshot.io.file_names import PICTURES, strings_in
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.class_order import tell_alphabet
 from crowdshot.labels.columns import find_columns
-from crowdshot.labels.positions import Positions, as_index, positions
+from crowdshot.labels.indexing import Positions, as_index, positions
+from crowdshot.labels.label_values import tell_alphabet
 from crowdshot.labels.spelling import fold
-from crowdshot.labels.wide import wide_table
-from crowdshot.wording import first, show
+from crowdshot.labels.wide_tables import wide_table
 
 PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # of Label Studio's uploads
 UPLOADS = re.compile(r"(^|/)upload/\d+$")  # where these lie, by project

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import Ids, trim
-from crowdshot.files.tables import one_each, read_table
+from crowdshot.formatting import listing, show
+from crowdshot.io.cells import Ids, trim
+from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
-from crowdshot.labels.newest import in_time
-from crowdshot.labels.positions import Positions, as_index
-from crowdshot.wording import listing, show
+from crowdshot.labels.indexing import Positions, as_index
+from crowdshot.labels.timestamps import in_time
 
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
 Strangers = Literal["refuse", "tell", "allow"]  # what becomes of names to be changed that nothing has

@@ -36,14 +36,253 @@ tensor([0, 1])
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import mixture_steps, spread
-from crowdshot.model.priors import ConfusionPrior, Number, as_confusion_prior, as_number
+from crowdshot.model import mixture_gpu
+from crowdshot.model.priors import ConfusionPrior, Number, Priors, as_confusion_prior, as_number
+
+# ---- spread ------------------------------------------------------------
+#
+# How embeddings spread around their class mean: the paper's identity, or estimated and shared by the classes.
+#
+# The paper sets the covariance to I and allows others. With a conjugate prior the M-step stays closed: class means
+# get the prior N(0, (tau P)^-1), where P is the precision (inverse covariance), so that their own update does not
+# change, and P gets a prior whose mode is the identity and that weighs as much as ``weight`` items:
+#
+#     isotropic, P = p I            p ~ Gamma(weight D / 2 + 1, weight D / 2)
+#     diagonal,  P = diag(p_1..D)   p_d ~ Gamma(weight / 2 + 1, weight / 2)
+#     full                          P ~ Wishart(weight + D + 1, I / weight)
+#
+# In each case log p(P) = weight/2 (log|P| - trace P) + constant, and the M-step is
+#
+#     covariance = (weight I + scatter) / (weight + N + K),
+#
+# averaged over dimensions when isotropic, its diagonal when diagonal. As ``weight`` grows the paper's model returns.
+# A covariance is stored as variances (..., 1) or (..., D), as a matrix (..., D, D), or as None for the identity.
+
+
+KINDS = ("identity", "isotropic", "diagonal", "full")
+WEIGHT = 1.0
+
+
+def whiten(x: Tensor, covariance: Tensor | None, kind: str) -> Tensor:
+    """Coordinates in which the covariance is I: (..., N, D) -> (..., N, D)."""
+    if covariance is None:
+        return x
+    if kind == "full":
+        root = torch.linalg.cholesky(covariance)
+        white: Tensor = torch.linalg.solve_triangular(root, x.mT, upper=False).mT
+        return white
+    return x * covariance.rsqrt()[..., None, :]
+
+
+def log_det_precision(covariance: Tensor | None, kind: str, D: int) -> Tensor | float:
+    """log|P|, shaped (...)."""
+    if covariance is None:
+        return 0.0
+    if kind == "full":
+        log_det: Tensor = torch.linalg.slogdet(covariance).logabsdet
+        return -log_det
+    return -covariance.log().sum(-1) * (D / covariance.shape[-1])
+
+
+def estimate(kind: str, scatter: Tensor, n: Tensor, weight: float = WEIGHT) -> Tensor:
+    """The M-step above. ``scatter`` is (..., D, D) for full, else its diagonal (..., D); ``n`` = N + K, (...).
+
+    Of a full one no direction falls below the rounding of all variance, so that it has a root.
+    """
+    if kind == "full":
+        eye = torch.eye(scatter.shape[-1], dtype=scatter.dtype, device=scatter.device)
+        least = 4 * torch.finfo(scatter.dtype).eps * scatter.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(0)
+        return ((weight + least[..., None, None]) * eye + (scatter + scatter.mT) / 2) / (weight + n)[..., None, None]
+    variances = (weight + scatter) / (weight + n)[..., None]
+    return variances.mean(-1, keepdim=True) if kind == "isotropic" else variances
+
+
+def covariance_log_prior(covariance: Tensor | None, kind: str, D: int, weight: float = WEIGHT) -> Tensor | float:
+    """log p(P) with its constant, shaped (...)."""
+    if covariance is None:
+        return 0.0
+    if kind == "full":
+        trace: Tensor = torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
+        dof = weight + D + 1
+        multigamma = D * (D - 1) / 4 * math.log(math.pi) + sum(math.lgamma((dof - d) / 2) for d in range(D))
+        constant = dof * D / 2 * math.log(weight / 2) - multigamma
+    else:
+        trace = covariance.reciprocal().sum(-1) * (D / covariance.shape[-1])
+        n_free = covariance.shape[-1]
+        half = weight * (D / n_free) / 2
+        constant = n_free * ((half + 1) * math.log(half) - math.lgamma(half + 1))
+    return weight / 2 * (log_det_precision(covariance, kind, D) - trace) + constant
+
+
+# ---- mixture steps ------------------------------------------------------------
+#
+# The two steps of MAP-EM for the mixture, and its objective; symbols and shapes as in `crowdshot.model.mixture`.
+
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What one M-step estimates. ``means`` are relative to the support's ``origin`` while EM runs."""
+
+    means: Tensor
+    class_probs: Tensor
+    log_class_probs: Tensor
+    confusion: Tensor
+    pseudo_counts: Tensor
+    covariance: Tensor | None
+
+
+def soft_vote(votes: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """Algorithm 1, line 7: each item's share of votes, (..., N, K), and whether it has any, (..., N, 1)."""
+    counts = votes @ torch.eye(K, dtype=votes.dtype, device=votes.device).repeat(votes.shape[-1] // K, 1)
+    total = counts.sum(-1, keepdim=True)
+    weight = (total > 0).to(votes.dtype)
+    return torch.where(total > 0, counts / total.clamp_min(1), 1 / K), weight
+
+
+def ruled_out_by(truth: Tensor, K: int) -> Tensor:
+    """(..., N) -> (..., N, K): the classes that an item cannot have, as another is known to be its own."""
+    return (truth >= 0)[..., None] & (truth[..., None] != torch.arange(K, device=truth.device))
+
+
+def m_step(
+    u: Tensor,
+    origin: Tensor,
+    votes: Tensor,
+    weighted: Tensor,
+    tau: Tensor,
+    b: Tensor,
+    prior: ConfusionPrior,
+    covariance: str,
+    present: Tensor | None,
+) -> Parameters:
+    """(7), given weighted lambda. Around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
+    tiny = torch.finfo(u.dtype).tiny
+    K = weighted.shape[-1]
+    n_k = weighted.sum(-2)  # (..., K)
+    sums = weighted.mT @ u  # (..., K, D)
+    means = (sums - tau[..., None, None] * origin) / (tau[..., None] + n_k).clamp_min(tiny)[..., None]
+
+    class_probs = n_k + b[..., None] * (1 if present is None else present)
+    class_probs = class_probs / class_probs.sum(-1, keepdim=True).clamp_min(tiny)
+    log_class_probs = class_probs.clamp_min(tiny).log()
+    if present is not None:
+        log_class_probs = log_class_probs.masked_fill(present == 0, -torch.inf)
+
+    counts = votes.mT @ weighted  # (..., R·K observed, K true)
+    counts = counts.reshape(*counts.shape[:-2], -1, K, K).mT  # (..., R, K true, K observed)
+    if present is None:
+        pseudo_counts = prior(counts, K)
+    else:  # no weight on what cannot be or cannot be said
+        pseudo_counts = (
+            prior(counts, present.sum(-1)) * (present[..., :, None] * present[..., None, :])[..., None, :, :]
+        )
+    confusion = counts + pseudo_counts
+    confusion = confusion / confusion.sum(-1, keepdim=True).clamp_min(tiny)
+
+    estimated = None
+    if covariance != "identity":
+        scatter = _scatter(u, means, origin, weighted, sums, n_k, tau, full=covariance == "full")
+        estimated = estimate(covariance, scatter, n_k.sum(-1) + K)
+    return Parameters(means, class_probs, log_class_probs, confusion, pseudo_counts, estimated)
+
+
+def _scatter(
+    u: Tensor,
+    means: Tensor,
+    origin: Tensor,
+    weighted: Tensor,
+    sums: Tensor,
+    n_k: Tensor,
+    tau: Tensor,
+    full: bool,
+) -> Tensor:
+    """sum_nk lambda (u - mu)(u - mu)' + tau sum_k mu mu'; its diagonal (..., D) unless ``full``.
+
+    Written out, the first sum is sum_n w u u' - sum_k [mu s_k' + s_k mu' - n_k mu mu'], with s_k = sum_n lambda u.
+    """
+    weight = weighted.sum(-1, keepdim=True)
+    around_zero = means + origin
+    if full:
+        within = (weight * u).mT @ u - means.mT @ sums - sums.mT @ means + (n_k[..., None] * means).mT @ means
+        return within + tau[..., None, None] * around_zero.mT @ around_zero
+    within = (weight * u.square()).sum(-2) - (means * (2 * sums - n_k[..., None] * means)).sum(-2)
+    return within.clamp_min(0) + tau[..., None] * around_zero.square().sum(-2)
+
+
+def e_step(
+    u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, covariance: str, ruled_out: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(6): lambda, and each item's log-evidence, the logarithm of its factor in (1) (powered by ``scale``)."""
+    tiny = torch.finfo(u.dtype).tiny
+    log_confusion = parameters.confusion.clamp_min(tiny).log().mT.flatten(-3, -2)  # (..., R·K observed, K true)
+    gaussian, common = log_gaussian(u, parameters.means, parameters.covariance, covariance)
+    log_joint = scale[..., None, None] * gaussian + parameters.log_class_probs[..., None, :] + votes @ log_confusion
+    if ruled_out is not None:
+        log_joint = log_joint.masked_fill(ruled_out, -torch.inf)
+    return log_joint.softmax(-1), log_joint.logsumexp(-1) + scale[..., None] * common
+
+
+def log_gaussian(u: Tensor, means: Tensor, covariance: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
+    """log N(u_n | mu_k, covariance), as the part that differs between classes (..., N, K) and the rest (..., N).
+
+    Kept apart because |u|^2, common to all classes, would swallow the digits in which they differ.
+    """
+    D = u.shape[-1]
+    u, means = whiten(u, covariance, kind), whiten(means, covariance, kind)
+    differs = u @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]
+    log_det = as_number(log_det_precision(covariance, kind, D), u)
+    return differs, 0.5 * (log_det[..., None] - D * LOG_2PI - u.square().sum(-1))
+
+
+def log_prior(parameters: Parameters, origin: Tensor, tau: Tensor, b: Tensor, scale: Tensor, covariance: str) -> Tensor:
+    """(3) and (4), constants included; a flat prior (tau = 0) counts as zero."""
+    D = parameters.means.shape[-1]
+    K = parameters.class_probs.shape[-1]
+    around_zero = parameters.means + origin
+    squared = whiten(around_zero, parameters.covariance, covariance).square().sum((-2, -1))
+    log_det = log_det_precision(parameters.covariance, covariance, D)
+    safe_tau = torch.where(tau > 0, tau, 1)
+    means = 0.5 * (K * (D * (safe_tau.log() - LOG_2PI) + log_det) - tau * squared)
+    means = torch.where(tau > 0, means, 0) + covariance_log_prior(parameters.covariance, covariance, D)
+    class_probs = _log_dirichlet(parameters.class_probs, b[..., None].expand_as(parameters.class_probs))
+    confusion = _log_dirichlet(parameters.confusion, parameters.pseudo_counts).sum((-2, -1))
+    return scale * means + class_probs + confusion
+
+
+def _log_dirichlet(p: Tensor, exponents: Tensor) -> Tensor:
+    """log Dirichlet(p | exponents + 1), over the last axis."""
+    a = exponents + 1
+    return torch.xlogy(exponents, p).sum(-1) + torch.lgamma(a.sum(-1)) - torch.lgamma(a).sum(-1)
+
+
+def hold(going: Tensor, new: Parameters, old: Parameters) -> Parameters:
+    """The new parameters where ``going`` (...) is true, the old ones elsewhere."""
+    vector, matrix, matrices = going[..., None], going[..., None, None], going[..., None, None, None]
+    covariance = new.covariance
+    if covariance is not None and old.covariance is not None:
+        full = covariance.ndim > new.class_probs.ndim
+        covariance = torch.where(matrix if full else vector, covariance, old.covariance)
+    return Parameters(
+        torch.where(matrix, new.means, old.means),
+        torch.where(vector, new.class_probs, old.class_probs),
+        torch.where(vector, new.log_class_probs, old.log_class_probs),
+        torch.where(matrices, new.confusion, old.confusion),
+        torch.where(matrices, new.pseudo_counts, old.pseudo_counts),
+        covariance,
+    )
+
+
+# ---- mixture ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,7 +294,7 @@ class Fit:
     confusion: Tensor
     responsibilities: Tensor
     log_posterior: Tensor  #: (..., steps), the MAP objective (2) after each step
-    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.spread`
+    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.mixture`
     covariance_kind: str
     scale: Tensor
     origin: Tensor  #: (..., 1, D); distances are taken around it for precision's sake
@@ -67,7 +306,7 @@ class Fit:
             raise CrowdshotError(
                 f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.means.shape[-1]}) as in fit."
             )
-        evidence, _ = mixture_steps.log_gaussian(
+        evidence, _ = log_gaussian(
             queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
         )
         log_joint = self.scale[..., None, None] * evidence + self.log_class_probs[..., None, :]
@@ -112,10 +351,10 @@ def fit(
     prior = as_confusion_prior(c)
     votes = labels.to(dtype) if labels.is_sparse else dense_votes(labels, n_classes, dtype)
     present = _present(classes_in_use, n_classes, device)
-    responsibilities, weight = mixture_steps.soft_vote(votes, n_classes)
+    responsibilities, weight = soft_vote(votes, n_classes)
     ruled_out: Tensor | None = None
     if truth is not None:
-        ruled_out = mixture_steps.ruled_out_by(truth, n_classes)
+        ruled_out = ruled_out_by(truth, n_classes)
         told = (truth >= 0)[..., None]
         responsibilities = torch.where(told, (~ruled_out).to(dtype), responsibilities)
         weight = torch.where(told, 1, weight)
@@ -126,26 +365,24 @@ def fit(
     origin = (weight * embeddings.detach()).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True).clamp_min(1)
     centred = embeddings - origin
 
-    parameters: mixture_steps.Parameters | None = None
+    parameters: Parameters | None = None
     history: list[Tensor] = []
     n_steps = most_steps if most_steps is not None else int(steps.max()) if isinstance(steps, Tensor) else steps
     if n_steps < 1:
         raise CrowdshotError(f"steps is {n_steps}, expected 1 or more.")
     for step in range(n_steps):
-        new = mixture_steps.m_step(
-            centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present
-        )
+        new = m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
         if classifier_only and step == n_steps - 1:
             new_responsibilities, log_evidence = responsibilities, weight[..., 0]
         else:
-            new_responsibilities, log_evidence = mixture_steps.e_step(centred, votes, new, scale, covariance, ruled_out)
+            new_responsibilities, log_evidence = e_step(centred, votes, new, scale, covariance, ruled_out)
         if track and not classifier_only:
             log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
-            objective = log_likelihood + mixture_steps.log_prior(new, origin, tau, b, scale, covariance)
+            objective = log_likelihood + log_prior(new, origin, tau, b, scale, covariance)
             history.append(objective)
         if isinstance(steps, Tensor) and parameters is not None:  # elements that have had their steps stay put
             going = steps.to(embeddings.device) > step
-            new = mixture_steps.hold(going, new, parameters)
+            new = hold(going, new, parameters)
             new_responsibilities = torch.where(going[..., None, None], new_responsibilities, responsibilities)
             if history:
                 history[-1] = torch.where(going, history[-1], history[-2])
@@ -193,8 +430,8 @@ def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Ten
 
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) -> None:
-    if covariance not in spread.KINDS:
-        raise CrowdshotError(f"covariance is {covariance!r}, expected one of {', '.join(spread.KINDS)}.")
+    if covariance not in KINDS:
+        raise CrowdshotError(f"covariance is {covariance!r}, expected one of {', '.join(KINDS)}.")
     if n_classes < 2:
         raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
     if embeddings.ndim < 2 or not embeddings.is_floating_point():
@@ -219,3 +456,44 @@ def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) 
             f"labels holds values from {int(labels.min())} to {int(labels.max())}, expected 0 to {n_classes - 1}, "
             "or -1 where there is none."
         )
+
+
+# ---- adapting ------------------------------------------------------------
+#
+# Meta-training's way through the mixture: fit the support, classify the queries, nothing else kept.
+#
+# By the kernels of `em_gpu` where an episode fits into them, else by `mixture`; the two agree.
+
+
+def log_proba(
+    embedded: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    steps: int | Tensor,
+    priors: Priors,
+    most_steps: int,
+    classes_in_use: Tensor | None = None,
+) -> Tensor:
+    """log p(t = k | u) of the queries, (B, Q, K), after ``steps`` of EM, one number or (B,), at most ``most_steps``.
+
+    ``embedded`` (B, N + Q, D) has support items first; ``labels`` (B, N, R), ``priors`` and ``classes_in_use`` (B,) as
+    in `mixture.fit`.
+    """
+    n_support, c = labels.shape[1], priors["c"]
+    if isinstance(c, float) and mixture_gpu.is_available(embedded, labels, n_classes):  # the paper's prior
+        each = steps if isinstance(steps, Tensor) else torch.full_like(labels[:, 0, 0], steps)
+        return mixture_gpu.log_proba(
+            embedded, labels, n_classes, each, priors["tau"], priors["b"], c, classes_in_use, most_steps
+        )
+    fitted = fit(
+        embedded[:, :n_support],
+        labels,
+        n_classes,
+        steps=steps,
+        most_steps=most_steps,
+        classes_in_use=classes_in_use,
+        track=False,
+        classifier_only=True,
+        **priors,
+    )
+    return fitted.log_proba(embedded[:, n_support:])

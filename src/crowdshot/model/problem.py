@@ -1,9 +1,9 @@
-"""Labels as flat arrays: what the inference (`crowdshot.model.inference`) is asked, and sums over them.
+"""Labels as flat arrays: what the inference (`crowdshot.model.label_model`) is asked, and sums over them.
 
 Signs: i item, r annotator, y label, k class. A *pair* is an item and a class that it may have, a *message* what one
 label says of one pair. Where classes are few every item has all of them, else those that somebody named for it. All
 that crosses items is a sum over labels or pairs, so a million labels are a few passes over flat arrays.
-Where classes are many, tables have no place for what never occurs: cells go by their number (`crowdshot.model.keyed`).
+Where classes are many, tables have no place for what never occurs: cells go by their number (`crowdshot.model.parts`).
 
 ``xp`` is NumPy or torch, and ``total(values, index, n)`` its sum by index: the body is one, to infer and to learn.
 """
@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.model.keyed import Keyed
-from crowdshot.model.parts import Sizes
+from crowdshot.model.parts import Keyed, Sizes
 
 Array = Any  # of NumPy or of torch
 Positions = NDArray[np.int64]

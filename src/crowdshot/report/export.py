@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.safe_names import safe_names
-from crowdshot.files.whole import write_csv, write_exactly, write_folder
+from crowdshot.io.atomic import write_csv, write_exactly, write_folder
+from crowdshot.io.file_names import safe_names
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import SETTLED
+from crowdshot.labels.confidence import THRESHOLD
 from crowdshot.labels.formats import WRITERS
-from crowdshot.labels.formats.labels import LabelsRead
+from crowdshot.labels.formats.label_file import LabelsRead
 
 METADATA = "metadata.csv"
 BY_TOOL = {
@@ -45,7 +45,7 @@ class Export(NamedTuple):
     """Items whose label is at least ``threshold`` probable go into ``folder``; images as links, or as copies."""
 
     folder: Path
-    threshold: float = SETTLED
+    threshold: float = THRESHOLD
     copies: bool = False
 
     def check(self, *inputs: Path | None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from crowdshot.formatting import counted, percent, spread
 from crowdshot.labels.spelling import Respelled
-from crowdshot.wording import counted, percent, spread
 
 MOST_ROWS = 15  # annotators shown; the file has all
 MOST_CLASSES = 10
@@ -123,7 +123,7 @@ def _do_next(steps: Sequence[Mapping[str, str]]) -> str:
 
 
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
-    """ "13 not settled, 1 settled against most labels": items that need a person, by `crowdshot.report.page.items`."""
+    """ "13 not settled, 1 settled against most labels": items that need a person, by `crowdshot.report.page.review_items`."""
     named = {"open": "not settled", "overruled": "settled against most labels", "unlabelled": "without a label"}
     return ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is settled"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.wording import shown
+from crowdshot.formatting import shown
 
 NAME = "journal.sqlite"
 TABLES = """

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.wording import shown
+from crowdshot.formatting import shown
 
 MOST_BYTES = 32 * 2**20  # of a request's body
 OPEN = ("/health",)  # what anybody may ask

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cards import read_safetensors, write_safetensors
+from crowdshot.io.cards import read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
-    from crowdshot.episodes.pools import ClassPool
+    from crowdshot.training.pools import ClassPool
     from crowdshot.training.trainer import Trainer
 
 

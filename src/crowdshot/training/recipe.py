@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from crowdshot.episodes.shape import EpisodeShape
+from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.model.priors import CONFUSION_PRIORS
+from crowdshot.training.episodes import EpisodeShape
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     # The paper: query loss (10) of the classifier that MAP-EM fits.
@@ -100,3 +101,25 @@ def sweep(base: Recipe, **values: Sequence[Any]) -> list[Recipe]:
     for name, options in values.items():
         recipes = [replace(recipe, **{name: option}) for recipe in recipes for option in options]
     return recipes
+
+
+# ---- job ------------------------------------------------------------
+#
+# One model to train.
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to train: a fresh encoder, the pool's classes that it learns from and is validated on, settings.
+
+    >>> from crowdshot import ImageInput, Job, Recipe, build_encoder
+    >>> encoder = build_encoder("conv4", {"width": 8}, ImageInput((16, 16)))
+    >>> job = Job(encoder, source=range(6), validation=range(6, 10), recipe=Recipe(iterations=100))
+    >>> job.recipe.iterations
+    100
+    """
+
+    encoder: Encoder
+    source: Sequence[int]
+    validation: Sequence[int]
+    recipe: Recipe

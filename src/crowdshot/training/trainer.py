@@ -8,24 +8,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.network_input import input_of
-from crowdshot.encoders.stack import stack
-from crowdshot.episodes.crowd_labels import Batch, draw
-from crowdshot.episodes.pools import ClassPool
-from crowdshot.episodes.randomness import Uniforms
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import adapting, priors, prototypes
-from crowdshot.training import validation
-from crowdshot.training.job import Job
-from crowdshot.training.losses import only_in_use, query_losses
-from crowdshot.training.processes import Processes
-from crowdshot.training.recipe import check_stackable
+from crowdshot.model import mixture, priors, prototypes
+from crowdshot.training.distributed import Processes
+from crowdshot.training.episodes import Batch, draw
+from crowdshot.training.pools import ClassPool, input_of
+from crowdshot.training.random_streams import Uniforms
+from crowdshot.training.recipe import Job, check_stackable
+from crowdshot.training.stack import stack
+
+# ---- validation ------------------------------------------------------------
+#
+# What a model is trained on, and the episodes it is validated with: the same ones at every validation.
+
+
+PIXELS_AT_ONCE = {"cuda": 32_000_000, "cpu": 1_000_000}  # that are embedded, so that they fit in memory
+
+
+def draw_all(jobs: Sequence[Job], pool: ClassPool, allowed: Tensor, clean: Tensor) -> list[Batch]:
+    """Each model's own episodes, in parts that fit in memory, one model's after the other's in a part.
+
+    ``allowed`` (G, C) are the pool's classes for validation, ``clean`` (G,) who has annotators that tell the truth.
+    Where there are fewer classes for validation than an episode of training has, its episodes have no more.
+    """
+    few, device, trained = min(len(job.validation) for job in jobs), pool.examples.device, jobs[0].recipe
+    recipe = replace(trained, ways=(min(trained.ways[0], few), min(trained.ways[1], few)))
+    ways = recipe.ways[1]
+    pixels = len(jobs) * ways * (recipe.shots[1] + recipe.queries) * pool.examples[0, 0].numel()
+    at_once = max(1, PIXELS_AT_ONCE[device.type] // pixels)
+    generators = [torch.Generator(device).manual_seed(job.recipe.seed + 1_000_003) for job in jobs]
+    left, parts = recipe.validation_episodes, []
+    while left > 0:
+        n = min(at_once, left)
+        left -= n
+        drawn = [
+            draw(pool, recipe, classes.expand(n, -1), honest.expand(n), generator, augmented=False)
+            for classes, honest, generator in zip(allowed, clean, generators, strict=True)
+        ]
+        joined = (torch.cat(x) if x[0] is not None else None for x in zip(*drawn, strict=True))
+        part = Batch(*joined)  # type: ignore[arg-type]
+        if part.classes_in_use is None and ways < trained.ways[1]:
+            part = part._replace(classes_in_use=torch.full((len(part.labels),), ways, device=device))
+        parts.append(part)
+    return parts
+
+
+# ---- losses ------------------------------------------------------------
+#
+# What meta-training makes smaller.
+
+
+def query_losses(log_p: Tensor, truth: Tensor) -> Tensor:
+    """Equation (10), averaged over queries: (B, Q, K) and (B, Q), -1 = not asked -> (B,)."""
+    picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
+    asked = (truth >= 0).to(log_p.dtype)
+    return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
+
+
+def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
+    """Log-probabilities (B, Q, K) of the first so many classes of each episode, normalised anew; None: of all."""
+    if classes_in_use is None:
+        return log_p
+    beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
+    return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
+
+
+# ---- trainer ------------------------------------------------------------
+
 
 WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
 
@@ -80,7 +136,7 @@ class Trainer:
             raise CrowdshotError(
                 f"ways is up to {self.recipe.ways[1]}, expected at most the {fewest} classes to draw from."
             )
-        self.held_out = validation.draw_all(jobs, pool, self.validation, self.clean)
+        self.held_out = draw_all(jobs, pool, self.validation, self.clean)
         self.numbers_needed = self._count_numbers()
 
         fastest = max(recipe.learning_rate for recipe in recipes)
@@ -153,7 +209,7 @@ class Trainer:
         embedded, K = self.embedded(batch), self.recipe.ways[1]
         held = priors.repeated(self.current_priors(), repeat)
         steps = self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat)
-        found = adapting.log_proba(embedded, batch.labels, K, steps, held, self.most_steps, batch.classes_in_use)
+        found = mixture.log_proba(embedded, batch.labels, K, steps, held, self.most_steps, batch.classes_in_use)
         if len(self.of_lnl):
             rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
             support, query = embedded[rows].tensor_split([batch.labels.shape[1]], 1)

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crowdshot.encoders.source_items import find_items
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.features import read_feature_file
-from crowdshot.files.streams import table_pieces
-from crowdshot.labels import known_truth
+from crowdshot.io.feature_files import read_feature_file
+from crowdshot.io.tables import table_pieces
+from crowdshot.labels import gold_labels
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import read_labels
 from crowdshot.labels.spelling import new_names
+from crowdshot.training.source_files import find_items
 
 
 def npz(**arrays):
@@ -133,7 +133,7 @@ def test_gold_without_a_label(tmp_path, text):
     path = tmp_path / "gold.csv"
     path.write_text(text)
     with pytest.raises(CrowdshotError, match=r"gold\.csv has no true label, expected some of the labelled items"):
-        known_truth.some_of(known_truth.read(path, Columns()), np.array(["a"], dtype=object), source=path)
+        gold_labels.some_of(gold_labels.read(path, Columns()), np.array(["a"], dtype=object), source=path)
 
 
 def test_new_names_in_one_column(tmp_path):
@@ -145,6 +145,6 @@ def test_new_names_in_one_column(tmp_path):
 @pytest.mark.parametrize("text", ["{}\n{}", "[{}, {}]"])
 def test_records_without_a_field(tmp_path, text):
     (tmp_path / "l.json").write_text(text)
-    for read in (read_labels, lambda path: known_truth.read(path, Columns())):
+    for read in (read_labels, lambda path: gold_labels.read(path, Columns())):
         with pytest.raises(CrowdshotError, match=r"l\.json (has no column|is a JSON array)"):
             read(tmp_path / "l.json")

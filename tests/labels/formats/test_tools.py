@@ -10,7 +10,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.formats import FORMATS, read_labels
-from crowdshot.labels.formats.labels import LabelFile
+from crowdshot.labels.formats.label_file import LabelFile
 from label_exports import ARGILLA, TOLOKA, answer, batch, image, job, lines, response
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"

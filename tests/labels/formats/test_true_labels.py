@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from crowdshot import CrowdshotError, read_labels
-from crowdshot.labels import known_truth
+from crowdshot.labels import gold_labels
 from crowdshot.labels.columns import Columns
 
 ROWS = ["1,ann,cat", "1,bob,cat", "2,ann,cat", "2,bob,dog", "3,ann,dog"]
@@ -106,9 +106,9 @@ def test_true_labels_that_no_annotator_said_are_told(tmp_path):
 
 def test_a_file_of_true_labels_may_repeat_an_item_but_not_contradict_itself(tmp_path):
     path = write(tmp_path / "g.csv", "item,annotator,label,truth", ["cat", "cat", "", "dog", "dog"])
-    assert known_truth.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}
+    assert gold_labels.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}
     write(path, "item,annotator,label,truth", ["cat", "dog", "", "dog", "dog"])
     with pytest.raises(
         CrowdshotError, match="row 3, column 'truth' is 'dog' for '1', which is 'cat' above, expected one"
     ):
-        known_truth.read(path, Columns())
+        gold_labels.read(path, Columns())

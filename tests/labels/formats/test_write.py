@@ -9,9 +9,9 @@ import pytest
 
 from crowdshot import __version__, aggregate
 from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import digits
 from crowdshot.labels.formats import read_labels
-from crowdshot.labels.formats.write import WRITERS, to_argilla, to_coco, to_label_studio
-from crowdshot.wording import digits
+from crowdshot.labels.formats.writers import WRITERS, to_argilla, to_coco, to_label_studio
 
 EXPORTS = Path(__file__).parents[2] / "fixtures" / "label_studio"
 HOST = "http://127.0.0.1:8099/static/images/"

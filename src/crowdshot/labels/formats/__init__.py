@@ -20,11 +20,21 @@ from functools import partial
 
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.columns import GivenColumns
-from crowdshot.labels.formats import argilla, cvat, judges, label_studio, mturk, prodigy, table, toloka, turned
-from crowdshot.labels.formats.labels import Format, LabelFile, LabelsRead, Project, Spells, join, own_names
-from crowdshot.labels.formats.naming import Naming, call
-from crowdshot.labels.formats.sheets import with_labels
-from crowdshot.labels.formats.write import WRITERS, to_label_studio, write_questions
+from crowdshot.labels.formats import (
+    argilla,
+    cvat,
+    judges,
+    label_studio,
+    mturk,
+    plain_tables,
+    prodigy,
+    toloka,
+    transposed,
+)
+from crowdshot.labels.formats.cleaning import Naming, call
+from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead, Project, Spells, join, own_names
+from crowdshot.labels.formats.plain_tables import with_labels
+from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
 from crowdshot.labels.matching import named_otherwise
 from crowdshot.labels.spelling import NewNames, spelling_of
 
@@ -51,9 +61,9 @@ FORMATS: dict[str, Format] = {
     "toloka": toloka.FORMAT,
     "mturk": mturk.FORMAT,
     "judges": judges.FORMAT,
-    "turned": turned.FORMAT,
-    "wide": table.WIDE,
-    "long": table.LONG,  # last: it takes any table, and says what is missing in it
+    "turned": transposed.FORMAT,
+    "wide": plain_tables.WIDE,
+    "long": plain_tables.LONG,  # last: it takes any table, and says what is missing in it
 }
 Path = str | os.PathLike[str]
 
@@ -172,7 +182,7 @@ def _open(
 
 
 def _fits(file: LabelFile, columns: GivenColumns) -> bool:
-    return _recognise(file, columns) != "long" or table.is_long(file, columns)
+    return _recognise(file, columns) != "long" or plain_tables.is_long(file, columns)
 
 
 def _recognise(file: LabelFile, columns: GivenColumns) -> str:

@@ -19,13 +19,13 @@ from defusedxml import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import trim
-from crowdshot.files.records import starts_with
-from crowdshot.files.unpacked import check_parts
-from crowdshot.files.workbooks import ZIP
+from crowdshot.io.archive_limits import check_parts
+from crowdshot.io.cells import trim
+from crowdshot.io.records import starts_with
+from crowdshot.io.workbooks import ZIP
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.questions import asked, one_label
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
+from crowdshot.labels.formats.question_choice import asked, one_label
 
 INSIDE = "annotations.xml"
 DEEPEST = 100  # CVAT's elements stand at most a handful deep

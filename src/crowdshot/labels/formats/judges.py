@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import text
-from crowdshot.files.records import Record
+from crowdshot.io.cells import text
+from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns, matches, plain
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.questions import asked
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
+from crowdshot.labels.formats.question_choice import asked
 
 JUDGES = ("judge", "judge_model", "judge_name", "evaluator", "grader", "annotator", "model", "model_name", "model_id")
 VERDICTS = ("g1_winner", "winner", "verdict", "preference", "score", "judgment", "judgement", "decision")

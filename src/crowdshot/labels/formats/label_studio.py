@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.files.cells import text
-from crowdshot.files.records import Record
+from crowdshot.formatting import listing
+from crowdshot.io.cells import text
+from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
-from crowdshot.labels.formats.questions import asked, choose, choose_item, is_picture, one_label
-from crowdshot.wording import listing
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
+from crowdshot.labels.formats.question_choice import asked, choose, choose_item, is_picture, one_label
 
 TASK = {"annotations", "data"}
 ROW = {"annotator", "annotation_id", "lead_time"}

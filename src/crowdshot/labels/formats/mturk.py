@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import text
-from crowdshot.files.json_text import parse_json
-from crowdshot.files.records import Record
+from crowdshot.io.cells import text
+from crowdshot.io.json_text import parse_json
+from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
+from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
 
 INPUT, ANSWER = "Input.", "Answer."
 HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"

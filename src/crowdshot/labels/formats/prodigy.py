@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import text
-from crowdshot.files.records import Record
+from crowdshot.io.cells import text
+from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.questions import asked, choose, one_label
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
+from crowdshot.labels.formats.question_choice import asked, choose, one_label
 
 ANSWERS = ("accept", "reject", "ignore")
 ITS_OWN = {"_input_hash", "_task_hash", "_session_id", "_annotator_id", "_view_id", "accept"}

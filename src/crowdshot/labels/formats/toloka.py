@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.files.cells import text
+from crowdshot.io.cells import text
 from crowdshot.labels.columns import Columns, GivenColumns
-from crowdshot.labels.formats.labels import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.questions import asked, choose, choose_item, one_label
+from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
+from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
 
 INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
 WORKER, STATUS, TASK = "ASSIGNMENT:worker_id", "ASSIGNMENT:status", "ASSIGNMENT:task_id"

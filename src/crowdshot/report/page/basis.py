@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crowdshot.classifier.classifier import CrowdClassifier
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
+from crowdshot.formatting import apart, clean
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.belief import SETTLED
-from crowdshot.labels.positions import Positions
-from crowdshot.report.page.flags import Judged, judge_each
-from crowdshot.wording import apart, clean
+from crowdshot.labels.annotator_flags import Judged, judge_each
+from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.indexing import Positions
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class Basis:
 
     @cached_property
     def settled(self) -> NDArray[np.bool_]:
-        return np.asarray(self.confidence >= SETTLED)
+        return np.asarray(self.confidence >= THRESHOLD)
 
     @cached_property
     def unsaid(self) -> NDArray[np.bool_]:

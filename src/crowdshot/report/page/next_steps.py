@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crowdshot.classifier.sets import SEVERAL
-from crowdshot.labels import asking, yes_no
-from crowdshot.labels.belief import SETTLED
+from crowdshot.classifier.feature_learners import SEVERAL
+from crowdshot.formatting import apart, percent, plural
+from crowdshot.labels import aggregation, asking
+from crowdshot.labels.annotator_flags import worth_asking
+from crowdshot.labels.confidence import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
 from crowdshot.report.page.basis import Basis, Floats
-from crowdshot.report.page.flags import worth_asking
-from crowdshot.report.page.more_labels import nearest
-from crowdshot.wording import apart, percent, plural
+from crowdshot.report.page.thresholds import nearest
 
 if TYPE_CHECKING:
     from crowdshot.report.page.facts import Facts
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     people: list[tuple[str, int]]
 
 
-def to_ask(n_open: int, everyone_asked: Floats, confidence: float = SETTLED) -> tuple[int, int, int]:
+def to_ask(n_open: int, everyone_asked: Floats, confidence: float = THRESHOLD) -> tuple[int, int, int]:
     """How many items are open, about how many of them nobody is left to ask, and how many questions make a round."""
     alone = int((everyone_asked < confidence).sum())
     return n_open, alone, min(n_open - alone, ROUND)
@@ -57,7 +57,7 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = yes_no.questions(ann, basis.belief, bool(basis.clf.settings_.get(SEVERAL)))
+    parts = aggregation.questions(ann, basis.belief, bool(basis.clf.settings_.get(SEVERAL)))
     belief = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     can = worth_asking(basis.judged)
@@ -74,7 +74,7 @@ def with_everyone_asked(basis: Basis) -> Floats:
     return np.asarray(basis.confidence[basis.votes.sum(1) >= n_people])
 
 
-def steps(found: Facts, confidence: float = SETTLED) -> list[Step]:
+def steps(found: Facts, confidence: float = THRESHOLD) -> list[Step]:
     """Two to four, the most urgent first."""
     first = [_merge(found), _look(found, confidence), _ask(found, confidence)]
     urgent = [step for step in [*first, _talk(found), _let_it_label(found, confidence)] if step is not None]
@@ -124,7 +124,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
     if not budget:
         which = "it" if n_open == 1 else "them"
         return Step("ask", f"Find another person to ask about {_these(n_open)}: everyone has labelled {which}.")
-    if confidence != SETTLED:
+    if confidence != THRESHOLD:
         text = f"Ask {plural(budget, 'question')}, as many as there are items that are not settled"
         text += f", up to {ROUND} at a time" if budget == ROUND else ""
     elif found.asked.questions:

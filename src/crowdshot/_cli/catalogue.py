@@ -1,0 +1,138 @@
+"""What comes with crowdshot: its encoders, and the methods it knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdshot._cli.options import AsJson
+
+if TYPE_CHECKING:
+    from crowdshot.methods import Method
+
+
+DEFAULT_FOR = {
+    "glyphs-protonet": "; the default for grey images",
+    "photo-lite0-protonet": "; the default for colour images",
+    "photo-protonet": "; the default for colour images where the extra lite0 is missing",
+}
+TAUGHT_BY = {
+    "mixture": " through the paper's mixture",
+    "prototypical": " as a prototypical network",
+    "maml": " by MAML",
+    "lnl": " for LNL",
+}
+
+
+def describe_encoders() -> dict[str, str]:
+    """The encoders that come with crowdshot, a line each."""
+    from crowdshot.encoders.outside import LIBRARIES
+    from crowdshot.encoders.shipped import describe_input, shipped_encoders, weights_file
+    from crowdshot.io.cards import read_card
+
+    lines = {
+        "identity": "feature vectors, as they are; the default for features",
+        "table": "numbers, categories and missing cells, by what the table teaches; the default for such features",
+        "texts": "texts, by what they teach and a sentence network (that needs the extra text); the default for texts",
+        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
+        "lite0-fast": "the same at 128×128 pixels: three times as fast, a little less accurate (needs the extra lite0)",
+    }
+    for name in shipped_encoders():
+        card = read_card(weights_file(name), "encoder")
+        fed = describe_input(card["input"])
+        recipe = card.get("recipe", {})
+        what = TAUGHT_BY.get(recipe.get("objective"), "")
+        if recipe.get("pseudo_annotation"):
+            what += ", with simulated annotators"
+        extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
+        learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
+        where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
+        lines[name] = f"{fed}, trained on {where}{what}{DEFAULT_FOR.get(name, '')}{extra}"
+    for library, entry in LIBRARIES.items():
+        lines[f"{library}:…"] = f"{entry.summary} (needs the extra {entry.extra})"
+    return lines
+
+
+def describe_methods() -> list[dict[str, Any]]:
+    """The methods, each as plain JSON."""
+    from crowdshot.methods import METHODS
+
+    return [_describe(one) for one in METHODS.values()]
+
+
+def describe_method(name: str) -> dict[str, Any]:
+    """One of them, with its page."""
+    from crowdshot.methods import find
+
+    one = find(name)
+    return {**_describe(one), "documentation": one.documentation}
+
+
+def _describe(one: Method) -> dict[str, Any]:
+    """``encoders``: those it uses by default for images, of which there may be none."""
+    from crowdshot.classifier.encoder_choice import shipped_names, training_command
+    from crowdshot.encoders.shipped import shipped_encoders
+
+    tried: dict[str, list[Any]] = {}
+    for candidate in one.candidates:
+        for setting, value in candidate.items():
+            tried.setdefault(setting, []).append(value)
+    return {
+        "name": one.name,
+        "summary": one.summary,
+        "needs": None if one.needs is None else str(one.needs),
+        "train": None if one.needs is None else training_command(one.needs),
+        "encoders": [name for name in shipped_names(one.needs) if name in shipped_encoders()] if one.needs else [],
+        "default": dict(one.default),
+        "candidates": {setting: sorted(set(values)) for setting, values in tried.items()},
+    }
+
+
+def methods_as_text(found: list[dict[str, Any]] | dict[str, Any]) -> str:
+    """A line for each method; of one alone, that line and its page."""
+    if isinstance(found, list):
+        return "\n".join(map(_line, found))
+    return f"{_line(found)}\n\n{found['documentation']}"
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    encoder = " or ".join(one["encoders"]) or (f"yours, {one['train']}" if one["needs"] else "none")
+    settings = [_setting(name, value, one["candidates"].get(name, [])) for name, value in one["default"].items()]
+    told = f"; settings: {', '.join(settings)}" if settings else ""
+    return f"{one['name']}: {one['summary']}; encoder: {encoder}{told}"
+
+
+def _setting(name: str, default: Any, candidates: list[Any]) -> str:
+    """ "C=1 (0.0001 0.001 …)": the default, and what the paper tries."""
+    return f"{name}={_value(default)}" + (f" ({' '.join(map(_value, candidates))})" if candidates else "")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+EXAMPLES = """\b
+Examples:
+  crowdshot methods
+  crowdshot methods MCL
+"""
+
+
+def encoders(as_json: AsJson = False) -> None:
+    """List the encoders that come with crowdshot."""
+    lines = describe_encoders()
+    typer.echo(json.dumps(lines) if as_json else "\n".join(f"{name}: {line}" for name, line in lines.items()))
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, to read its page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods that `adapt --method` takes, with their settings."""
+    found = describe_methods() if name is None else describe_method(name)
+    typer.echo(json.dumps(found) if as_json else methods_as_text(found))

@@ -1,0 +1,148 @@
+"""``crowdshot predict``: a fitted model and new items -> their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crowdshot._cli.console import print_result
+from crowdshot._cli.options import (
+    AsJson,
+    Engine,
+    EngineName,
+    ExcelSafe,
+    Features,
+    File,
+    Images,
+    Processes,
+    SkipBad,
+    Texts,
+)
+from crowdshot.progress import progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from crowdshot._cli.inputs import ItemFiles, Report
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+
+
+def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame | None]:
+    """A fitted model and new items -> a table with item, label, confidence and each class's probability.
+
+    The table goes to ``out`` as it comes, piece by piece, so that a file of any length fits; it is returned where there
+    is no ``out``.
+    """
+    import pandas as pd
+
+    from crowdshot._cli.fitting import method_of
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.io.atomic import check_table, write_csv, written
+    from crowdshot.labels.confidence import THRESHOLD
+
+    if out is not None:
+        check_table(out, model, given.features, given.texts)
+    clf = CrowdClassifier.load(model)
+    counts = {"items": 0, "settled": 0}
+    left_out: dict[str, list[str]] = {}
+    tables: list[pd.DataFrame] = []
+    begun = False
+    with ExitStack() as stack:
+        file = None if out is None else stack.enter_context(written(out))
+        for table, kind, unreadable in _tables(clf, model, given):
+            counts["items"] += len(table)
+            counts["settled"] += int((table["confidence"] >= THRESHOLD).sum())
+            left_out.setdefault(f"unreadable {kind}", []).extend(unreadable)
+            if file is None:
+                tables.append(table)
+            else:
+                write_csv(table, file, header=not begun)
+                begun = True
+    report = {
+        **method_of(clf),
+        **counts,
+        "classes": clf.classes_.tolist(),
+        "settled_at": THRESHOLD,
+        "left_out": left_out,
+        "files": [] if out is None else [str(out)],
+    }
+    return report, pd.concat(tables, ignore_index=True) if out is None else None
+
+
+def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
+    """Predictions piece by piece, what the items are, and those that could not be read."""
+    import numpy as np
+
+    from crowdshot.classifier.feature_learners import SEVERAL
+    from crowdshot.encoders.items import check_kind, check_width, find_readable
+    from crowdshot.encoders.table_input import TableInput
+    from crowdshot.io.embedding_store import embedding_cache
+    from crowdshot.report.result_tables import prediction_table
+
+    ann = clf.annotations_
+    labelled, several = ann.items[np.unique(ann.item)], bool(clf.settings_.get(SEVERAL))
+    table = clf.encoder_.input if isinstance(clf.encoder_.input, TableInput) else None
+    wanted = table.columns if table else getattr(clf, "feature_names_in_", None)
+    width = None if table else getattr(clf, "n_features_in_", None)
+    first = True
+    if given.images is not None:
+        given.embed_ahead(given.open().paths, clf.reader_)
+    with embedding_cache(), progress("predicting") as far:
+        for items, done, total in given.pieces(table is not None, labelled, wanted):
+            check_kind(clf.encoder_, items, f"{model}")
+            check_width(items, width, f"{model}")
+            in_items = items.kind == "images"  # in which these count, and not in bytes or rows
+
+            def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:
+                far(before + n, total)
+
+            kept, unreadable = find_readable(items, given.skip_bad, _ignore, some=first and done == total)
+            items, first = items.take(kept), False
+            p = np.empty((0, len(clf.classes_)))
+            if len(items):
+                p = np.exp(clf.predict_log_proba(items.X, progress=tick if in_items else None))
+            far(done, total)
+            ids = items.ids if items.called is None else items.called
+            table = prediction_table(ids, clf.classes_, p, ann.columns.item, ann.columns.label, several)
+            yield table, items.kind, [image.name for image in unreadable]
+
+
+def _ignore(done: int, total: int) -> None:
+    pass
+
+
+# ---- predict ------------------------------------------------------------
+#
+# ``crowdshot predict`` on the command line; `app` adds it.
+
+
+# "\b" keeps the lines that follow as they are
+EXAMPLES = """\b
+Examples:
+  crowdshot predict results/model.safetensors --images new-photos
+  crowdshot predict results/model.safetensors --features new.csv --out predictions.csv
+"""
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
+    images: Images = None,
+    features: Features = None,
+    texts: Texts = None,
+    out: File = None,
+    skip_bad: SkipBad = False,
+    processes: Processes = 1,
+    engine: EngineName = Engine.LOCAL,
+    excel_safe: ExcelSafe = False,
+    as_json: AsJson = False,
+) -> None:
+    """Label new items with a classifier: label, confidence, and each class's probability."""
+    from crowdshot._cli.inputs import ItemFiles
+
+    items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)
+    report, table = run_predict(model, items, out)
+    print_result(report, as_json, table, "predictions")

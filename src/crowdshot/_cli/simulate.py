@@ -1,0 +1,168 @@
+"""``crowdshot simulate``: a crowd to try things with: labels.csv, truth.csv, annotators.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdshot._cli.console import print_result
+from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
+from crowdshot.errors import CrowdshotError
+from crowdshot.progress import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from crowdshot._cli.inputs import Output, Report
+
+
+AT_ONCE = 20_000_000  # cells of simulated labels
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``labels_per_item``: by how many annotators; None: by all."""
+
+    items: int
+    classes: int
+    annotators: int
+    labels_per_item: int | None = None
+
+
+def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], seed: int = 0) -> Report:
+    """Annotators of a few kinds who err independently; classes are of (nearly) equal size."""
+    import numpy as np
+    import torch
+
+    from crowdshot.io.atomic import check_folder
+    from crowdshot.training import simulated_annotators as simulation
+
+    check_folder(output.out, output.overwrite)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = simulation.draw_annotators(sizes.annotators, sizes.classes, crowd, generator=generator)
+    truth = (torch.arange(sizes.items) % sizes.classes)[torch.randperm(sizes.items, generator=generator)]
+    said = partial(
+        simulation.draw_labels, confusion=drawn.confusion, labels_per_item=sizes.labels_per_item, generator=generator
+    )
+    block = max(1, AT_ONCE // (sizes.annotators * sizes.classes))
+    triples: list[NDArray[np.int64]] = []
+    with progress("drawing labels") as tick:
+        for start in range(0, sizes.items, block):
+            triples.append(_triples(said(truth[start : start + block]).numpy(), start))
+            tick(start + len(truth[start : start + block]), sizes.items)
+    accuracy = drawn.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
+    people = {"kind": [simulation.KINDS[kind] for kind in drawn.kind.tolist()], "accuracy": accuracy}
+    return _write(output, sizes, np.concatenate(triples, axis=1), truth.numpy(), people)
+
+
+def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), seed: int = 0) -> Report:
+    """One crowd of the `World` that the inference learns from: people who share mistakes, classes of any size."""
+    import numpy as np
+    import torch
+
+    from crowdshot.io.atomic import check_folder
+    from crowdshot.training.simulated_crowds import World, draw
+
+    check_folder(output.out, output.overwrite)
+    per_item = sizes.labels_per_item or sizes.annotators
+    world = World()
+    for ingredient in ("many-labels", "complete", *without):
+        world = world.without(ingredient)
+    world = replace(
+        world,
+        classes=(sizes.classes,),
+        items=(sizes.items + 0.5,) * 2,  # the world rounds down
+        annotators=(sizes.annotators + 0.5,) * 2,
+        labels_an_item=(per_item, per_item),
+        equal_classes=0.0,
+    )
+    c = draw(world, 1, torch.Generator().manual_seed(seed))
+    triples, truth = torch.stack([c.item, c.annotator, c.label]).numpy(), c.truth.numpy()
+    right, n = (np.bincount(triples[1], w, sizes.annotators) for w in (triples[2] == truth[triples[0]], None))
+    accuracy = np.divide(right, n, out=np.full(sizes.annotators, np.nan), where=n > 0)
+    return _write(output, sizes, triples, truth, {"accuracy": accuracy})
+
+
+def _write(
+    output: Output, sizes: Sizes, triples: NDArray[np.int64], truth: NDArray[np.int64], people: Mapping[str, Any]
+) -> Report:
+    """Triples (3, L) of items, annotators and labels, the truth (N,) and columns of annotators -> files."""
+    import numpy as np
+    import pandas as pd
+
+    from crowdshot.io.atomic import csv_writers, write_folder
+
+    item, annotator, label = triples
+    names = [
+        np.array([f"{word}-{i + 1:0{len(str(size))}d}" for i in range(size)], dtype=object)
+        for word, size in (("item", sizes.items), ("annotator", sizes.annotators), ("class", sizes.classes))
+    ]
+    tables = {
+        "labels": pd.DataFrame({"item": names[0][item], "annotator": names[1][annotator], "label": names[2][label]}),
+        "truth": pd.DataFrame({"item": names[0], "truth": names[2][truth]}),
+        "annotators": pd.DataFrame({"annotator": names[1], **people}),
+    }
+    files = write_folder(output.out, csv_writers(tables), output.overwrite)
+    counts = {"items": sizes.items, "annotators": sizes.annotators, "labels": len(label), "classes": names[2].tolist()}
+    return {**counts, "left_out": {}, "files": [str(file) for file in files]}
+
+
+def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
+    """(n, R) labels -> (3, L) items, annotators, labels."""
+    import numpy as np
+
+    item, annotator = np.nonzero(labels >= 0)
+    return np.stack([item + first_item, annotator, labels[item, annotator]])
+
+
+EXAMPLES = """\b
+Examples:
+  crowdshot simulate --items 40 --annotators 7 --crowd hammer=0.8,spammer=0.2 --out simulated
+  crowdshot aggregate simulated/labels.csv
+  crowdshot simulate --items 500 --annotators 40 --labels-per-item 3 --crowd world --without copies --out odd
+"""
+
+
+def simulate(
+    out: Folder,
+    items: Annotated[int, typer.Option(min=1)] = 40,
+    classes: Annotated[int, typer.Option(min=2)] = 4,
+    annotators: Annotated[int, typer.Option(min=1)] = 5,
+    crowd: Annotated[
+        str,
+        typer.Option(
+            "--crowd",
+            "--mixture",  # its name in 0.1.0
+            help="How probable each kind is: expert, hammer, spammer, flipper, classwise. Or `world`: people who share"
+            " mistakes, as the inference learns from (docs/inference.md).",
+        ),
+    ] = "expert=0.1,hammer=0.7,spammer=0.2",
+    without: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="With --crowd world: ingredients that it lacks, like spammers,copies."),
+    ] = None,
+    labels_per_item: Annotated[
+        int | None, typer.Option(min=1, help="How many annotators label each item; else all do.")
+    ] = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """A simulated crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
+    from crowdshot._cli.inputs import Output
+    from crowdshot.training.simulated_annotators import KINDS
+
+    sizes = Sizes(items, classes, annotators, labels_per_item)
+    output = Output(out, overwrite)
+    if crowd == "world":
+        report = simulate_world(output, sizes, as_names("--without", without, like="spammers,copies"), seed)
+    elif without is not None:
+        raise CrowdshotError(f"--without is {without}, expected --crowd world with it.")
+    else:
+        report = simulate_kinds(output, sizes, as_shares("--crowd", crowd, KINDS), seed)
+    print_result(report, as_json)

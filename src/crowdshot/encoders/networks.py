@@ -1,0 +1,108 @@
+"""The networks that encoders are built from, by name.
+
+>>> from crowdshot import ARCHITECTURES
+>>> sorted(ARCHITECTURES)[:2]
+['conv4', 'identity']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from crowdshot.encoders.lite0 import Lite0, Lite0Features
+from crowdshot.encoders.outside import OutsideNetwork
+from crowdshot.encoders.table_input import TableNetwork
+from crowdshot.encoders.text_input import TextNetwork
+from crowdshot.errors import CrowdshotError
+
+MOST_LAYERS = 1000  # of an MLP; a card may ask for any number
+PIXELS_AT_ONCE = 60_000  # that Conv4 takes on a CPU: activations of more do not fit in its cache
+
+# ---- architectures --------------------------------------------------------------------------------------------
+
+
+class Conv4(nn.Module):
+    """(n, channels, H, W) -> (n, width · ⌊H/16⌋ · ⌊W/16⌋): 64 for 28×28, 1,600 for 84×84.
+
+    Snell, Swersky, Zemel: Prototypical Networks for Few-shot Learning, 2017; the paper's embedding network. Four
+    blocks of 3×3 convolution, batch normalisation, ReLU and 2×2 max-pooling.
+    """
+
+    blocks: nn.Sequential
+
+    def __init__(self, channels: int = 1, width: int = 64) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(self._block(width if i else channels, width) for i in range(4)))
+
+    @staticmethod
+    def _block(n_in: int, n_out: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(n_in, n_out, kernel_size=3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(), nn.MaxPool2d(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training or x.is_cuda or torch.onnx.is_in_onnx_export():
+            return torch.flatten(self.blocks(x), 1)
+        parts = torch.split(x, max(1, PIXELS_AT_ONCE // x.shape[-2:].numel()))
+        last = torch.channels_last
+        return torch.cat([torch.flatten(self.blocks(part.contiguous(memory_format=last)), 1) for part in parts])
+
+
+class MLP(nn.Module):
+    """(n, n_features) -> (n, n_out): linear layers with a ReLU between each two; ``hidden=()`` is one linear map."""
+
+    layers: nn.Sequential
+
+    def __init__(self, n_features: int, hidden: Sequence[int] = (128,), n_out: int = 64) -> None:
+        super().__init__()
+        if len(hidden) > MOST_LAYERS:
+            raise CrowdshotError(f"hidden has {len(hidden):,} layers, expected {MOST_LAYERS:,} at most.")
+        sizes = [n_features, *hidden, n_out]
+        layers: list[nn.Module] = []
+        for n_in, n_next in pairwise(sizes):
+            layers += [nn.Linear(n_in, n_next), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x)
+        return out
+
+
+class Identity(nn.Module):
+    """(n, D) -> (n, D): feature vectors from elsewhere, taken as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+ARCHITECTURES: dict[str, type[nn.Module]] = {
+    "conv4": Conv4,
+    "mlp": MLP,
+    "identity": Identity,
+    "lite0": Lite0,
+    "lite0-features": Lite0Features,
+    "texts": TextNetwork,
+    "table": TableNetwork,
+    "outside": OutsideNetwork,
+}
+
+
+# ---- devices ------------------------------------------------------------
+#
+# Where the work is done.
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is a GPU where there is one."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        missing = " where torch has no GPU to use" if device.type == "cuda" else ""
+        raise CrowdshotError(f"device is {name!r}{missing}, expected auto, cpu or cuda.")
+    return device

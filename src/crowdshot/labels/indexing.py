@@ -1,0 +1,103 @@
+"""Ids of any kind (text, numbers, a mix) to positions 0, 1, 2, … and back; no loop over rows anywhere."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import first, listing, show
+from crowdshot.io.cells import Ids, trim
+
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+Positions = NDArray[np.int64]
+
+
+def positions(ids: Ids, wanted: Iterable[Any]) -> Positions:
+    """Where each wanted id stands in ``ids`` (unique), -1 where it does not."""
+    return np.asarray(as_index(ids).get_indexer(as_index(wanted)), dtype=np.int64)
+
+
+def factorize(values: Any) -> tuple[Positions, Ids]:
+    """(L,) values -> their positions among the distinct ones, in order of first appearance; missing is -1.
+
+    NaN, None, NaT and blank text are missing.
+    """
+    try:
+        position, distinct = pd.factorize(values)
+    except TypeError:
+        odd = next(value for value in values if value.__hash__ is None)
+        raise CrowdshotError(f"labels holds a {type(odd).__name__}, expected names or numbers.") from None
+    found = _plain(distinct)
+    position = np.asarray(position, dtype=np.int64)
+    if found.dtype != object:
+        return position, found
+    return without(position, found, np.array([isinstance(v, str) and not trim(v) for v in found], dtype=bool))
+
+
+def without(position: Positions, ids: Ids, unwanted: NDArray[np.bool_]) -> tuple[Positions, Ids]:
+    """Take the unwanted ids out; their positions become -1, the others close the gaps."""
+    if not unwanted.any():
+        return position, ids
+    moved = np.append(np.where(unwanted, -1, np.cumsum(~unwanted) - 1), -1)  # the last entry serves position -1
+    return moved[position], ids[~unwanted]
+
+
+def arrange(
+    position: Positions, found: Ids, given: Iterable[Any], argument: str, where: Callable[[int], str]
+) -> tuple[Positions, Ids]:
+    """Positions in ``found`` -> positions in the list that was given; ``where(row)`` says where a stranger stands."""
+    ids = unique_ids(given, argument)
+    place = positions(ids, found)
+    if (place < 0).any():
+        row = first(place[position] < 0)
+        stranger = show(found[position[row]])
+        raise CrowdshotError(f"{where(row)} is {stranger}, expected one of the {argument} given, {listing(ids)}.")
+    return place[position], ids
+
+
+def unique_ids(values: Iterable[Any], argument: str, size: int | None = None) -> Ids:
+    """An array of ids that are all present, all different and, where a size is given, that many."""
+    index = as_index(values)
+    if index.hasnans:
+        raise CrowdshotError(f"{argument} has no value at position {first(index.isna()) + 1}, expected an id.")
+    if not index.is_unique:
+        twice = show(index[first(index.duplicated())])
+        raise CrowdshotError(f"{argument} lists {twice} more than once, expected different ids.")
+    if size is not None and len(index) != size:
+        raise CrowdshotError(f"{argument} lists {len(index)} ids, expected {size}.")
+    return _plain(index)
+
+
+def ordered(ids: Ids) -> Ids:
+    """Sorted; whole numbers that are written as text by their value, what cannot be compared by type first."""
+    if ids.dtype == object and all(isinstance(name, str) and WHOLE_NUMBER.fullmatch(name) for name in ids):
+        return ids[sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]))]
+    try:
+        return np.sort(ids)
+    except TypeError:
+        order = sorted(range(len(ids)), key=lambda i: (type(ids[i]).__name__, str(ids[i])))
+        return ids[order]
+
+
+def as_index(values: Any) -> "pd.Index[Any]":
+    if not isinstance(values, (np.ndarray, pd.Index, pd.Series)):
+        values = list(values)
+    return pd.Index(values, tupleize_cols=False)
+
+
+def _plain(index: Any) -> Ids:
+    """As a NumPy array; text and mixtures as objects, whole-numbered floats as the integers they stand for."""
+    values: Ids = np.asarray(index)
+    if values.dtype.kind in "US":
+        values = values.astype(object)
+    if values.dtype == object:
+        kinds = {"integer": np.int64, "floating": np.float64, "mixed-integer-float": np.float64, "boolean": np.bool_}
+        kind = kinds.get(pd.api.types.infer_dtype(values, skipna=False))
+        values = values if kind is None else values.astype(kind)
+    if values.dtype.kind == "f" and (np.abs(values) < 2**53).all() and (values == np.floor(values)).all():
+        values = values.astype(np.int64)
+    return values

@@ -1,0 +1,211 @@
+"""A map of the items: where they lie in two dimensions, and what is to be said of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from crowdshot.formatting import clean, percent, probability
+from crowdshot.labels.indexing import Positions
+from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.thumbnails import Sheet, sheet
+
+MOST_POINTS = 10_000
+MOST_TSNE = 2_000  # items; t-SNE takes three seconds for these, and PCA an instant for any number
+FEWEST_TSNE = 16
+WIDEST = 50  # dimensions that t-SNE is given
+PERPLEXITY = 15
+SPLIT = 2 / 3  # an item is disputed if no more than this part of its labels is the consensus
+AGREED, DISPUTED, UNLABELLED = range(3)
+
+
+class Map(NamedTuple):
+    """Columns of equal length, one entry a point; ``marks`` are AGREED, DISPUTED or UNLABELLED."""
+
+    how: str
+    n_items: int
+    rows: Positions  # which items
+    xy: Floats  # (n, 2), each axis from 0 to 1
+    labels: Positions
+    marks: Positions
+    confidence: Floats
+    names: list[str]
+    votes: list[list[tuple[int, int]]]
+    sheet: Sheet
+
+
+def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
+    seed = basis.clf.seed
+    rows = _few_enough(basis.labelled, seed)
+    xy, how = place(basis.embeddings[rows].float().cpu().numpy(), seed)
+    votes, agree = basis.votes[rows], basis.votes_for(basis.label)[rows]
+    disputed = np.where(agree > SPLIT * votes.sum(1), AGREED, DISPUTED)
+    return Map(
+        how=how,
+        n_items=len(basis.label),
+        rows=rows,
+        xy=xy,
+        labels=basis.label[rows],
+        marks=np.where(basis.labelled[rows], disputed, UNLABELLED),
+        confidence=basis.confidence[rows],
+        names=[clean(basis.name(i), 60) for i in rows],
+        votes=[[(int(k), int(row[k])) for k in np.flatnonzero(row)] for row in votes],
+        sheet=sheet([paths[i] for i in rows]) if paths else Sheet(),
+    )
+
+
+def _few_enough(labelled: NDArray[np.bool_], seed: int) -> Positions:
+    """All items or, of very many, the labelled ones first and then a random part."""
+    lots = np.random.default_rng(seed).permutation(len(labelled))
+    return np.sort(np.lexsort((lots, ~labelled))[:MOST_POINTS])
+
+
+def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
+    """(n, D) -> (n, 2), and how: t-SNE where that is quick, else the two directions in which items differ most."""
+    n, d = embeddings.shape
+    x = np.asarray(embeddings - embeddings.mean(0), dtype=np.float64)
+    if min(n, d) < 2 or not x.any():
+        return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "there is one direction only in which they differ"
+    pca = PCA(min(n, d, WIDEST), random_state=seed)
+    main = pca.fit_transform(x)
+    if FEWEST_TSNE <= n <= MOST_TSNE:
+        return _to_unit(_tsne(main, seed)), "t-SNE: neighbours stay neighbours, larger distances mean little"
+    held = percent(float(pca.explained_variance_ratio_[:2].sum()))
+    return _to_unit(main[:, :2]), f"principal components, which hold {held} of what differs"
+
+
+def _tsne(x: Floats, seed: int) -> Floats:
+    """On one thread, because several are slower on a busy machine; 400 rounds are enough for a picture."""
+    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
+    with threadpool_limits(1):
+        tsne = TSNE(perplexity=perplexity, init="pca", angle=0.8, max_iter=400, random_state=seed)
+        return np.asarray(tsne.fit_transform(x.astype(np.float32)), dtype=np.float64)
+
+
+def _to_unit(xy: Floats) -> Floats:
+    low, high = xy.min(0), xy.max(0)
+    return np.where(high > low, (xy - low) / np.where(high > low, high - low, 1), 0.5)
+
+
+# ---- map paths ------------------------------------------------------------
+#
+# The map as paths for SVG: a path for each class and mark, so that ten thousand points are a few elements.
+
+
+WIDTH, HEIGHT, MARGIN = 720, 460, 16
+SIZES = (400, 2_500)  # points from which marks are smaller
+MOST_LABELS = 15  # classes named on the map itself
+LONGEST = 18  # letters of such a name
+LETTER, LINE = 13.5, 36  # the size of a letter and of a line, as on a phone, where they are largest
+MOST_THUMBNAILS, THUMBNAIL = 60, 38  # pictures on the map itself, and their size
+
+Paths = list[tuple[int, list[tuple[int, str]]]]
+
+
+class Drawing:
+    """What the template needs to draw a `Map`; positions are in the units of the view box."""
+
+    width, height, longest, side = WIDTH, HEIGHT, LONGEST, THUMBNAIL
+
+    def __init__(self, found: Map, classes: list[str], pictured: Sequence[int] = ()) -> None:
+        """``pictured``: the items of which there are pictures, the best first."""
+        self.map, self.classes, self.pictured = found, classes, pictured
+        self.xy = MARGIN + found.xy * (WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN)
+        self.size = sum(len(self.xy) > most for most in SIZES)
+
+    @property
+    def paths(self) -> Paths:
+        """For each class its marks: (mark, path)."""
+        return [(k, list(self._marks(k))) for k in np.unique(self.map.labels).tolist()]
+
+    def _marks(self, k: int) -> Iterator[tuple[int, str]]:
+        r = (4, 3, 2)[self.size]
+        shapes = (
+            "M{0:.1f} {1:.1f}h0",
+            f"M{{2:.1f}} {{3:.1f}}l{2 * r} {2 * r}m{-2 * r} 0l{2 * r} {-2 * r}",
+            f"M{{2:.1f}} {{1:.1f}}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0",
+        )
+        for mark, shape in enumerate(shapes):
+            rows = np.flatnonzero((self.map.labels == k) & (self.map.marks == mark))
+            if len(rows):
+                yield mark, "".join(shape.format(x, y, x - r, y - r) for x, y in self.xy[rows])
+
+    @property
+    def thumbnails(self) -> list[tuple[int, float, float]]:
+        """(item, x, y) of the middle: pictures that do not overlap, those that show a class best first."""
+        place = {int(row): self.xy[i] for i, row in enumerate(self.map.rows)}
+        chosen: list[tuple[int, float, float]] = []
+        for row in self.pictured:
+            if row not in place or len(chosen) == MOST_THUMBNAILS:
+                continue
+            x, y = (
+                float(np.clip(p, THUMBNAIL / 2, most - THUMBNAIL / 2))
+                for p, most in zip(place[row], (WIDTH, HEIGHT), strict=True)
+            )
+            if all(max(abs(x - a), abs(y - b)) > THUMBNAIL * 1.1 for _, a, b in chosen):
+                chosen.append((row, round(x, 1), round(y, 1)))
+        return chosen
+
+    @property
+    def labels(self) -> list[tuple[int, float, float, str]]:
+        """(class, x, y, which end of the text is there): its name amid its items or, where another is, beside them.
+
+        The largest classes are placed first; none where classes are many, and a name that finds no room is left out.
+        """
+        found, sizes = np.unique(self.map.labels, return_counts=True)
+        if len(found) > MOST_LABELS:
+            return []
+        placed: list[Box] = []
+        out: list[tuple[int, float, float, str]] = []
+        for k in found[np.argsort(-sizes, kind="stable")].tolist():
+            x, y = np.median(self.xy[self.map.labels == k], axis=0)
+            half = LETTER * min(len(self.classes[k]), LONGEST) / 2
+            for down in sorted(range(-6, 7), key=abs):
+                anchor, at = _anchor(float(x), half), float(y) + down * LINE
+                left = {"start": x, "middle": x - half, "end": x - 2 * half}[anchor]
+                box = Box(left, at - LINE / 2, left + 2 * half, at + LINE / 2)
+                if box.top >= 0 and box.bottom <= HEIGHT and not any(box.meets(other) for other in placed):
+                    placed.append(box)
+                    out.append((k, round(float(x)), round(at), anchor))
+                    break
+        return out
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For the script: columns of equal length, one entry a point."""
+        return {
+            "width": WIDTH,
+            "height": HEIGHT,
+            "tile": self.map.sheet.tile,
+            "columns": self.map.sheet.columns,
+            "classes": [name[:40] for name in self.classes],
+            "x": [round(float(x), 1) for x in self.xy[:, 0]],
+            "y": [round(float(y), 1) for y in self.xy[:, 1]],
+            "label": self.map.labels.tolist(),
+            "confidence": [probability(p) for p in self.map.confidence],
+            "name": self.map.names,
+            "votes": self.map.votes,
+        }
+
+
+class Box(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: Box) -> bool:
+        apart = self.right <= other.left or other.right <= self.left
+        return not (apart or self.bottom <= other.top or other.bottom <= self.top)
+
+
+def _anchor(x: float, half: float) -> str:
+    """Text near an edge grows away from it."""
+    return "start" if x < half else "end" if x > WIDTH - half else "middle"

@@ -1,0 +1,173 @@
+"""The live page: the report's first screen, from what a version knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from crowdshot.formatting import clean, percent, plural
+from crowdshot.labels import labels_needed
+from crowdshot.labels.annotator_quality import said
+from crowdshot.labels.confidence import THRESHOLD, Floats, uncertainty
+from crowdshot.report import summary
+from crowdshot.report.page.page_writer import STYLES, Inline, fill, inline
+from crowdshot.service.journal import Point
+from crowdshot.service.snapshot import Version
+
+HERE = Path(__file__).parent / "page"
+AHEAD = 100  # labels
+LATELY = 600.0  # seconds
+FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
+
+
+class Person(NamedTuple):
+    """``flag``: the report's, which takes longer; ``lately``: labels of the last few minutes."""
+
+    name: str
+    n_labels: int
+    accuracy: float
+    low: float
+    high: float
+    lately: int
+    flag: None = None
+
+
+class Item(NamedTuple):
+    name: str
+    n_labels: int
+    label: int
+    confidence: float
+
+
+class Course(NamedTuple):
+    """Lines through (labels, items), in a box of 100 × 30 with ``most`` items at the top and ``first`` labels left.
+
+    ``took``: how long it was from there to now.
+    """
+
+    labelled: str
+    settled: str
+    most: int
+    first: int
+    took: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``people``: those first whose interval ends lowest. ``crowd`` (K true, K said): all answers, if not too many."""
+
+    classes: list[str]
+    n_labelled: int
+    n_labels: int
+    people: list[Person]
+    items: list[Item]
+    crowd: Floats | None
+    course: Course | None
+    will_settle: float | None
+    ahead: int = AHEAD
+
+
+def style() -> Inline:
+    return inline(*STYLES, HERE / "live.css")
+
+
+def script() -> Inline:
+    return inline(HERE / "live.js")
+
+
+def policy() -> str:
+    """What the page may load: its own style and script, and its own news."""
+    own = f"style-src '{style().hash}'; script-src '{script().hash}'; connect-src 'self'; img-src data:"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+def render(version: Version | None, history: Sequence[Point] = (), lately: Mapping[str, int] | None = None) -> str:
+    """``lately``: labels of the last few minutes, by annotator."""
+    found = None if version is None else gather(version, history, lately or {})
+    return fill(
+        "live.html",
+        HERE,
+        f=found,
+        now={} if version is None else tell(version),
+        version=0 if version is None else version.number,
+        first_people=FIRST_PEOPLE,
+        most_people=MOST_PEOPLE,
+        style=style(),
+        script=script(),
+    )
+
+
+def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]) -> Facts:
+    ann, belief = version.annotations, version.belief
+    rows = np.flatnonzero((version.n_labels > 0) & (version.confidence < THRESHOLD))
+    rows = rows[np.argsort(-uncertainty(belief[rows]), kind="stable")][:MOST_ITEMS]
+    people = [
+        Person(clean(row["annotator"]), row["n_labels"], row["accuracy"], row["low"], row["high"],
+               lately.get(row["annotator"], 0))
+        for row in sorted(version.annotators, key=lambda row: float(row["high"]))
+    ]  # fmt: skip
+    return Facts(
+        classes=[clean(name) for name in ann.classes],
+        n_labelled=version.n_labelled,
+        n_labels=ann.n_labels,
+        people=people,
+        items=[
+            Item(clean(ann.items[i]), int(version.n_labels[i]), int(belief[i].argmax()), float(version.confidence[i]))
+            for i in rows
+        ],
+        crowd=said(ann, belief).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
+        course=draw(history),
+        will_settle=will_settle(version) if ann.n_classes > 1 else None,
+    )
+
+
+def tell(version: Version) -> dict[str, str]:
+    """What the report's tiles say at the usual threshold."""
+    ann = version.annotations
+    votes, every = ann.vote_counts(), np.arange(ann.n_items)
+    labelled, settled = version.n_labels > 0, version.confidence >= THRESHOLD
+    overruled = labelled & settled & (votes[every, version.belief.argmax(1)] < votes.max(1))
+    kinds = {"open": labelled & ~settled, "overruled": overruled, "unlabelled": ~labelled & ~settled}
+    counts = {kind: int(mask.sum()) for kind, mask in kinds.items()}
+    return {
+        "threshold": percent(THRESHOLD),
+        "settled": f"{version.n_settled:,}",
+        "settled_bar": f"{100 * version.n_settled / max(1, version.n_labelled):.1f}",
+        "person": f"{sum(counts.values()):,}",
+        "person_kinds": summary.kinds_in_words(counts),
+    }
+
+
+def will_settle(version: Version, labels: int = AHEAD) -> float:
+    """How many more items so many labels should settle, if the most doubtful are asked."""
+    shares = labels_needed.course(labels_needed.begin(version.annotations, version.belief))
+    at = labels / version.annotations.n_items / labels_needed.ROUND
+    after = float(np.interp(at, np.arange(len(shares)), shares))
+    return max(0.0, (after - float(shares[0])) * version.annotations.n_items)
+
+
+def draw(history: Sequence[Point]) -> Course | None:
+    """None where there is nothing to compare."""
+    if len({point.labels for point in history}) < 2:
+        return None
+    first, last = min(point.labels for point in history), max(point.labels for point in history)
+    most = max(1, *(point.items for point in history))
+
+    def line(values: Sequence[int]) -> str:
+        pairs = zip(history, values, strict=True)
+        return " ".join(f"{100 * (p.labels - first) / (last - first):.1f},{29 - 28 * y / most:.2f}" for p, y in pairs)
+
+    took = duration(history[-1].at - history[0].at)
+    return Course(line([p.items for p in history]), line([p.settled for p in history]), most, first, took)
+
+
+def duration(seconds: float) -> str:
+    """As people say it."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            return plural(round(seconds / length), unit)
+    return "less than a minute"

@@ -1,0 +1,143 @@
+"""What requests hold and answers give; the OpenAPI document is made of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from crowdshot.io.cells import trim
+
+LONGEST = 4_000  # characters of a name
+MOST_LABELS = 10_000  # of one request
+MOST_ITEMS = 256  # to predict at a time
+MOST_FEATURES = 100_000
+
+
+def _as_name(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _plain(name: str) -> str:
+    if "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
+        raise ValueError("holds half a character or none at all, expected text")
+    return name
+
+
+def _filled(name: str) -> str:
+    name = trim(name)
+    if not name:
+        raise ValueError("is blank, expected a name")
+    return _plain(name)
+
+
+Text = Annotated[str, AfterValidator(_plain)]
+Name = Annotated[
+    str,
+    BeforeValidator(_as_name, json_schema_input_type=str),
+    StringConstraints(min_length=1, max_length=LONGEST),
+    AfterValidator(_filled),
+]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Label(Shape):
+    item: Name
+    annotator: Name
+    label: Name
+
+
+class Labels(Shape):
+    labels: Annotated[list[Label], Field(min_length=1, max_length=MOST_LABELS)]
+
+
+class Taken(BaseModel):
+    taken: int
+
+
+class ToPredict(Shape):
+    """One of the three."""
+
+    features: (
+        Annotated[
+            list[Annotated[list[Number], Field(min_length=1, max_length=MOST_FEATURES)]],
+            Field(min_length=1, max_length=MOST_ITEMS),
+        ]
+        | None
+    ) = None
+    texts: (
+        Annotated[
+            list[Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]],
+            Field(min_length=1, max_length=MOST_ITEMS),
+        ]
+        | None
+    ) = None
+    images: (
+        Annotated[list[str], Field(min_length=1, max_length=MOST_ITEMS, description="Files of images, in base64.")]
+        | None
+    ) = None
+
+
+class Prediction(BaseModel):
+    label: str
+    confidence: Share
+    probabilities: dict[str, Share]
+
+
+class Predictions(BaseModel):
+    version: int
+    predictions: list[Prediction]
+
+
+class Believed(BaseModel):
+    item: str
+    label: str
+    confidence: Share
+    n_labels: int
+    agreement: Share | None
+
+
+class Consensus(BaseModel):
+    version: int
+    consensus: list[Believed]
+
+
+class Annotator(BaseModel):
+    annotator: str
+    n_labels: int
+    accuracy: Share
+    low: Share
+    high: Share
+
+
+class Annotators(BaseModel):
+    version: int
+    annotators: list[Annotator]
+
+
+class Question(BaseModel):
+    item: str
+    gain: float
+    believed: str
+    confidence: Share
+    n_labels: int
+
+
+class Questions(BaseModel):
+    version: int
+    questions: list[Question]
+
+
+class Health(BaseModel):
+    status: str
+    model_class: str
+    version: int
+
+
+class Refusal(BaseModel):
+    detail: str

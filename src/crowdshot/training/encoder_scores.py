@@ -1,0 +1,141 @@
+"""How good an encoder is on classes it never saw: accuracy by shots and annotators, for its card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crowdshot.encoders.encoder import Encoder
+from crowdshot.methods import METHODS, CrowdEpisodes
+from crowdshot.model import labeling_search, mixture, priors
+from crowdshot.training import simulated_annotators
+from crowdshot.training.episodes import Batch, EpisodeShape, draw
+from crowdshot.training.pools import ClassPool, input_of
+
+Classify = Callable[[Batch, int], Tensor]
+"""Episodes of so many classes -> probabilities of their queries, or their logarithms."""
+
+SHOTS, ANNOTATORS, WAYS, QUERIES = (1, 3, 5), (3, 5, 7), 4, 10  # the paper's nine cells
+EXAMPLES = max(SHOTS) + QUERIES  # that a class must have for them
+
+
+@torch.no_grad()
+def embedded(pool: ClassPool, encoder: Encoder) -> ClassPool:
+    """The pool with every example replaced by its embedding, on the pool's device."""
+    device = pool.examples.device
+    prepare, module = input_of(encoder, device), encoder.module.to(device).eval()
+    parts = [
+        module(prepare(part[None])[0]).flatten(1).float() for part in torch.split(pool.examples.flatten(0, 1), 512)
+    ]
+    return replace(pool, examples=torch.cat(parts).reshape(*pool.examples.shape[:2], -1))
+
+
+BINS = 10  # of the calibration error
+METHOD_OF = {"lnl": "LNL", "maml": "MaMV"}  # by which an encoder of that objective is tested; others by the mixture
+
+
+def unseen_scores(encoder: Encoder, pool: ClassPool) -> dict[str, float]:
+    """What an encoder's card says of classes that it has not seen, by the classifier that it was trained for."""
+    recipe = encoder.card["recipe"]
+    if recipe["objective"] not in METHOD_OF:
+        return score_table(embedded(pool, encoder), by_mixture(encoder.card["priors"]))
+    method, prepare = METHODS[METHOD_OF[recipe["objective"]]], input_of(encoder, pool.examples.device)
+    shared = {name: recipe[name] for name in method.default if name in recipe}
+
+    def classify(batch: Batch, ways: int) -> Tensor:
+        return method.predict(CrowdEpisodes.of(batch, ways, prepare), encoder.module, **shared)
+
+    return score_table(pool, classify)
+
+
+def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
+    """The scale and tau of `crowdshot.labelings` under which queries are most probable, on a pool of embeddings."""
+
+    def log_likelihood(candidate: Mapping[str, Any]) -> float:
+        classify, crowds = by_labelings({**candidate, "width": 16}), [simulated_annotators.PAPER_SOURCE]
+        return score_table(pool, classify, of_truth, crowds=crowds, episodes=episodes)["average"]
+
+    best = max(METHODS["Labelings"].candidates, key=log_likelihood)
+    return dict(best)
+
+
+def by_mixture(settings: Mapping[str, Any]) -> Classify:
+    """``settings`` are an encoder's priors and steps as its card has them; items are embeddings."""
+    held = priors.from_card(dict(settings))
+
+    def classify(batch: Batch, ways: int) -> Tensor:
+        fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **held)
+        return fit.log_proba(batch.query)
+
+    return classify
+
+
+def by_labelings(settings: Mapping[str, Any]) -> Classify:
+    """``settings`` of `labelings.fit`; items are embeddings."""
+
+    def classify(batch: Batch, ways: int) -> Tensor:
+        return labeling_search.fit(batch.support, batch.labels, ways, **settings).log_proba(batch.query)
+
+    return classify
+
+
+def right(log_proba: Tensor, truth: Tensor) -> Tensor:
+    """Whether each query's class is the likeliest, (B, Q)."""
+    return (log_proba.argmax(-1) == truth).float()
+
+
+def of_truth(log_proba: Tensor, truth: Tensor) -> Tensor:
+    """The log-probability of each query's class, (B, Q)."""
+    return log_proba.gather(-1, truth[..., None])[..., 0]
+
+
+def score_table(
+    pool: ClassPool,
+    classify: Classify,
+    measure: Callable[[Tensor, Tensor], Tensor] = right,
+    *,
+    crowds: Sequence[Mapping[str, float]] = simulated_annotators.PAPER_TARGETS,
+    episodes: int = 200,
+    seed: int = 0,
+    ways: int = WAYS,
+) -> dict[str, float]:
+    """Mean accuracy, or another measure, for every "shots × annotators", averaged over the crowds.
+
+    The same seed gives the same episodes and labels to every encoder.
+    """
+    table: dict[str, float] = {}
+    for shots in SHOTS:
+        for annotators in ANNOTATORS:
+            scores: list[Tensor] = []
+            for crowd in crowds:
+                recipe = EpisodeShape(
+                    ways=(ways, ways),
+                    shots=(shots, shots),
+                    annotators=(annotators, annotators),
+                    queries=QUERIES,
+                    crowd=crowd,
+                )
+                generator = torch.Generator(pool.examples.device).manual_seed(seed)
+                everyone = torch.ones(episodes, len(pool.names), dtype=torch.bool, device=pool.examples.device)
+                batch = draw(pool, recipe, everyone, ~everyone[:, 0], generator)
+                scores.append(measure(classify(batch, ways), batch.query_truth).mean())
+            table[cell_name(shots, annotators)] = round(float(torch.stack(scores).mean()), 4)
+    table["average"] = round(sum(table.values()) / len(table), 4)
+    return table
+
+
+def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
+    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
+    confidence, label = probabilities.max(-1)
+    bins = (confidence * BINS).long().clamp(0, BINS - 1)
+    gap = (label == truth).to(confidence.dtype) - confidence
+    total = torch.zeros(len(gap), BINS, dtype=gap.dtype, device=gap.device).scatter_add_(1, bins, gap)
+    return total.abs().sum(-1) / gap.shape[-1]
+
+
+def cell_name(shots: int, annotators: int) -> str:
+    return f"{shots} shots, {annotators} annotators"

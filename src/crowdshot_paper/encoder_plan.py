@@ -1,0 +1,273 @@
+"""Which encoder a candidate of a method needs: plain data, so that what there is to run is told without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crowdshot.formatting import about_duration
+from crowdshot.methods import Candidate, Method
+from crowdshot.training.default_settings import WIDE
+from crowdshot_paper.episode_cells import CROWDS, SOURCE_CROWD, TARGETS, VALIDATION, Cell, Target
+from crowdshot_paper.experiments import PAPER, SYSTEMS, Experiment
+
+if TYPE_CHECKING:
+    from crowdshot.training.episodes import Range
+    from crowdshot.training.recipe import Recipe
+    from crowdshot_paper.experiments import Protocol
+
+
+PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
+WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
+# What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
+SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
+# A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and half for
+# photographs (docs/reproduction-details.md).
+MAML_SHORTER = {"omniglot": 6, "miniimagenet": 2, "tiny-imagenet-100": 2}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One encoder: what it is for, in words that make its file's name."""
+
+    source: str
+    split: int
+    objective: str
+    pseudo_annotation: bool
+    ways: int
+    shots: Range
+    annotators: Range
+    labels_per_item: Range | None = None
+    steps: int = 2
+    b: float = 100.0
+    step_size: float = 0.1
+    iterations: int = 30_000
+    wide: bool = False
+
+    @property
+    def name(self) -> str:
+        def span(value: Range | None) -> str:
+            return "all" if value is None else "to".join(map(str, sorted(set(value))))
+
+        settings = {"mixture": f"J{self.steps}-b{self.b:g}", "maml": f"step{self.step_size:g}"}.get(self.objective, "")
+        words = [
+            f"split{self.split}",
+            self.objective,
+            "pa" if self.pseudo_annotation else "clean",
+            f"{self.ways}way",
+            f"{span(self.shots)}shot",
+            f"{span(self.annotators)}annotators",
+            f"{span(self.labels_per_item)}labels",
+            settings,
+            f"wide-cool{WIDE.cool_down:g}" if self.wide else "",
+            f"{self.iterations}iterations",
+        ]
+        return "-".join(word for word in words if word)
+
+    def file(self, work: Path) -> Path:
+        return work / "encoders" / self.source / f"{self.name}.safetensors"
+
+    def recipe(self, protocol: Protocol) -> Recipe:
+        from crowdshot.training.recipe import Recipe  # here, as it needs torch
+
+        return Recipe(
+            ways=(self.ways, self.ways),
+            shots=self.shots,
+            annotators=self.annotators,
+            labels_per_item=self.labels_per_item,
+            queries=min(protocol.training_queries, WIDE.queries) if self.wide else protocol.training_queries,
+            crowd=CROWDS[SOURCE_CROWD],
+            iterations=self.iterations,
+            validate_every=protocol.validate_every,
+            validation_episodes=protocol.training_validation_episodes,
+            objective=self.objective,
+            pseudo_annotation=self.pseudo_annotation,
+            steps=self.steps,
+            b=self.b,
+            step_size=self.step_size,
+            cool_down=WIDE.cool_down if self.wide else 0.0,
+            augment="photo" if self.wide and self.source in PHOTOGRAPHS else "none",
+            seed=self.split,
+        )
+
+
+def wanted(
+    method: Method,
+    candidate: Candidate,
+    target: Target,
+    cell: Cell,
+    split: int,
+    trained_for: str = "one",
+    iterations: int = 0,
+) -> Wanted | None:
+    """The encoder that a candidate of a method needs; None where the method needs none.
+
+    ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0: as many as the source has.
+    """
+    needs, learns = method.needs, TARGETS[target.source]
+    if needs is None:
+        return None
+    if needs.wide:  # one for all targets of a source
+        return Wanted(
+            target.source,
+            split,
+            needs.objective,
+            needs.pseudo_annotation,
+            WIDE.ways,
+            (1, 5),
+            learns.annotators if needs.pseudo_annotation else (3, 3),
+            iterations=iterations or WIDE_ITERATIONS[target.source],
+            wide=True,
+        )
+    if trained_for == "sparse":
+        learns = replace(learns, **SPARSE)
+    shots, annotators = (1, 5), learns.annotators
+    if trained_for == "cell":  # annotators who tell the truth are as good as three of them
+        shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
+    return Wanted(
+        target.source,
+        split,
+        needs.objective,
+        needs.pseudo_annotation,
+        learns.ways,
+        shots,
+        annotators,
+        learns.labels_per_item,
+        **{name: candidate[name] for name in needs.by},
+        iterations=iterations or learns.iterations // (MAML_SHORTER[target.source] if needs.objective == "maml" else 1),
+    )
+
+
+# ---- estimates ------------------------------------------------------------
+#
+# What an experiment needs, and how long it takes: from what it took (results/…/times.csv), rounded, without torch.
+#
+# Good for telling minutes from days: sizes of episodes, stacks and other work on the machine move it by some times.
+
+
+class Seconds(NamedTuple):
+    core: float  # of a CPU
+    gpu: float  # an NVIDIA H200
+
+    def times(self, factor: float) -> Seconds:
+        return Seconds(self.core * factor, self.gpu * factor)
+
+    def and_then(self, other: Seconds) -> Seconds:
+        return Seconds(self.core + other.core, self.gpu + other.gpu)
+
+
+NONE = Seconds(0, 0)
+# 1,000 iterations of one encoder among those trained with it, on characters; then what photographs take more.
+TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Seconds(400, 0.3)}
+# 1,000 episodes by one candidate, on characters; then what photographs take more.
+LOOKING = Seconds(0.4, 0.1)  # class averages and EM: most of it is embedding
+TESTING = {
+    **dict.fromkeys(("Labelings", "Labelings narrow", "Both", "Learned", "True matrices"), Seconds(2, 0.3)),
+    **dict.fromkeys(("LRMV", "LRDS"), Seconds(0.5, 0.5)),
+    **dict.fromkeys(("RFMV", "RFDS"), Seconds(13, 0.3)),
+    **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 0.1)),
+    **dict.fromkeys(("CL", "CNAL", "MCL", "MCNAL", "MCL w/ PA", "MCNAL w/ PA", "LF", "MLF"), Seconds(4500, 6)),
+}
+PHOTOGRAPHS_TAKE = 9  # times as long, as they have nine times as many pixels
+SOON = 3_600  # what takes a core longer is told apart
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one method has to do in an experiment on one dataset: episodes, and the encoders of each candidate."""
+
+    method: str
+    dataset: str
+    episodes: int
+    encoders: tuple[frozenset[Wanted], ...]
+
+    def kept(self, work: Path) -> int:
+        """Candidates whose encoders, if they need any, are all there."""
+        return sum(all(one.file(work).exists() for one in needed) for needed in self.encoders)
+
+    @property
+    def meta_trains(self) -> bool:
+        return any(self.encoders)
+
+
+def shares(experiment: Experiment, dataset: str) -> list[Share]:
+    """All that the experiment does on a dataset, at the paper's size."""
+    target, cells = TARGETS[dataset], experiment.cells(dataset)
+    n = target.episodes * experiment.times
+    by_size = {cell.size: cell for cell in cells}
+    episodes = len(PAPER.splits) * (len(cells) * n + len(by_size) * max(n, VALIDATION))
+    found = []
+    for name in experiment.methods:
+        method = SYSTEMS[name]
+        encoders = [
+            {
+                wanted(method, candidate, target, cell, split, experiment.encoders, experiment.iterations)
+                for cell in by_size.values()
+                for split in PAPER.splits
+            }
+            for candidate in experiment.candidates(method.candidates)
+        ]
+        needed = tuple(frozenset(one for one in some if one is not None) for some in encoders)
+        found.append(Share(name, dataset, episodes, needed))
+    return found
+
+
+def training(encoders: Iterable[Wanted]) -> Seconds:
+    """Of their meta-training."""
+    found = NONE
+    for one in encoders:
+        kind = "wide" if one.wide else one.objective if one.objective in TRAINING else "narrow"
+        found = found.and_then(TRAINING[kind].times(one.iterations / 1_000 * _pixels(one.source)))
+    return found
+
+
+def testing(method: str, dataset: str, episodes: int) -> Seconds:
+    """Of so many episodes, each candidate's counted."""
+    return TESTING.get(method, LOOKING).times(episodes / 1_000 * _pixels(TARGETS[dataset].source))
+
+
+def of_shares(some: Sequence[Share], there: Path | None = None) -> Seconds:
+    """Of all; or, given a folder with encoders, of the candidates whose encoders are ``there``."""
+    total = NONE if there else training({one for share in some for needed in share.encoders for one in needed})
+    for share in some:
+        candidates = share.kept(there) if there else len(share.encoders)
+        total = total.and_then(testing(share.method, share.dataset, share.episodes * candidates))
+    return total
+
+
+def describe(experiment: Experiment, work: Path) -> list[str]:
+    """What it shows, the data it needs, how long it takes, and what runs from the encoders in ``work``."""
+    lines = [f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})"]
+    if not experiment.methods:
+        return [*lines, f"  no runs of its own: made of what {' and '.join(experiment.beside)} left"]
+    sources = {TARGETS[name].source for name in experiment.datasets}
+    every = [share for dataset in experiment.datasets for share in shares(experiment, dataset)]
+    others = sorted(sources - set(experiment.datasets))
+    learned_from = f", and to learn from {', '.join(others)}" if others else ""
+    lines.append(f"  data: {', '.join(experiment.datasets)}{learned_from}")
+    encoders = {one for share in every for needed in share.encoders for one in needed}
+    time = of_shares(every)
+    trained = f"{len(encoders)} encoders to meta-train: " if encoders else ""
+    lines.append(f"  {trained}{about_duration(time.gpu)} on a GPU, {about_duration(time.core)} on a CPU core")
+    ready = [share for share in every if share.meta_trains and share.kept(work)]
+    for dataset in dict.fromkeys(share.dataset for share in ready):
+        some = [share for share in ready if share.dataset == dataset and of_shares([share], work).core < SOON]
+        rest = [share for share in ready if share.dataset == dataset and share not in some]
+        parts = [
+            f"{about_duration(of_shares(part, work).core)} for {', '.join(_with_settings(share, work) for share in part)}"
+            for part in (some, rest)
+            if part
+        ]
+        lines.append(f"  {dataset} with --work {work}, on a CPU core: {'; '.join(parts)}")
+    return lines
+
+
+def _with_settings(share: Share, work: Path) -> str:
+    there, all_there_are = share.kept(work), len(share.encoders)
+    return share.method if there == all_there_are else f"{share.method} ({there} of {all_there_are} settings)"
+
+
+def _pixels(source: str) -> int:
+    return PHOTOGRAPHS_TAKE if source in PHOTOGRAPHS else 1

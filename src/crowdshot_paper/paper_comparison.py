@@ -1,0 +1,312 @@
+"""A run's numbers beside the paper's, with the difference in standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import counted, shown
+from crowdshot_paper import published
+from crowdshot_paper.episode_cells import REAL, TARGETS
+from crowdshot_paper.experiments import ADDED, EXPERIMENTS, Experiment
+from crowdshot_paper.layout import NOTHING, Line, PrintedTable, markdown
+from crowdshot_paper.selection import CELL, EPISODE, LEVEL, in_order, is_foreign, label, p_value, select, system
+from crowdshot_paper.store import read_rows
+
+CLOSE = 2.0  # standard errors
+LINES = {
+    "this run": ("accuracy", "{:.3f}"),
+    "paper": ("paper", "{:.3f}"),
+    "difference": ("difference", "{:+.3f}"),
+    "in standard errors": ("in_standard_errors", "{:+.1f}"),
+}
+
+
+NUMBERS = ("accuracy", "stderr", "expected", "paper", "paper_stderr", "error", "difference", "in_standard_errors")
+SAME_DRAW_LINES = {
+    "this run": ("accuracy", "{:.3f}"),
+    "on the paper's draw": ("expected", "{:.3f}"),
+    **{what: LINES[what] for what in ("paper", "difference", "in standard errors")},
+}
+
+
+def column_name(method: str) -> str:
+    """Marked, where it is of a method that stands among the paper's and is not in the paper."""
+    added = [system(method)] if is_foreign(method) else [name for name in ADDED if method.startswith(name)]
+    name = max(added, key=len, default="")
+    return f"{name}†{method.removeprefix(name)}" if name else method
+
+
+def lookup(summary: pd.DataFrame, by: Sequence[str]) -> dict[tuple[tuple[Any, ...], str], Any]:
+    """(key, method) -> the row; the key of an average over all is ()."""
+    found = {}
+    for row in summary.itertuples(index=False):
+        key = tuple(getattr(row, name) for name in by)
+        found[() if any(pd.isna(value) for value in key) else key, row.method] = row
+    return found
+
+
+def by_cell(
+    experiment: Experiment, dataset: str, summary: pd.DataFrame, sizes: Collection[tuple[int, int]]
+) -> pd.DataFrame:
+    """The paper's cells of these sizes beside the run's (NaN where not run), and each method's average.
+
+    The average of the run is there where all its cells are. A column like "Ours (main)" stands beside Ours.
+    """
+    paper = published.figures(experiment.name, dataset).dropna(subset=CELL).astype(dict.fromkeys(CELL, int))
+    paper = paper.merge(pd.DataFrame(list(sizes), columns=CELL), on=CELL)
+    if not len(paper):
+        return paper
+    labels = in_order([*(name for name in paper["method"] if name in experiment.methods), *summary["method"]])
+    parts = [_as_paper(paper[paper["method"] == system(name)]).assign(method=name) for name in labels]
+    both = pd.concat(parts).merge(summary[[*CELL, "method", "accuracy", "stderr"]], on=[*CELL, "method"], how="left")
+    averages = pd.DataFrame([_average(part) for _, part in both.groupby("method", sort=False)])
+    return compared(pd.concat([both.astype(dict.fromkeys(CELL, object)), averages], ignore_index=True))
+
+
+def by_dataset(experiment: Experiment, summary: pd.DataFrame) -> pd.DataFrame:
+    """The paper's averages beside a summary by dataset (NaN where not run)."""
+    parts = [_as_paper(published.figures(experiment.name, name)).assign(dataset=name) for name in experiment.datasets]
+    paper = pd.concat(parts, ignore_index=True)[["dataset", "method", "paper", "paper_stderr"]]
+    return compared(paper.merge(summary, on=["dataset", "method"], how="left"))
+
+
+def _as_paper(figures: pd.DataFrame) -> pd.DataFrame:
+    return figures.rename(columns={"accuracy": "paper", "stderr": "paper_stderr"})
+
+
+def _average(part: pd.DataFrame) -> dict[str, Any]:
+    """Of a method's cells; standard errors of a mean of independent numbers."""
+    mean = part[["accuracy", "paper"]].astype(float).mean(skipna=False)
+    error = np.sqrt(part[["stderr", "paper_stderr"]].astype(float).pow(2).sum(skipna=False)) / len(part)
+    return {"method": part["method"].iloc[0], **mean, **error}
+
+
+def compared(both: pd.DataFrame) -> pd.DataFrame:
+    """Adds difference = run - paper, and that over sqrt(se_run² + se_paper²).
+
+    Where the paper gives no standard error, the run's own stands in: both come from as many episodes.
+    """
+    difference = both["accuracy"].astype(float) - both["paper"]
+    theirs = both["paper_stderr"].fillna(both["stderr"]).astype(float)
+    error = np.sqrt(both["stderr"].astype(float) ** 2 + theirs**2)
+    return both.assign(difference=difference, in_standard_errors=difference / error.where(error > 0))
+
+
+def within(paper: pd.DataFrame, method: str, by: Sequence[str]) -> tuple[int, int]:
+    """(n, m): of m numbers of a method, n lie within two standard errors of the paper's; averages do not count."""
+    part = paper[(paper["method"] == method) & paper[by[0]].notna() & paper["in_standard_errors"].notna()]
+    return int((part["in_standard_errors"].abs() <= CLOSE).sum()), len(part)
+
+
+def twin(
+    name: str,
+    caption: str,
+    heads: tuple[str, ...],
+    rows: Sequence[tuple[tuple[Any, ...], tuple[str, ...]]],
+    by: list[str],
+    paper: pd.DataFrame,
+    about: Sequence[str],
+) -> PrintedTable:
+    """Some lines for each row: this run, the paper, their difference, and that in standard errors.
+
+    ``paper`` comes from `by_cell` or `by_dataset`, or from `same_draw.by_cell`, which has a line more.
+    """
+    shown = SAME_DRAW_LINES if "expected" in paper else LINES
+    if shown is LINES:
+        errors = "" if paper["paper_stderr"].notna().any() else ", this run’s standing in where the paper gives none"
+        caption += f" Differences are this run's less the paper's; standard errors sqrt(se_run² + se_paper²){errors}."
+    columns, found = in_order(paper["method"]), lookup(paper, by)
+    lines = []
+    for key, names in rows:
+        for i, (what, (field, form)) in enumerate(shown.items()):
+            labels = names if i == 0 else ("",) * len(names)
+            cells = tuple(_text(found, (key, method), field, form) for method in columns)
+            lines.append(Line((*labels, what), cells, ruled=i == 0))
+    counts = [within(paper, method, by) for method in columns]
+    told = tuple(f"{n} of {m}" if m else NOTHING for n, m in counts)
+    lines.append(Line((*("",) * len(heads), "within two"), told, ruled=True))
+    caption += " Last line: how many lie within two standard errors."
+    kept = [*by, "method", *(column for column in NUMBERS if column in paper)]
+    return PrintedTable(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _fitting(about))
+
+
+def _text(found: Mapping[Any, Any], place: Any, field: str, form: str) -> str:
+    value = getattr(found[place], field) if place in found else np.nan
+    if pd.isna(value):
+        return NOTHING
+    text = form.format(value)
+    return text.replace("-", "−") if float(text) else text.lstrip("+-")
+
+
+def _fitting(about: Sequence[str]) -> tuple[str, ...]:
+    """PrSV is not in the paper and so not here either."""
+    return tuple(note for note in about if not note.startswith("†"))
+
+
+# ---- two stores ------------------------------------------------------------
+#
+# Two stores side by side: where both have a cell of a method, their difference over the same episodes.
+
+
+WHERE = ["experiment", "dataset", "method", *CELL]
+COLUMNS = [*WHERE, "one", "other", "difference", "stderr", "p", "episodes", "one_candidate", "other_candidate"]
+
+
+def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.DataFrame:
+    """`COLUMNS`: a row for each cell that both stores have, and for each method's average over them (no cell).
+
+    Settings are chosen on validation, in each store for itself, on the episodes that both have: what one store has
+    more of changes nothing. Episodes are paired by split, crowd and number. ``difference`` is the other's less the
+    one's.
+    """
+    for folder in (one, other):
+        if not folder.is_dir():
+            raise CrowdshotError(f"{shown(folder)} is no folder, expected one with rows as `paper run` stores them.")
+    found = [
+        _compared(name, dataset, one, other)
+        for name, experiment in EXPERIMENTS.items()
+        for dataset in experiment.datasets
+        if all((folder / name / dataset).is_dir() for folder in (one, other))
+    ]
+    table = pd.concat([pd.DataFrame(columns=COLUMNS), *(part for part in found if len(part))], ignore_index=True)
+    if methods is not None:
+        table = table[table["method"].isin(list(methods))].reset_index(drop=True)
+    if not len(table):
+        raise CrowdshotError(f"{shown(other)} has no cell that {shown(one)} has, expected some to compare.")
+    return table
+
+
+def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataFrame:
+    """Of one experiment on one dataset."""
+    parts = [read_rows(folder, experiment, dataset) for folder in (one, other)]
+    keys = [*EPISODE, "role", "method", "candidate"]
+    both = parts[0][keys].merge(parts[1][keys])
+    chosen = [select(part.merge(both, on=keys), fair=True) for part in parts]
+    pairs = chosen[0].merge(chosen[1], on=[*EPISODE, "method"], suffixes=("_one", "_other"))
+    rows = []
+    for method in in_order(pairs["method"]):
+        cells = [
+            {**dict(zip(CELL, cell, strict=True)), **_difference(part)}
+            for cell, part in pairs[pairs["method"] == method].groupby(CELL)
+        ]
+        rows += [{"method": method, **cell} for cell in cells]
+        if len(cells) > 1:
+            rows.append({"method": method, **_store_average(pairs[pairs["method"] == method], pd.DataFrame(cells))})
+    return pd.DataFrame(rows).reindex(columns=COLUMNS).assign(experiment=experiment, dataset=dataset)
+
+
+def _difference(pairs: pd.DataFrame) -> dict[str, object]:
+    # Stored in float32, of which a store may have another's last digit; a query more or less is far larger.
+    one, other = (pairs[f"accuracy_{which}"].to_numpy(dtype=np.float64).round(6) for which in ("one", "other"))
+    spread = (other - one).std(ddof=1) if len(one) > 1 else np.nan
+    return {
+        "one": one.mean(),
+        "other": other.mean(),
+        "difference": (other - one).mean(),
+        "stderr": spread / np.sqrt(len(one)),
+        "p": p_value(other, one),
+        "episodes": len(one),
+        **{f"{which}_candidate": pairs[f"candidate_{which}"].iloc[0] for which in ("one", "other")},
+    }
+
+
+def _store_average(pairs: pd.DataFrame, cells: pd.DataFrame) -> dict[str, object]:
+    """Over cells, each counting alike; p over all episodes."""
+    means = cells[["one", "other", "difference"]].mean()
+    error = float(np.sqrt((cells["stderr"] ** 2).sum(skipna=False))) / len(cells)
+    return {**means, "stderr": error, "p": _difference(pairs)["p"], "episodes": cells["episodes"].sum()}
+
+
+def tell(table: pd.DataFrame, one: Path, other: Path) -> str:
+    """As Markdown, a table for each experiment and dataset, and how many cells differ."""
+    parts = [
+        markdown(_printed(f"{experiment}, {label(dataset)}", part, one, other))
+        for (experiment, dataset), part in table.groupby(["experiment", "dataset"], sort=False)
+    ]
+    cells = table[table[CELL[0]].notna()]
+    differ, chance = int((cells["p"] < LEVEL).sum()), LEVEL * len(cells)
+    parts.append(
+        f"{counted(len(cells), 'cells')} that both have, {differ} of them different at p < {LEVEL:g} (by chance alone: "
+        f"{chance:.1f}). Settings are chosen on validation, episodes paired; ± is a standard error.\n"
+    )
+    return "\n".join(parts)
+
+
+def _printed(name: str, part: pd.DataFrame, one: Path, other: Path) -> PrintedTable:
+    lines, differ = [], []
+    for row in part.itertuples():
+        is_average = pd.isna(row.n_support)
+        size = ("Avg.", "") if is_average else (str(int(row.n_support)), str(int(row.n_annotators) or REAL))
+        cells = (f"{row.one:.3f}", f"{row.other:.3f}", f"{row.difference:+.3f} ± {row.stderr:.3f}", f"{row.p:.2g}")
+        lines.append(Line((row.method, *size), cells))
+        if not is_average and row.one_candidate != row.other_candidate:
+            differ.append(f"{' '.join(lines[-1].labels)} ({row.one_candidate} → {row.other_candidate})")
+    columns = (str(one), str(other), "difference", "p")
+    notes = (f"Not with the same settings, as validation chose others: {'; '.join(differ)}.",) if differ else ()
+    return PrintedTable(name, f"{other} less {one}.", ("method", "N_S", "R"), columns, tuple(lines), part, notes)
+
+
+# ---- same draw ------------------------------------------------------------
+#
+# A run beside the paper as if both had met the same test episodes.
+#
+# Systems share a table's episodes, so that an easy draw lifts them all. A system whose code leaves nothing open, PrMV,
+# tells how easy the paper's draw was: over a cell's episodes here, a system's accuracy y is regressed on PrMV's x,
+#
+#     y = a + slope x + rest,    on the paper's draw: mean y + slope (paper's x - mean x)
+#
+# and what then differs from the paper is the rest's, whose standard error is sd(rest) sqrt(2 / n): the paper has as many
+# episodes.
+
+
+CONTROL = "PrMV"
+FEWEST = 10  # episodes to see a slope in
+
+
+def same_draw_by_cell(experiment: Experiment, dataset: str, selected: pd.DataFrame) -> pd.DataFrame:
+    """Columns: *CELL, method, accuracy, expected, paper, difference, in_standard_errors; averages have no cell.
+
+    Empty where the paper's encoders learned from another dataset, or PrMV was not run.
+    """
+    control = f"{CONTROL} (main)" if f"{CONTROL} (main)" in set(selected["method"]) else CONTROL
+    if TARGETS[dataset].source in published.STAND_INS or control not in set(selected["method"]):
+        return pd.DataFrame()
+    figures = published.figures(experiment.name, dataset).dropna(subset=CELL).astype(dict.fromkeys(CELL, int))
+    paper = figures.set_index([*CELL, "method"])["accuracy"]
+    wide = selected.pivot(index=EPISODE, columns="method", values="accuracy").astype(float)
+    found: list[dict[str, Any]] = []
+    for cell, part in wide.groupby(level=CELL):
+        for method in in_order(wide.columns):
+            pairs = part[[method, control]].dropna() if method != control else part[:0]
+            theirs, controls = paper.get((*cell, system(method))), paper.get((*cell, CONTROL))
+            if len(pairs) < FEWEST or theirs is None or controls is None:
+                continue
+            y, x = pairs.to_numpy().T
+            slope = float(np.cov(x, y, bias=True)[0, 1] / x.var()) if x.var() > 0 else 0.0
+            rest = y - y.mean() - slope * (x - x.mean())
+            expected = y.mean() + slope * (controls - x.mean())
+            error = float(rest.std(ddof=2)) * (2 / len(y)) ** 0.5
+            found.append(
+                {**dict(zip(CELL, cell, strict=True)), "method": method}
+                | {"accuracy": y.mean(), "expected": expected, "paper": theirs, "error": error}
+            )
+    if not found:
+        return pd.DataFrame()
+    n_cells = wide.groupby(level=CELL).ngroups
+    cells = pd.DataFrame(found).astype(dict.fromkeys(CELL, object))
+    averages = [_same_draw_average(part) for _, part in cells.groupby("method", sort=False) if len(part) == n_cells]
+    both = pd.concat([cells, pd.DataFrame(averages)], ignore_index=True)
+    difference = both["expected"] - both["paper"]
+    return both.assign(difference=difference, in_standard_errors=difference / both["error"].where(both["error"] > 0))
+
+
+def _same_draw_average(part: pd.DataFrame) -> dict[str, Any]:
+    means = part[["accuracy", "expected", "paper"]].astype(float).mean()
+    error = float(np.sqrt(part["error"].astype(float).pow(2).sum())) / len(part)
+    return {"method": part["method"].iloc[0], **means, "error": error}

@@ -1,0 +1,54 @@
+"""The paper's own figures, to stand beside a run's: Kumagai et al., ICML 2025, https://arxiv.org/abs/2506.10259."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+FOLDER = Path(__file__).with_name("published_values")
+
+IN_PAPER = (
+    "Ours",
+    "LRMV",
+    "LRDS",
+    "RFMV",
+    "RFDS",
+    "CL",
+    "CNAL",
+    "PrMV",
+    "PrDS",
+    "MaMV",
+    "MaDS",
+    "MCL",
+    "MCNAL",
+    "w/o PA",
+)
+"""In the order of the paper's tables."""
+STAND_INS = {"tiny-imagenet-100": "miniimagenet"}
+"""A dataset here -> the paper's, whose figures are set beside it."""
+IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-long", "as-sparse")
+"""Experiments whose figures the paper's main tables hold."""
+
+
+def figures(experiment: str, dataset: str) -> pd.DataFrame:
+    """n_support, n_annotators, method, accuracy, stderr of an experiment's tables; NaN where the paper gives none.
+
+    ``n_annotators`` is 0 where annotators are real; both are NaN in tables that give an average over cells only.
+    """
+    every = _read("tables.csv")
+    table = "main" if experiment in IN_MAIN else experiment
+    found = every[(every["table"] == table) & (every["dataset"] == STAND_INS.get(dataset, dataset))]
+    annotators = found["n_annotators"].where(found["n_annotators"].notna() | found["n_support"].isna(), 0)
+    return found.assign(n_annotators=annotators).drop(columns=["table", "dataset"]).reset_index(drop=True)
+
+
+def times() -> pd.DataFrame:
+    """method, meta_train_seconds, test_seconds, accuracy on Omniglot, four support items, five annotators."""
+    return _read("times.csv").copy()
+
+
+@cache
+def _read(name: str) -> pd.DataFrame:
+    return pd.read_csv(FOLDER / name, comment="#")

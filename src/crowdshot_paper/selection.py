@@ -1,0 +1,300 @@
+"""From stored rows to what tables show: which candidate of a method counts, its mean, and who is as good as the best.
+
+The paper chooses the settings of Ours on validation and reports its rivals' best candidate on test. Both are here for
+everyone: `select` follows the paper, or, with ``fair``, chooses on validation for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import ttest_rel
+
+from crowdshot_paper import published
+from crowdshot_paper.episode_cells import TARGETS
+from crowdshot_paper.experiments import ADDED, BEYOND, SYSTEMS, Experiment, candidate_name, candidate_of
+from crowdshot_paper.registry import CEILINGS, METHODS
+from crowdshot_paper.store import COLUMNS, Store, read_rows
+
+CELL = ["n_support", "n_annotators"]
+EPISODE = [*CELL, "split", "mixture", "episode"]  # what methods are paired by
+LEVEL = 0.05  # of the paired t-test
+
+NOT_IN_PAPER = (*ADDED, *BEYOND)
+_EXTRA = [name for name in SYSTEMS if name not in published.IN_PAPER and name not in NOT_IN_PAPER]
+ORDER = [*published.IN_PAPER, *_EXTRA, *NOT_IN_PAPER]
+"""The paper's order; what it does not have at the end."""
+BY_VALIDATION = ("Ours", "Labelings", "Both", "Labelings narrow", "Ours wide", "True matrices")
+"""Those whose candidates are never chosen on test."""
+
+Reader = Callable[[str, str], pd.DataFrame]
+"""(experiment, dataset) -> its rows."""
+
+
+def reader(results: Path) -> Reader:
+    """Reads each experiment's rows once, however many tables ask for them."""
+    return cache(lambda experiment, dataset: read_rows(results, experiment, dataset))
+
+
+def system(label: str) -> str:
+    """The method that a column shows: "Ours b=10" is of Ours."""
+    return re.sub(r" (\(main\)|[bJ]=\S+)$", "", label)
+
+
+def is_foreign(label: str) -> bool:
+    """Whether a column shows a method of another package, which need not be installed where tables are made."""
+    return system(label) not in SYSTEMS
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """As the paper has them; those of one method by their names."""
+    place = {name: i for i, name in enumerate(ORDER)}
+    return sorted(set(labels), key=lambda label: (place.get(system(label), len(place)), label))
+
+
+def spread(rows: pd.DataFrame, setting: str, letter: str) -> pd.DataFrame:
+    """Each value of a setting as a method of its own: "Ours" with candidate "steps=2, b=10" -> "Ours b=10"."""
+    value = rows["candidate"].str.extract(rf"(?:^|, ){setting}=([^,]+)", expand=False)
+    known = rows[value.notna()]
+    return known.assign(method=known["method"] + f" {letter}=" + value[value.notna()])
+
+
+def choose(rows: pd.DataFrame, role: str) -> pd.DataFrame:
+    """The candidate with the best mean accuracy of each cell and method, over splits; the earlier one of equals.
+
+    Columns: n_support, n_annotators, method, candidate. ``role``: "validation" or "test". A candidate that was not run
+    on all of its method's splits cannot be chosen, as its mean would be of other episodes.
+    """
+    keys = [*CELL, "method", "candidate"]
+    part = rows[rows["role"] == role]
+    groups = part.astype({"accuracy": float}).groupby(keys)
+    means = groups["accuracy"].mean().round(9).to_frame().assign(splits=groups["split"].nunique()).reset_index()
+    means = means[means["splits"] == means.groupby(keys[:-1])["splits"].transform("max")]
+    place = [_place(method, candidate) for method, candidate in zip(means["method"], means["candidate"], strict=True)]
+    means = means.assign(place=place).sort_values(["accuracy", "place"], ascending=[False, True], kind="stable")
+    return means.drop_duplicates(keys[:-1])[keys]
+
+
+@cache
+def _place(label: str, candidate: str) -> int:
+    """Where a candidate stands among its method's."""
+    method = SYSTEMS.get(system(label))
+    names = [] if method is None else [candidate_name(one) for one in method.candidates]
+    return names.index(candidate) if candidate in names else len(names)
+
+
+def select(rows: pd.DataFrame, fair: bool) -> pd.DataFrame:
+    """The test rows of the candidates that count: ours by validation, others by test, or, if fair, by validation."""
+    chosen, by_test = choose(rows, "validation"), choose(rows, "test")
+    if not fair:
+        ours, theirs = (part["method"].map(system).isin(BY_VALIDATION) for part in (chosen, by_test))
+        chosen = pd.concat([chosen[ours], by_test[~theirs]])
+    return rows[rows["role"] == "test"].merge(chosen, on=[*CELL, "method", "candidate"])
+
+
+def summarise(selected: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Mean, standard error and who is best, for every group of ``by``, averaged over the cells in it.
+
+    Columns: *by, method, accuracy, stderr, episodes, p, best. A group's accuracy is the mean of its cells' means, its
+    standard error comes from the spread within them. ``p`` is the paired t-test's against the best of the group;
+    ``best`` marks that one and those that do not differ from it. A method that lacks a cell that others have is left
+    out of the group.
+    """
+    groups = selected.groupby(list(by), sort=True) if by else [((), selected)]
+    parts = [_summary(group).assign(**dict(zip(by, key, strict=True))) for key, group in groups if len(group)]
+    columns = [*by, "method", "accuracy", "stderr", "episodes", "p", "best"]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _summary(group: pd.DataFrame) -> pd.DataFrame:
+    wide = group.pivot(index=EPISODE, columns="method", values="accuracy").astype(float)
+    cells = wide.groupby(level=CELL)
+    counts = cells.count()
+    whole = [method for method in wide if (counts[method] > 0).all()]
+    errors = (cells.std() / np.sqrt(counts))[whole]
+    table = pd.DataFrame(
+        {
+            "accuracy": cells.mean()[whole].mean(),
+            "stderr": np.sqrt(errors.pow(2).sum(skipna=False)) / len(errors),
+            "episodes": counts[whole].sum(),
+        }
+    )
+    table = table.rename_axis("method").loc[in_order(whole)].reset_index()
+    rivals = table[~table["method"].isin(CEILINGS)]
+    if not len(rivals):
+        return table.assign(p=np.nan, best=False)
+    best = rivals["method"][rivals["accuracy"].round(9).idxmax()]
+    p = [1.0 if method == best else p_value(*_pairs(wide, best, method)) for method in table["method"]]
+    return table.assign(p=p, best=(np.array(p) >= LEVEL) & table["method"].isin(rivals["method"]))
+
+
+def _pairs(wide: pd.DataFrame, one: str, other: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    both = wide[[one, other]].dropna().to_numpy(dtype=np.float64)
+    return both[:, 0], both[:, 1]
+
+
+def p_value(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Of the paired t-test; NaN for fewer than two pairs, 1 and 0 where the two differ never or always alike."""
+    difference = (one - other).round(9)
+    if len(difference) < 2:
+        return float("nan")
+    if np.ptp(difference) == 0:
+        return float(difference[0] == 0)
+    return float(ttest_rel(one, other).pvalue)
+
+
+# ---- gathering ------------------------------------------------------------
+#
+# Which rows an experiment's tables and figures show, what to say about them, and what to run if there are none.
+
+
+LABELS = {
+    "omniglot": "Omniglot",
+    "miniimagenet": "miniImageNet",
+    "tiny-imagenet-100": "tiny-imagenet-100 (stand-in)",
+    "labelme": "LabelMe",
+    "cifar10h": "CIFAR-10H",
+    "cifar10s": "CIFAR-10S",
+}
+
+PIECE = ["dataset", *CELL, "split"]
+SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are settings of Ours, run together
+EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
+ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
+    "each-cell": "one encoder for all cells; the others have one for each",
+    "as-long": "half as many steps of meta-training",
+    "as-sparse": "meta-trained with four classes and every label of three to seven annotators",
+    "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
+    "two-steps": "all three gradient steps; the others take two",
+    "centred": "the origin as the encoder has it; for the others it is the support's centre",
+}
+
+TOY = "TOY SIZE (`--quick`): this shows that everything runs, not how well."
+
+
+def label(dataset: str) -> str:
+    """How a dataset is called in tables and figures."""
+    return LABELS.get(dataset, dataset)
+
+
+def gather(experiment: Experiment, dataset: str, read: Reader) -> pd.DataFrame:
+    """The experiment's own rows, and those of others that it shows beside them."""
+    own = read(experiment.name, dataset) if experiment.methods else pd.DataFrame(columns=COLUMNS)
+    if experiment.name in ALIKE and not len(own):  # what it is set beside says nothing alone
+        return own
+    others = [read(name, dataset) for name in experiment.beside]
+    beside = [_beside(experiment, rows) for rows in others if len(rows)]
+    if experiment.name == "class-imbalance" and len(own):
+        beside.append(spread(own[own["method"] == "Ours"], "b", "b"))
+    parts = [part for part in (own, *beside) if len(part)]
+    rows = pd.concat(parts, ignore_index=True) if parts else own
+    return shared(rows) if experiment.name in SETTINGS_COMPARED else rows
+
+
+def shared(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of the cells and splits those that every method has, so that averages are over the same episodes."""
+    pieces = rows[[*PIECE, "method"]].drop_duplicates()
+    counts = pieces.groupby(PIECE).size().reset_index(name="methods")
+    everyone = counts.loc[counts["methods"] == pieces["method"].nunique(), PIECE]
+    return rows.merge(everyone, on=PIECE)
+
+
+def _beside(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+    ours = rows[rows["method"] == "Ours"]
+    if experiment.name == "dirichlet-b":
+        return spread(ours, "b", "b")
+    if experiment.name == "em-steps":
+        return spread(rows[rows["method"].isin(["Ours", "w/o PA"])], "steps", "J")
+    if experiment.name in ALIKE:
+        same = rows[rows["method"].isin(experiment.methods) & _among(rows["candidate"], experiment.only)]
+        return same.assign(method=same["method"] + " (main)")
+    return rows if experiment.name in EVERYONE else ours
+
+
+def _among(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[bool]:
+    """Which candidates have these settings, as far as they have them at all."""
+    fits = {
+        name: all(value == only.get(key, value) for key, value in candidate_of(name).items())
+        for name in candidates.unique()
+    }
+    return candidates.map(fits).astype(bool)
+
+
+def is_there(experiment: Experiment, read: Reader) -> bool:
+    """Whether any of its own rows are stored; an experiment without methods lives on those of others."""
+    names = [experiment.name] if experiment.methods else experiment.beside
+    return any(len(read(name, dataset)) for name in names for dataset in experiment.datasets)
+
+
+def how_to_run(experiment: Experiment) -> str:
+    name = experiment.name if experiment.methods else experiment.beside[0]
+    return f"nothing was run yet; `crowdshot paper run {name}` makes its rows."
+
+
+def notes(
+    experiment: Experiment, datasets: Sequence[str], rows: pd.DataFrame, read: Reader, results: Path
+) -> list[str]:
+    """What a reader must know of these rows."""
+    found = []
+    marked = sorted(
+        {name for name in ADDED if rows["method"].str.startswith(name).any()}
+        | {system(label) for label in rows["method"].unique() if is_foreign(label)}
+    )
+    if marked:
+        found.append("† Not in the paper. " + " ".join(f"{name}: {_rows_summary(name)}." for name in marked))
+    if experiment.name in ALIKE:
+        told = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
+        found.append(f"(main): {ALIKE[experiment.name]}." + (f" Here and there with {told} alone." if told else ""))
+    if experiment.name in SETTINGS_COMPARED:
+        every = [read(name, dataset) for name in experiment.beside for dataset in datasets]
+        n, m = len(rows[PIECE].drop_duplicates()), sum(len(part[PIECE].drop_duplicates()) for part in every)
+        if n < m:
+            found.append(f"Over the {n} of {m} cells and splits that were run with all these settings.")
+    found += stand_in_notes(datasets)
+    found += _gaps(rows)
+    if is_toy(experiment, datasets, results):
+        found.append(TOY)
+    return found
+
+
+def _rows_summary(name: str) -> str:
+    return METHODS[name].summary if name in METHODS else "of a package that is not installed here"
+
+
+def stand_in_notes(datasets: Sequence[str]) -> list[str]:
+    found = []
+    for dataset in datasets:
+        source = TARGETS[dataset].source
+        theirs = label(published.STAND_INS.get(source, source))
+        if dataset in published.STAND_INS:
+            found.append(f"{dataset} is a stand-in for {theirs}, of which the paper's numbers are.")
+        elif source in published.STAND_INS:
+            found.append(f"Encoders for {label(dataset)} learned from {source}, a stand-in for the paper's {theirs}.")
+    return found
+
+
+def _gaps(rows: pd.DataFrame) -> list[str]:
+    """Methods that have fewer cells or splits than there are, or not all their candidates on all splits."""
+    tested = rows.loc[rows["role"] == "test", [*PIECE, "method", "candidate"]].drop_duplicates()
+    pieces = tested.drop_duplicates([*PIECE, "method"])
+    every, counts = len(tested[PIECE].drop_duplicates()), pieces["method"].value_counts()
+    told = [f"{name} ({counts[name]} of {every})" for name in in_order(counts.index) if counts[name] < every]
+    found = [f"Not complete (cells by splits): {', '.join(told)}."] if told else []
+    candidates = tested.groupby([*PIECE, "method"]).size().groupby("method").agg(["min", "max"])
+    few = [f"{name} ({row['min']} of {row['max']})" for name, row in candidates.iterrows() if row["min"] < row["max"]]
+    if few:
+        found.append(
+            f"Some splits have fewer candidates: {', '.join(few)}; only one that all splits have can be chosen."
+        )
+    return found
+
+
+def is_toy(experiment: Experiment, datasets: Sequence[str], results: Path) -> bool:
+    stores = [Store(results, name, one) for name in (experiment.name, *experiment.beside) for one in datasets]
+    return any("--quick" in run.get("command", "") for store in stores for run in store.runs())

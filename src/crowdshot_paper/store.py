@@ -1,0 +1,272 @@
+"""Results on disk: a row for each episode, safe to interrupt, never measured twice.
+
+    results/<experiment>/<dataset>/rows.parquet     what is finished
+                                  /pending/…        what a run has finished since, one file for each piece of work
+                                  /times.csv        seconds of each piece of work, and of each meta-training
+                                  /runs.jsonl       command, splits, versions and devices of every run that added rows
+
+Pieces are written under a temporary name and renamed, so that any number of processes can share a store and one that is
+killed leaves no half piece. `compact` moves finished pieces into `rows.parquet`, one process at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.io.atomic import replacing, sweep
+from crowdshot.io.json_text import parse_json_lines
+
+T = TypeVar("T")
+
+KEYS = ["experiment", "dataset", "split", "n_support", "n_annotators", "mixture", "method", "candidate", "role"]
+COLUMNS = [*KEYS, "episode", "accuracy", "ece"]
+WHOLE = ["split", "n_support", "n_annotators", "episode"]
+ABANDONED = 3600.0  # seconds after which a half-written file has nobody who will finish it
+
+
+class Piece(NamedTuple):
+    """What is done at a time and stored as one: a method on all crowds of one (support, annotators) of one split."""
+
+    experiment: str
+    dataset: str
+    split: int
+    n_support: int
+    n_annotators: int
+    method: str
+
+
+TIMES = [*Piece._fields, "what", "seconds", "episodes", "candidates", "device", "encoder", "best"]
+TOLD_BY = [*Piece._fields, "what", "encoder", "seconds"]  # two rows of times are the same if these are
+
+
+class Store:
+    """The rows of one experiment on one dataset."""
+
+    def __init__(self, root: Path, experiment: str, dataset: str) -> None:
+        self.experiment, self.dataset = experiment, dataset
+        self.folder = root / experiment / dataset
+        self.pending = self.folder / "pending"
+
+    # ---- pieces in, rows out ----------------------------------------------------------------------------------------
+
+    def add(self, piece: Piece, rows: pd.DataFrame, seconds: Mapping[str, Any]) -> None:
+        """All of a piece or nothing. ``seconds`` and whatever else is told of its making travel in the file."""
+        self._make(self.pending)
+        table = pa.Table.from_pandas(_tidy(rows.assign(**piece._asdict())), preserve_index=False, nthreads=1)
+        table = table.replace_schema_metadata({"made": json.dumps({**piece._asdict(), **seconds})})
+        with replacing(self._file(piece, rows["candidate"])) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+
+    def has(self, piece: Piece, candidates: Iterable[str]) -> bool:
+        """Whether somebody added these since the last `compact`: a look that costs nothing."""
+        return self._file(piece, candidates).exists()
+
+    def done(self) -> dict[Piece, set[str]]:
+        """The pieces that were run, and the candidates that need not be run again."""
+        found = defaultdict(set)
+        for part in self._parts():
+            for *piece, name in part[[*Piece._fields, "candidate"]].drop_duplicates().astype(object).to_numpy():
+                found[Piece(*piece)].add(name)
+        return dict(found)
+
+    def rows(self) -> pd.DataFrame:
+        """All rows, `COLUMNS`, each once and in order; none where nothing was run."""
+        parts = self._parts()
+        if not parts:
+            return pd.DataFrame(columns=COLUMNS)
+        rows = pd.concat(parts, ignore_index=True).drop_duplicates([*KEYS, "episode"])
+        return rows.sort_values([*KEYS, "episode"], ignore_index=True)
+
+    def _parts(self) -> list[pd.DataFrame]:
+        """Pieces first: what another process's `compact` takes away while they are read is in rows.parquet by then."""
+        return [*_existing(_read, self._pieces()), *_existing(_read, [self.folder / "rows.parquet"])]
+
+    # ---- how rows came about ----------------------------------------------------------------------------------------
+
+    def note_training(self, name: str, encoders: Sequence[Mapping[str, Any]]) -> None:
+        """Seconds of meta-training encoders, kept beside the pieces that use them."""
+        self._make(self.pending)
+        known = {"experiment": self.experiment, "dataset": self.dataset, "what": "meta-training"}
+        with replacing(self.pending / f"{name}.json") as temporary:
+            temporary.write_text(json.dumps([{**known, **encoder} for encoder in encoders]))
+
+    def times(self) -> pd.DataFrame:
+        """A row for each piece (``what`` is "test") and each meta-trained encoder ("meta-training"), `TIMES`."""
+        made = _existing(_read_making, self._pieces())
+        made += [row for rows in _existing(_read_json, sorted(self.pending.glob("*.json"))) for row in rows]
+        kept = _existing(_read_csv, [self.folder / "times.csv"])
+        found = [part for part in (pd.DataFrame(made), *kept) if len(part)]
+        if not found:
+            return pd.DataFrame(columns=TIMES)
+        times = pd.concat([part.reindex(columns=TIMES) for part in found], ignore_index=True)
+        return times.drop_duplicates(TOLD_BY, ignore_index=True)
+
+    def note_run(self, about: Mapping[str, Any]) -> None:
+        """One line in runs.jsonl."""
+        self._make(self.folder)
+        line = json.dumps({"when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **about}) + "\n"
+        file = self.folder / "runs.jsonl"
+        try:
+            with file.open("a") as opened:
+                opened.write(line)
+        except OSError as error:
+            raise CrowdshotError(f"{file} could not be written ({error.strerror or error}).") from None
+
+    def runs(self) -> list[dict[str, Any]]:
+        """What `note_run` was told, oldest first."""
+        found = _existing(_read_lines, [self.folder / "runs.jsonl"])
+        return found[0] if found else []
+
+    # ---- fewer, larger files ----------------------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Pieces into rows.parquet. Killed in between, some pieces are in both, which `rows` and `times` put right."""
+        if not self.pending.exists():
+            return
+        with _alone(self.folder):
+            files = [file for file in sorted(self.pending.iterdir()) if file.suffix in (".parquet", ".json")]
+            if files:
+                self._keep(self.rows(), self.times())
+            for file in files:
+                file.unlink(missing_ok=True)
+            for place in (self.folder, self.pending):
+                sweep(place)
+            for rest in (*self.folder.glob(".*.tmp"), *self.pending.glob(".*.tmp")):  # of other machines
+                with suppress(OSError):  # whose it was may have come back to it
+                    if time.time() - rest.stat().st_mtime > ABANDONED:
+                        rest.unlink()
+
+    def _keep(self, rows: pd.DataFrame, times: pd.DataFrame) -> None:
+        if len(rows):
+            with replacing(self.folder / "rows.parquet") as temporary:
+                table = pa.Table.from_pandas(_tidy(rows), preserve_index=False, nthreads=1)
+                pq.write_table(table, temporary, compression="zstd", compression_level=15)
+        if len(times):
+            with replacing(self.folder / "times.csv") as temporary:
+                times.to_csv(temporary, index=False)
+
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CrowdshotError(f"{folder} could not be made a folder ({error.strerror or error}).") from None
+
+    def _file(self, piece: Piece, candidates: Iterable[str]) -> Path:
+        method = piece.method.replace("/", "").replace(" ", "-")
+        which = zlib.crc32("\n".join(sorted(set(candidates))).encode())
+        name = f"split{piece.split}-{piece.n_support}-{piece.n_annotators}-{method}-{which:08x}.parquet"
+        return self.pending / name
+
+    def _pieces(self) -> list[Path]:
+        return sorted(self.pending.glob("*.parquet"))
+
+
+def read_rows(root: Path, experiment: str, dataset: str) -> pd.DataFrame:
+    """The rows of one experiment on one dataset, each once; none where it was not run."""
+    return Store(root, experiment, dataset).rows()
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def _existing(read: Callable[[Path], T], files: Iterable[Path]) -> list[T]:
+    """What is in the files, but for those that are not (or no longer) there."""
+    found = []
+    for file in files:
+        try:
+            found.append(read(file))
+        except FileNotFoundError:
+            continue
+        except CrowdshotError:
+            raise
+        except Exception as error:  # what pandas noted in the file may be anything, and raises as much
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise CrowdshotError(
+                f"{file} is damaged or not what its name says ({reason}), expected rows that crowdshot wrote."
+            ) from None
+    return found
+
+
+def _read(file: Path) -> pd.DataFrame:
+    # From memory and alone: with threads of Arrow's about, a process that ends is now and then aborted instead.
+    table = pq.ParquetFile(pa.BufferReader(file.read_bytes())).read(use_threads=False)
+    frame = table.to_pandas(use_threads=False)
+    missing = [column for column in COLUMNS if column not in frame]
+    if missing:
+        raise CrowdshotError(f"{file} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}.")
+    for column in COLUMNS:
+        kind = table.schema.field(column).type
+        if not _suits(column, kind):
+            raise CrowdshotError(f"{file} has a column {column!r} of {kind}, expected rows that crowdshot wrote.")
+    for column in frame.select_dtypes("category"):
+        frame[column] = frame[column].astype(object)
+    return frame[COLUMNS]
+
+
+def _suits(column: str, kind: pa.DataType) -> bool:
+    if column in WHOLE:
+        return bool(pa.types.is_integer(kind))
+    if column not in KEYS:
+        return bool(pa.types.is_floating(kind))
+    words = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(words) or pa.types.is_large_string(words))
+
+
+def _read_making(file: Path) -> dict[str, Any]:
+    return _made(json.loads(pq.read_schema(pa.BufferReader(file.read_bytes())).metadata[b"made"]))
+
+
+def _read_json(file: Path) -> list[dict[str, Any]]:
+    return [_made(row) for row in json.loads(file.read_text())]
+
+
+def _made(row: Any) -> dict[str, Any]:
+    found = dict(row)
+    hash(tuple(map(found.get, TOLD_BY)))  # a TypeError, of what cannot be told apart
+    json.dumps(found, ensure_ascii=False).encode()  # a UnicodeError, of characters that there are not
+    return found
+
+
+def _read_lines(file: Path) -> list[dict[str, Any]]:
+    return [record for _, record in parse_json_lines(file.read_text(), str(file))]
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file)
+
+
+def _tidy(rows: pd.DataFrame) -> pd.DataFrame:
+    """Small: words once, and of the calibration error, which is noisier than that, three decimals."""
+    words = {name: "category" for name in KEYS if name not in WHOLE}
+    rows = rows[COLUMNS].astype({**dict.fromkeys(WHOLE, "int32"), **words})
+    return rows.assign(accuracy=rows["accuracy"].astype("float32"), ece=rows["ece"].astype("float32").round(3))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process is in here with the same folder; one that is killed lets go. Where there are no such locks (on
+    Windows), nobody waits."""
+    try:
+        import fcntl  # which Windows does not have
+    except ImportError:
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
