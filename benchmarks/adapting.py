@@ -79,7 +79,7 @@ def main():
         ("labelings.fit, one episode", timed(lambda: labelings.fit(u[0], y[0], K), 50)),
         ("labelings.fit, 200 episodes in one batch", timed(lambda: labelings.fit(*few, K), 1) / 200),
         ("labelings.fit, 200 items × 20 annotators × 10 classes", timed(lambda: labelings.fit(*larger, 10), 5)),
-        ("labelings.item_beliefs of these", timed(lambda: labelings.item_beliefs(found, larger[1]), 5)),
+        ("labelings.item_posteriors of these", timed(lambda: labelings.item_posteriors(found, larger[1]), 5)),
         ("labelings as loops, 12 items, 8 labelings", timed(lambda: plain(u[0, :12], y[0, :12]), 1)),
         ("labelings.fit, the same", timed(lambda: labelings.fit(u[0, :12], y[0, :12], K, width=8), 50)),
     ]

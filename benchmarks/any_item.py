@@ -90,7 +90,7 @@ def from_texts(seen, new, ann):
     for name, installed in (("ours", True), ("ours, without the extra", False)):
         minilm_is_there, text_input.is_installed = text_input.is_installed, lambda installed=installed: installed
         clf = CrowdClassifier().fit(seen, ann, items=ann.items)
-        told[name] = (clf.belief_, clf.predict_proba(new))
+        told[name] = (clf.label_proba_, clf.predict_proba(new))
         text_input.is_installed = minilm_is_there
     told |= {f"TF-IDF, {name}": found for name, found in usual_parts(counts, counter.transform(new), ann).items()}
     vectors = text_input.embed(seen), text_input.embed(new)
@@ -102,7 +102,7 @@ def from_same_features(seen, new, ann):
     clf = CrowdClassifier("identity").fit(seen, ann, items=ann.items)
     ready = prepare(seen, new)
     return {
-        "ours": (clf.belief_, clf.predict_proba(new)),
+        "ours": (clf.label_proba_, clf.predict_proba(new)),
         "ours, labels alone": (aggregate.learned(ann).probabilities, None),
         "one-coin + regression": then_regression("one-coin", ready, ann),
         "regression in EM": regression_in_em(ready, ann),

@@ -172,12 +172,12 @@ def likeliest_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
 GAINS = {OURS: asking.gains, "entropy": entropy_gains, "likeliest": likeliest_gains}
 
 
-def buy(way: str, ann: Annotations, belief: np.ndarray, open_: np.ndarray, n: int, random: np.random.Generator):
+def buy(way: str, ann: Annotations, posterior: np.ndarray, open_: np.ndarray, n: int, random: np.random.Generator):
     """n pairs among those that are open (N, R)."""
     chosen: list[tuple[int, int]] = []
     if way in GAINS:
-        confusion = asking.expected_confusion(ann, belief)
-        found = asking.choose(belief, confusion, np.nonzero(~open_), n, by=GAINS[way])
+        confusion = asking.expected_confusion(ann, posterior)
+        found = asking.choose(posterior, confusion, np.nonzero(~open_), n, by=GAINS[way])
         chosen = [(question.item, question.annotator) for question in found]
     elif way != "random":
         votes = ann.vote_counts()
@@ -203,13 +203,13 @@ def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, s
         unseen = math.nan
         if setting.look:
             clf.fit_embeddings(problem.items, ann)
-            belief = clf.fit_.responsibilities.double().numpy()
+            posterior = clf.fit_.responsibilities.double().numpy()
             said = clf.fit_.log_proba((problem.unseen - clf.shift_) * clf.factor_).argmax(1).numpy()
             unseen = (said == problem.unseen_truth).mean()
         else:
-            belief = AGGREGATORS["one-coin"](ann, STEPS, None).probabilities
-        found.append(((belief.argmax(1) == problem.truth).mean(), unseen))
-        item, annotator = buy(way, ann, belief, (labels < 0) & (problem.answers >= 0), setting.batch, random)
+            posterior = AGGREGATORS["one-coin"](ann, STEPS, None).probabilities
+        found.append(((posterior.argmax(1) == problem.truth).mean(), unseen))
+        item, annotator = buy(way, ann, posterior, (labels < 0) & (problem.answers >= 0), setting.batch, random)
         labels[item, annotator] = problem.answers[item, annotator]
     return found
 

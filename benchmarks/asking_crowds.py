@@ -55,7 +55,7 @@ class State(NamedTuple):
     """``annotations``: what is known so far; ``open_`` (L,): which labels of the problem can be bought."""
 
     annotations: Annotations
-    belief: Floats
+    posterior: Floats
     open_: NDArray[np.bool_]
 
 
@@ -83,12 +83,12 @@ def expected_gain(problem: Problem, state: State, n: int) -> tuple[NDArray[np.in
     ann = problem.annotations
     row_of = np.full((ann.n_items, ann.n_annotators), -1)
     row_of[ann.item[state.open_], ann.annotator[state.open_]] = np.flatnonzero(state.open_)
-    confusion = asking.expected_confusion(state.annotations, state.belief)
+    confusion = asking.expected_confusion(state.annotations, state.posterior)
     most = asking.fair_share(n, ann.n_annotators)
-    questions = asking.choose(state.belief, confusion, np.nonzero(row_of < 0), n, most=most)
+    questions = asking.choose(state.posterior, confusion, np.nonzero(row_of < 0), n, most=most)
     rows = np.array([row_of[question.item, question.annotator] for question in questions], dtype=np.int64)
-    plain = annotator_quality.expected_confusion(state.annotations, state.belief)
-    forecast = asking.mended(state.belief, plain, questions)
+    plain = annotator_quality.expected_confusion(state.annotations, state.posterior)
+    forecast = asking.mended(state.posterior, plain, questions)
     return rows, sum(question.gain for question in questions), forecast
 
 
@@ -169,8 +169,8 @@ def course(problem: Problem, way: str, seed: int) -> list[Row]:
         now = ann.keep(bought)
         state = State(now, aggregate.learned(now).probabilities, ~bought)
         row = {"bought": int(bought.sum() - problem.first.sum())}
-        for judge, belief in (("default", state.belief), ("vote", aggregate.soft_vote(now))):
-            row[judge] = right(belief[known], problem.truth[known])
+        for judge, posterior in (("default", state.posterior), ("vote", aggregate.soft_vote(now))):
+            row[judge] = right(posterior[known], problem.truth[known])
         row["errors"] = float((1 - row["default"]) * known.sum())
         row |= intervals(problem, state)
         rest, chosen = state.open_.copy(), np.array([], dtype=np.int64)
@@ -188,9 +188,9 @@ def course(problem: Problem, way: str, seed: int) -> list[Row]:
     return found
 
 
-def right(belief: Floats, truth: NDArray[np.int64]) -> float:
+def right(posterior: Floats, truth: NDArray[np.int64]) -> float:
     """Ties in expectation."""
-    top = belief >= belief.max(1, keepdims=True) - 1e-9
+    top = posterior >= posterior.max(1, keepdims=True) - 1e-9
     hit = np.where(truth >= 0, top[np.arange(len(truth)), truth], False)
     return float((hit / top.sum(1)).mean())
 
@@ -201,7 +201,7 @@ def intervals(problem: Problem, state: State) -> Row:
     known = problem.truth[ann.item] != crowds.UNKNOWN
     hits = np.bincount(ann.annotator, known & (ann.label == problem.truth[ann.item]), ann.n_annotators)
     n = np.bincount(ann.annotator, known, ann.n_annotators)
-    people = annotator_quality.judge(state.annotations, state.belief)
+    people = annotator_quality.judge(state.annotations, state.posterior)
     counted = (n >= ENOUGH) & (people["n_labels"] > 0).to_numpy()
     accuracy = hits[counted] / n[counted]
     within = (people["low"][counted] <= accuracy) & (accuracy <= people["high"][counted])

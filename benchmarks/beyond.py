@@ -31,9 +31,9 @@ CROWDS = {"the paper's crowds": simulate.PAPER_TARGETS, "flippers, class-wise": 
 CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and simulated annotators
 
 
-def em(steps, beliefs):
+def em(steps, posteriors):
     def classify(episodes):
-        fit = mixture.fit(episodes.support, episodes.labels, WAYS, steps=steps, track=False, **beliefs)
+        fit = mixture.fit(episodes.support, episodes.labels, WAYS, steps=steps, track=False, **posteriors)
         return fit.log_proba(episodes.query).exp(), fit.responsibilities
 
     return classify
@@ -87,7 +87,7 @@ def ways_to_learn(learned, trusted):
         ("EM with learned priors, J = 2", NOISY, em(2, priors.from_card(learned))),
         ("EM with learned priors, J = 5", NOISY, em(5, priors.from_card(learned))),
         ("EM with learned priors, J = 5", CLEAN, em(5, priors.from_card(learned))),
-        ("Labelings", NOISY, searched()),
+        ("labeling-search", NOISY, searched()),
         ("Labelings, one only (width 1)", CLEAN, searched(width=1)),
         ("Labelings, width 8", CLEAN, searched(width=8)),
         ("Labelings (width 32)", CLEAN, searched()),

@@ -54,9 +54,13 @@ def main():
                 known.append(truth[support])
                 u, labels = embeddings[support], ann.to_tensor()
                 fits = [labelings.fit(u, labels, ann.n_classes, **{**settings, "width": w}) for w in (32, 256)]
-                beliefs = [fits[0].responsibilities, fits[1].responsibilities, labelings.item_beliefs(fits[0], labels)]
-                for part, belief in zip(found.values(), beliefs, strict=True):
-                    part.append(belief.double().numpy())
+                posteriors = [
+                    fits[0].responsibilities,
+                    fits[1].responsibilities,
+                    labelings.item_posteriors(fits[0], labels),
+                ]
+                for part, posterior in zip(found.values(), posteriors, strict=True):
+                    part.append(posterior.double().numpy())
             for name, parts in found.items():
                 place = f"{kind}, {shots}, {per_item}, {name}"
                 print(f"{place:58} {told(np.concatenate(parts), np.concatenate(known))}", flush=True)

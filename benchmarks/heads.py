@@ -122,7 +122,7 @@ def right(pool, predict):
 
 
 def by_learned(batch):
-    return METHODS["Learned"].predict(CrowdEpisodes.of(batch, WAYS), torch.nn.Identity())
+    return METHODS["features"].predict(CrowdEpisodes.of(batch, WAYS), torch.nn.Identity())
 
 
 def by_labelings(settings):

@@ -15,19 +15,19 @@ PAGE = Path("docs/inference.md")
 SCORES = Path("results/inference/scores.csv")
 VARIANTS = Path("results/inference/variants.md")
 QUANTILES = Path("results/world/quantiles.csv")
-COLUMNS = ("accuracy", "log_loss", "over", "settled", "right")
+COLUMNS = ("accuracy", "log_loss", "over", "accepted", "right")
 
 
 def means(table: pd.DataFrame) -> str:
     """Over the crowds, full and thinned."""
-    lines = ["| | right | log-loss | over | settled → right |", "|---|---|---|---|---|"]
+    lines = ["| | right | log-loss | over | accepted → right |", "|---|---|---|---|---|"]
     for title, part in (("full", table[table["labels"] == "all"]), ("thinned", table[table["labels"] != "all"])):
         for variant, name in (("vote", "vote"), ("shipped", "**learned**")):
             m = part[part["variant"] == variant][list(COLUMNS)].mean()
             cases = (part["variant"] == variant).sum()
             lines.append(
                 f"| {title} ({cases}): {name} | {m['accuracy']:.3f} | {m['log_loss']:.3f} | {m['over']:+.3f} | "
-                f"{m['settled']:.2f} → {m['right']:.3f} |"
+                f"{m['accepted']:.2f} → {m['right']:.3f} |"
             )
     return "\n".join(lines)
 
@@ -36,7 +36,7 @@ def crowds(table: pd.DataFrame) -> str:
     """Each crowd with all its labels."""
     full = table[table["labels"] == "all"].set_index(["crowd", "variant"])
     lines = [
-        "| Crowd | items | right: vote | learned | log-loss: vote | learned | over | settled → right |",
+        "| Crowd | items | right: vote | learned | log-loss: vote | learned | over | accepted → right |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for crowd in sorted(table["crowd"].unique(), key=str.lower):
@@ -44,7 +44,7 @@ def crowds(table: pd.DataFrame) -> str:
         right = "–" if pd.isna(ours["right"]) else f"{ours['right']:.3f}"
         lines.append(
             f"| {crowd} | {int(ours['items']):,} | {vote['accuracy']:.3f} | {ours['accuracy']:.3f} | "
-            f"{vote['log_loss']:.3f} | {ours['log_loss']:.3f} | {ours['over']:+.3f} | {ours['settled']:.2f} → {right} |"
+            f"{vote['log_loss']:.3f} | {ours['log_loss']:.3f} | {ours['over']:+.3f} | {ours['accepted']:.2f} → {right} |"
         )
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from crowdshot.labels.confidence import THRESHOLD
 Floats = NDArray[np.float64]
 FLOOR = 0.001  # of probabilities, for the log-loss: one mistake costs seven nats at most
 BINS = 10
-MEASURES = ("accuracy", "log_loss", "calibration", "over", "settled", "settled_right")
+MEASURES = ("accuracy", "log_loss", "calibration", "over", "accepted", "settled_right")
 
 
 def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
@@ -16,7 +16,7 @@ def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
 
     ``accuracy``: classes that tie for the lead share the item, as if lots were drawn. ``log_loss``: see FLOOR.
     ``calibration``: |confidence - accuracy| within BINS equal bins of confidence, on average over items. ``over``: mean
-    confidence minus accuracy. ``settled``: share of items whose leading class has SETTLED or more; ``settled_right``:
+    confidence minus accuracy. ``accepted``: share of items whose leading class has SETTLED or more; ``settled_right``:
     the accuracy of these, NaN where there are none.
     """
     every = np.arange(len(truth))
@@ -25,14 +25,14 @@ def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
     named = truth >= 0
     right = np.where(named, leads[every, truth], 0) / leads.sum(1)
     of_truth = np.where(named, probabilities[every, truth], 0)
-    settled = confidence >= THRESHOLD
+    accepted = confidence >= THRESHOLD
     return {
         "accuracy": float(right.mean()),
         "log_loss": float(-np.log(np.maximum(of_truth, FLOOR)).mean()),
         "calibration": calibration_error(confidence, right),
         "over": float((confidence - right).mean()),
-        "settled": float(settled.mean()),
-        "settled_right": float(right[settled].mean()) if settled.any() else np.nan,
+        "accepted": float(accepted.mean()),
+        "settled_right": float(right[accepted].mean()) if accepted.any() else np.nan,
     }
 
 

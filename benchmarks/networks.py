@@ -79,19 +79,19 @@ def vote(project: Project) -> Scores:
     """Shares of the votes, of which one is spread over the classes."""
     ann, known = project.annotations, project.truth >= 0
     counts = ann.vote_counts()[known]
-    belief = (counts + 1 / ann.n_classes) / (counts.sum(axis=1, keepdims=True) + 1)
+    posterior = (counts + 1 / ann.n_classes) / (counts.sum(axis=1, keepdims=True) + 1)
     truth = project.truth[known]
-    top = belief >= belief.max(axis=1, keepdims=True) - 1e-9
+    top = posterior >= posterior.max(axis=1, keepdims=True) - 1e-9
     right = top[np.arange(len(truth)), truth] / top.sum(axis=1)
-    confidence = belief.max(axis=1)
-    settled = confidence >= SETTLED
+    confidence = posterior.max(axis=1)
+    accepted = confidence >= SETTLED
     return Scores(
         len(truth),
         float(right.mean()),
-        float(-np.log(belief[np.arange(len(truth)), truth].clip(FLOOR)).mean()),
+        float(-np.log(posterior[np.arange(len(truth)), truth].clip(FLOOR)).mean()),
         float(confidence.mean() - right.mean()),
-        float(settled.mean()),
-        float(right[settled].mean()) if settled.any() else None,
+        float(accepted.mean()),
+        float(right[accepted].mean()) if accepted.any() else None,
     )
 
 
@@ -181,9 +181,9 @@ def summary(table: pd.DataFrame) -> str:
         full, thinned = part[part["labels"] == "all"], part[part["labels"] != "all"]
         behind = int((part.set_index(key)["accuracy"] - by_vote < -0.01).sum())
         numbers = [each[column].mean() for each in (full, thinned) for column in ("accuracy", "log_loss")]
-        settled = f"{full['settled'].mean():.2f} → {full['right'].mean():.3f}"
-        lines.append([name, *(f"{number:.3f}" for number in numbers), settled, f"{behind} of {len(part)}"])
-    head = ["", "full: right", "log-loss", "thinned: right", "log-loss", "settled → right", "below the vote"]
+        accepted = f"{full['accepted'].mean():.2f} → {full['right'].mean():.3f}"
+        lines.append([name, *(f"{number:.3f}" for number in numbers), accepted, f"{behind} of {len(part)}"])
+    head = ["", "full: right", "log-loss", "thinned: right", "log-loss", "accepted → right", "below the vote"]
     return markdown(pd.DataFrame(lines, columns=head)) + "\n"
 
 

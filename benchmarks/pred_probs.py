@@ -23,7 +23,7 @@ from crowdshot import Annotations, CrowdClassifier, aggregate
 LABELS, DRAWS = 2, 3
 
 
-def beliefs(X, ann):
+def posteriors(X, ann):
     """{way: (N, K)}"""
     ready = regression.prepare(X, X[:1])
     voted = one_hot(aggregate.soft_vote(ann).argmax(1), ann.n_classes)
@@ -32,8 +32,8 @@ def beliefs(X, ann):
         "labels alone": aggregate.learned(ann).probabilities,
         "with its word": aggregate.learned(ann, pred_probs=said).probabilities,
         "CROWDLAB, the same word": crowdlab(ready, ann).consensus,
-        "with the features": CrowdClassifier("identity").fit(X, ann).belief_,
-        "with both": CrowdClassifier("identity").fit(X, ann, pred_probs=said).belief_,
+        "with the features": CrowdClassifier("identity").fit(X, ann).label_proba_,
+        "with both": CrowdClassifier("identity").fit(X, ann, pred_probs=said).label_proba_,
         "the word alone": said,
     }
 
@@ -50,7 +50,7 @@ def main() -> None:
         rows = []
         for draw in range(DRAWS):
             ann = crowds.thinned(everything, LABELS, draw)
-            found = beliefs(source.features[:n], ann)
+            found = posteriors(source.features[:n], ann)
             rows.append({way: (ann.classes[p.argmax(1)] == source.truth[:n]).mean() for way, p in found.items()})
         table = pd.DataFrame(rows)
         apart = table.sub(table["labels alone"], axis=0).sem()

@@ -208,7 +208,7 @@ def draw_answers(
 
 def ours(problem: Problem) -> Judged:
     model = CrowdClassifier(encoder="identity").fit(problem.items, problem.annotations)
-    return Judged(model.belief_, model.predict_proba(problem.unseen) if len(problem.unseen) else None)
+    return Judged(model.label_proba_, model.predict_proba(problem.unseen) if len(problem.unseen) else None)
 
 
 def judge(name: str, problem: Problem, features: regression.Features) -> Judged:

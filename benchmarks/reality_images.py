@@ -21,7 +21,7 @@ from crowdshot import CrowdClassifier
 
 KEYS = ("scenario", "seed", "method")
 ALONE = features.OURS_ALONE
-SEARCHED, LEARNED = "Labelings", "Learned"  # both that the default chooses from
+SEARCHED, LEARNED = "labeling-search", "features"  # both that the default chooses from
 METHODS = (OURS, ALONE, SEARCHED, LEARNED)
 SEEDS = 5
 CHARACTERS, PHOTOGRAPHS = "glyphs-protonet", "photo-lite0-protonet"  # what "auto" takes
@@ -102,16 +102,16 @@ def judge(name: str, encoder: str, problem: Problem) -> Row:
     method = "auto" if name == OURS else name
     items, unseen = (torch.from_numpy(x).float() for x in (problem.items, problem.unseen))
     clf = CrowdClassifier(encoder=encoder, method=method, device="cpu").fit_embeddings(items, problem.annotations)
-    row = {"learner": clf.learner_, **described(CONSENSUS, problem, clf.belief_)}
+    row = {"learner": clf.learner_, **described(CONSENSUS, problem, clf.label_proba_)}
     if len(unseen):
         row |= described(UNSEEN, problem, clf.predict_proba_embeddings(unseen))
     return row
 
 
-def described(of: str, problem: Problem, belief: NDArray[np.float64]) -> Row:
+def described(of: str, problem: Problem, posterior: NDArray[np.float64]) -> Row:
     truth = problem.truth if of == CONSENSUS else problem.unseen_truth
-    best = belief.argmax(1)
-    found = {**score(belief, truth), "stray": float((problem.annotations.classes[best] >= STRAY).mean())}
+    best = posterior.argmax(1)
+    found = {**score(posterior, truth), "stray": float((problem.annotations.classes[best] >= STRAY).mean())}
     if of == CONSENSUS:
         unsaid = problem.annotations.vote_counts()[np.arange(len(best)), best] == 0
         found |= {"unsaid": int(unsaid.sum()), "unsaid_right": int((best == truth)[unsaid].sum()), "items": len(best)}
@@ -195,7 +195,7 @@ def by_group(done: pd.DataFrame) -> pd.DataFrame:
     for group, part in done.groupby("group"):
         of = {name: part[part["method"] == name] for name in METHODS}
         row = {"group": group, "scenarios": part["scenario"].nunique()}
-        row["searched"] = float((of[OURS]["learner"] == "Both").mean())
+        row["searched"] = float((of[OURS]["learner"] == "combined").mean())
         for name in (ALONE, SEARCHED, LEARNED, OURS):
             row[f"consensus: {name}"] = mean_of(of[name], "consensus_accuracy")
         row["log-loss: labels alone"] = mean_of(of[ALONE], "consensus_log_loss")
@@ -248,7 +248,7 @@ def by_scenario(done: pd.DataFrame, ahead: pd.DataFrame) -> pd.DataFrame:
     wide["consensus: ours - labels alone"], wide["±"] = ahead["mean"], ahead["sem"]
     ours = done[done["method"] == OURS].groupby("scenario")
     wide["unsaid"] = ours["consensus_unsaid"].sum() / ours["consensus_items"].sum()
-    wide["searched"] = ours["learner"].agg(lambda names: (names == "Both").mean())
+    wide["searched"] = ours["learner"].agg(lambda names: (names == "combined").mean())
     return wide.reset_index()
 
 

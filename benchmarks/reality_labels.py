@@ -127,7 +127,7 @@ TITLES = {
     "log-loss": "log_loss",
     "calibration": "calibration",
     "over": "over",
-    "settled": "settled",
+    "accepted": "accepted",
     "of these right": "settled_right",
 }
 
@@ -144,8 +144,8 @@ def by_labels(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def per_crowd(full: pd.DataFrame) -> pd.DataFrame:
-    right, loss, settled, sure = (
-        wide(full, measure).droplevel("per_item") for measure in ("accuracy", "log_loss", "settled", "settled_right")
+    right, loss, accepted, sure = (
+        wide(full, measure).droplevel("per_item") for measure in ("accuracy", "log_loss", "accepted", "settled_right")
     )
     rivals = right[list(RIVALS)]
     best = rivals.idxmax(axis=1)
@@ -158,7 +158,7 @@ def per_crowd(full: pd.DataFrame) -> pd.DataFrame:
             "ours − vote": (right[OURS] - right[VOTE]).to_numpy(),
             "log-loss, vote": loss[VOTE].to_numpy(),
             "log-loss, ours": loss[OURS].to_numpy(),
-            "settled": settled[OURS].to_numpy(),
+            "accepted": accepted[OURS].to_numpy(),
             "of these right": sure[OURS].to_numpy(),
         }
     )
@@ -177,7 +177,7 @@ def goals(full: pd.DataFrame, by_crowd: pd.DataFrame) -> str:
             f"- more than 0.01 below the vote on no crowd: {named(below)}",
             f"- log-loss below the vote's on every crowd: not on {named(worse)}",
             f"- log-loss 0.65 or less on average: {by_crowd['log-loss, ours'].mean():.3f}",
-            f"- 0.90 of what is settled right on average: {by_crowd['of these right'].mean():.3f}",
+            f"- 0.90 of what is accepted right on average: {by_crowd['of these right'].mean():.3f}",
             f"- less than 0.85 on one crowd in five at most: {len(unsure)} of {len(by_crowd)} ({named(unsure)})",
         ]
     )

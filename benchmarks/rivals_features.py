@@ -57,16 +57,16 @@ def regression_in_em(features: Features, annotations: Annotations) -> Judged:
     Begins with one-coin's consensus, by which C is chosen, once. Of each annotator and class three right labels and one
     wrong one are imagined.
     """
-    belief = FROM_LABELS["one-coin"](annotations)
+    posterior = FROM_LABELS["one-coin"](annotations)
     said, K = label_matrix(annotations), annotations.n_classes
-    C, _ = regression.cross_validate(features.items, belief)
+    C, _ = regression.cross_validate(features.items, posterior)
     weights = None
     for _ in range(EM_ROUNDS):
-        weights = regression.fit(features.items, belief, C, weights)
-        confusion = confusion_matrices(said, belief, right=3, wrong=1 / max(K - 1, 1))
+        weights = regression.fit(features.items, posterior, C, weights)
+        confusion = confusion_matrices(said, posterior, right=3, wrong=1 / max(K - 1, 1))
         seen = regression.log_proba(features.items, weights)
-        belief = np.exp(log_softmax(seen + said @ np.log(confusion).reshape(-1, K), axis=1))
-    return Judged(belief, np.exp(regression.log_proba(features.unseen, weights)))
+        posterior = np.exp(log_softmax(seen + said @ np.log(confusion).reshape(-1, K), axis=1))
+    return Judged(posterior, np.exp(regression.log_proba(features.unseen, weights)))
 
 
 # ---- prototypes -------------------------------------------------------------------------------------------------

@@ -74,22 +74,22 @@ def label_matrix(annotations: Annotations) -> sparse.csr_array:
     return sparse.coo_array((np.ones(len(annotations)), cells), shape=shape).tocsr()
 
 
-def confusion_matrices(said: sparse.csr_array, belief: Floats, right: float, wrong: float) -> Floats:
+def confusion_matrices(said: sparse.csr_array, posterior: Floats, right: float, wrong: float) -> Floats:
     """(R, K observed, K true), with so many pseudo-counts of the right label and of each wrong one."""
-    K = belief.shape[1]
-    counts = (said.T @ belief).reshape(-1, K, K) + wrong + (right - wrong) * np.eye(K)
+    K = posterior.shape[1]
+    counts = (said.T @ posterior).reshape(-1, K, K) + wrong + (right - wrong) * np.eye(K)
     return counts / counts.sum(1, keepdims=True)
 
 
 def dawid_skene_prior(annotations: Annotations, right: float = 3, wrong: float = 0.5, steps: int = 50) -> Floats:
     """Dawid–Skene that expects people to be better than chance, with one pseudo-item a class."""
-    said, belief = label_matrix(annotations), aggregate.soft_vote(annotations)
+    said, posterior = label_matrix(annotations), aggregate.soft_vote(annotations)
     K = annotations.n_classes
     for _ in range(steps):
-        class_probs = (belief.sum(0) + 1) / (len(belief) + K)
-        confusion = confusion_matrices(said, belief, right, wrong)
-        belief = np.exp(log_softmax(said @ np.log(confusion).reshape(-1, K) + np.log(class_probs), axis=1))
-    return belief
+        class_probs = (posterior.sum(0) + 1) / (len(posterior) + K)
+        confusion = confusion_matrices(said, posterior, right, wrong)
+        posterior = np.exp(log_softmax(said @ np.log(confusion).reshape(-1, K) + np.log(class_probs), axis=1))
+    return posterior
 
 
 # ---- crowd-kit --------------------------------------------------------------------------------------------------

@@ -33,15 +33,15 @@ def main():
         truth, K = crowd.true_classes(), crowd.annotations.n_classes
         known = np.flatnonzero(truth >= 0)
         ann = crowd.annotations.select_items(crowd.annotations.items[known])
-        truth, belief = truth[known], aggregate.learned(ann).probabilities
+        truth, posterior = truth[known], aggregate.learned(ann).probabilities
         for errs in ERRORS:
             random = np.random.default_rng(0)
             wrong = (truth + random.integers(1, K, len(truth))) % K
             predicted = np.where(random.random(len(truth)) < errs, wrong, truth)
             right = (predicted == truth).mean()
             told = {
-                "agreement with the consensus": (belief.argmax(1) == predicted).mean(),
-                "by its probabilities": belief[np.arange(len(truth)), predicted].mean(),
+                "agreement with the consensus": (posterior.argmax(1) == predicted).mean(),
+                "by its probabilities": posterior[np.arange(len(truth)), predicted].mean(),
                 "consensus_accuracy": metrics.consensus_accuracy(ann.classes[predicted], ann),
             }
             rows += [{"crowd": name, "errs": errs, "way": way, "off": value - right} for way, value in told.items()]

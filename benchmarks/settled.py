@@ -1,6 +1,6 @@
-"""How many settled items are right where annotators are real: their labels with the images, and by themselves.
+"""How many accepted items are right where annotators are real: their labels with the images, and by themselves.
 
-    python benchmarks/settled.py DATA
+    python benchmarks/accepted.py DATA
 
 DATA has the folders ``cifar10s`` and ``labelme`` (docs/datasets.md). With images the consensus is `CrowdClassifier`'s,
 with the default for photographs where the extra lite0 is installed, as `crowdshot adapt` writes it; without, that of
@@ -21,7 +21,7 @@ from PIL import Image
 from crowdshot import Annotations, CrowdClassifier, aggregate
 from crowdshot.labels.confidence import THRESHOLD
 
-HEAD = ("", "items", "settled", "of these right", "right in all", "log-loss")
+HEAD = ("", "items", "accepted", "of these right", "right in all", "log-loss")
 
 
 def cifar10s(folder):
@@ -44,10 +44,10 @@ def labelme(folder):
 
 def row(name, consensus, truth):
     right, confidence = consensus["label"].to_numpy() == truth, consensus["confidence"].to_numpy()
-    settled = confidence >= THRESHOLD
+    accepted = confidence >= THRESHOLD
     loss = -np.log(np.where(right, confidence, 1 - confidence).clip(1e-9)).mean()
-    shares = f"{right[settled].mean():.3f} | {right.mean():.3f} | {loss:.3f}"
-    print(f"| {name} | {len(truth):,} | {settled.sum():,} | {shares} |", flush=True)
+    shares = f"{right[accepted].mean():.3f} | {right.mean():.3f} | {loss:.3f}"
+    print(f"| {name} | {len(truth):,} | {accepted.sum():,} | {shares} |", flush=True)
 
 
 def main():

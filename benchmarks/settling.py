@@ -3,8 +3,8 @@
     python benchmarks/settling.py --data ../shared/data
 
 Of up to 1,000 items all labels but three (five, eight) each are held back, by lot. Then labels are given back, one for
-each of the most doubtful third of the items that are not settled, and the default judges again, up to six times or
-until such labels run out. The forecast is made at the start. Prints a Markdown table: the share that was settled at
+each of the most doubtful third of the items that are not accepted, and the default judges again, up to six times or
+until such labels run out. The forecast is made at the start. Prints a Markdown table: the share that was accepted at
 first and in the end, how many labels that took, the share foretold for as many, and from WORST to BEST; then how far
 off it was over all rounds. What settling.py has of constants was chosen on `CHOSEN_ON`.
 """
@@ -40,17 +40,17 @@ def started(ann: Annotations, per_item: int, random: np.random.Generator) -> tup
 
 
 def given_back(ann: Annotations, there: np.ndarray) -> list[tuple[int, float]]:
-    """After each round, how many labels were given back, and the share that was settled then."""
+    """After each round, how many labels were given back, and the share that was accepted then."""
     there, at_a_time, course = there.copy(), round(PART * ann.n_items), []
-    belief = aggregate.learned(ann.keep(there)).probabilities
+    posterior = aggregate.learned(ann.keep(there)).probabilities
     for number in range(1, ROUNDS + 1):
-        open_ = np.flatnonzero(~there & (belief.max(1) < THRESHOLD)[ann.item])
+        open_ = np.flatnonzero(~there & (posterior.max(1) < THRESHOLD)[ann.item])
         open_ = open_[np.unique(ann.item[open_], return_index=True)[1]]  # one an item
         if len(open_) < at_a_time:
             break
-        there[open_[np.argsort(-uncertainty(belief[ann.item[open_]]), kind="stable")[:at_a_time]]] = True
-        belief = aggregate.learned(ann.keep(there)).probabilities
-        course.append((number * at_a_time, float((belief.max(1) >= THRESHOLD).mean())))
+        there[open_[np.argsort(-uncertainty(posterior[ann.item[open_]]), kind="stable")[:at_a_time]]] = True
+        posterior = aggregate.learned(ann.keep(there)).probabilities
+        course.append((number * at_a_time, float((posterior.max(1) >= THRESHOLD).mean())))
     return course
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     data = parser.parse_args().data
-    head = ("", "labels an item", "settled", "labels given back", "settled then", "foretold", "between")
+    head = ("", "labels an item", "accepted", "labels given back", "accepted then", "foretold", "between")
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     off: dict[str, list[tuple[float, bool]]] = {}
     for name in (*CHOSEN_ON, *OTHERS):
@@ -68,16 +68,16 @@ def main() -> None:
             course = given_back(ann, there)
             if len(course) < 2:
                 continue
-            belief = aggregate.learned(ann.keep(there)).probabilities
+            posterior = aggregate.learned(ann.keep(there)).probabilities
             kinds = (labels_needed.WORST, labels_needed.EXPECTED, labels_needed.BEST)
-            start = labels_needed.begin(ann.keep(there), belief)
+            start = labels_needed.begin(ann.keep(there), posterior)
             foretold = [labels_needed.course(start, counts) for counts in kinds]
             for bought, real in course:
                 worst, expected, best = (one[round(bought / ann.n_items / labels_needed.ROUND)] for one in foretold)
                 within = worst - NEARLY <= real <= best + NEARLY
                 off.setdefault("chosen on" if name in CHOSEN_ON else "others", []).append((expected - real, within))
             print(
-                f"| {name} | {per_item} | {(belief.max(1) >= THRESHOLD).mean():.2f} | {bought:,} | {real:.2f}"
+                f"| {name} | {per_item} | {(posterior.max(1) >= THRESHOLD).mean():.2f} | {bought:,} | {real:.2f}"
                 f" | {expected:.2f} | {worst:.2f}–{best:.2f} |",
                 flush=True,
             )

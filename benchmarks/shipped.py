@@ -33,13 +33,13 @@ def rows(name, path):
     """(title, scores by shots and annotators) of an encoder and its twin."""
     source = open_source(path, at_least=encoder_scores.EXAMPLES)
     twin = f"{name}{PROTOTYPICAL}"
-    for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "Labelings"])):
+    for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "labeling-search"])):
         encoder = load_encoder(encoder_name)
         recipe, about = encoder.card["recipe"], encoder.card["source"]
         tested_on = source.split(recipe["ways"][1], recipe["seed"], about["validated_on"], about["tested_on"])[2]
         pool = embedded(source.pool.take(tested_on), encoder)
         for way in ways:
-            if way == "Labelings":
+            if way == "labeling-search":
                 classify = encoder_scores.by_labelings(encoder.card["labelings"])
             else:  # with the priors of a prototypical network that is soft votes
                 classify = encoder_scores.by_mixture(encoder.card["priors"])

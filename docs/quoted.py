@@ -75,8 +75,8 @@ def beyond() -> str:
         "Dawid–Skene, wide encoder": "PrDS wide",
         "the paper's EM, centred, wide encoder": "EM wide",
         "the paper's method, wide recipe": "Ours wide",
-        "Labelings": "Labelings",
-        "the default": "Both",
+        "labeling-search": "labeling-search",
+        "the default": "combined",
     }
     lines = {name: [_shown(number(table, method)) for method in methods.values()] for name, table in tables.items()}
     return _table(["", *methods], lines)
@@ -86,7 +86,7 @@ def attribution() -> str:
     """How much of the lead over the paper's method is the encoder's and the origin's, and how much the search's."""
     told = []
     for name, table in ((OMNIGLOT, "beyond/omniglot-fair"), ("the stand-in", "beyond/tiny-imagenet-100-fair")):
-        ours, em, labelings = (number(table, method) for method in ("Ours", "EM wide", "Labelings"))
+        ours, em, labelings = (number(table, method) for method in ("Ours", "EM wide", "labeling-search"))
         trained = number(table, "Ours wide")
         if ours is None or em is None or labelings is None:
             return OUTSIDE

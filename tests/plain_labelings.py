@@ -82,18 +82,18 @@ class Problem:
         items = range(len(self.labels))
         return {tuple(classes.get(n, -1) for n in items): self.log_probability(classes) for classes in beam}
 
-    def item_beliefs(self, found):
+    def item_posteriors(self, found):
         """p(class of each item), of those that are seen: by each labeling given all other items, averaged."""
         top = max(found.values())
         weights = {classes: math.exp(x - top) for classes, x in found.items()}
         out = []
         for n in self.seen:
-            belief = [0.0] * self.K
+            posterior = [0.0] * self.K
             for classes, weight in weights.items():
                 others = {i: c for i, c in enumerate(classes) if c >= 0}
                 ways = [self.log_probability({**others, n: k}) for k in range(self.K)]
                 total = sum(math.exp(x - max(ways)) for x in ways)
                 for k in range(self.K):
-                    belief[k] += weight * math.exp(ways[k] - max(ways)) / total
-            out.append([x / sum(weights.values()) for x in belief])
+                    posterior[k] += weight * math.exp(ways[k] - max(ways)) / total
+            out.append([x / sum(weights.values()) for x in posterior])
         return out

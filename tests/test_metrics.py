@@ -101,9 +101,9 @@ def test_held_back_labels_by_hand():
 
 
 def test_accuracy_by_hand(monkeypatch):
-    belief = np.array([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]])
+    posterior = np.array([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]])
     labels = Annotations.from_matrix([["a"], ["b"], ["a"]])
-    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, belief, None))
+    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, posterior, None))
     s = np.mean([0.82, 0.52, 0.5])
     for predicted, hit in [(["a", "b", "a"], (0.9 + 0.6 + 0.5) / 3), (["a", "a", "b"], (0.9 + 0.4 + 0.5) / 3)]:
         expected = (hit - (1 - s)) / (s - (1 - s))
@@ -116,16 +116,16 @@ def test_accuracy_by_hand(monkeypatch):
 @pytest.mark.parametrize("errs", [0.0, 0.15, 0.4])
 @pytest.mark.parametrize("doubt", [0.3, 3.0])
 def test_accuracy_is_right_however_doubtful_an_honest_consensus_is(errs, doubt, monkeypatch):
-    """Truths are drawn from the belief itself, so that it is as sure as it is right."""
+    """Truths are drawn from the posterior itself, so that it is as sure as it is right."""
     random = np.random.default_rng(0)
-    belief = random.dirichlet([doubt] * 3, 20_000)
-    truth = (random.random(20_000)[:, None] > belief.cumsum(1)).sum(1)
+    posterior = random.dirichlet([doubt] * 3, 20_000)
+    truth = (random.random(20_000)[:, None] > posterior.cumsum(1)).sum(1)
     predicted = np.where(random.random(20_000) < errs, (truth + random.integers(1, 3, 20_000)) % 3, truth)
     labels = Annotations.from_matrix(np.resize([0, 1, 2], (20_000, 1)))
-    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, belief, None))
+    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, posterior, None))
     found = metrics.consensus_accuracy(predicted, labels)
     assert found == pytest.approx(1 - errs, abs=0.03)
-    assert (predicted == belief.argmax(1)).mean() < 1 - errs - 0.03  # what agreement alone would say
+    assert (predicted == posterior.argmax(1)).mean() < 1 - errs - 0.03  # what agreement alone would say
 
 
 def test_a_better_classifier_has_better_scores():

@@ -23,10 +23,10 @@ def test_every_number_is_what_results_say():
 
 def test_a_number_that_results_do_not_have_is_found():
     wrong = loaded().wrong
-    quote = "<!-- quoted\n{} beyond/omniglot-fair Labelings 4x3\n-->"
+    quote = "<!-- quoted\n{} beyond/omniglot-fair labeling-search 4x3\n-->"
     assert wrong("It has 0.777 there.\n" + quote.format("0.777")) == []
     assert wrong("It has 0.778 there.\n" + quote.format("0.778")) == [
-        "quotes 0.778, results/beyond/omniglot-fair has 0.777 for Labelings 4x3"
+        "quotes 0.778, results/beyond/omniglot-fair has 0.777 for labeling-search 4x3"
     ]
     assert wrong("It has nothing.\n" + quote.format("0.777")) == [
         "lists 0.777 of results/beyond/omniglot-fair as quoted, but does not have it"

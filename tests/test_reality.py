@@ -25,7 +25,7 @@ def test_score_by_hand():
     assert found["log_loss"] == pytest.approx(-math.log(0.95 * 0.5 * 0.3 * 0.001) / 4)
     assert found["over"] == pytest.approx((0.95 + 0.5 + 0.7 + 0.8) / 4 - 1.5 / 4)
     assert found["calibration"] == pytest.approx((0.05 + 0 + 0.7 + 0.8) / 4)
-    assert (found["settled"], found["settled_right"]) == (0.25, 1.0)
+    assert (found["accepted"], found["settled_right"]) == (0.25, 1.0)
 
 
 def test_calibration_is_that_of_bins():

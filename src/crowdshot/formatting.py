@@ -49,7 +49,7 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """Of a belief: never certain."""
+    """Of a posterior: never certain."""
     return percent(min(max(p, 0.0049), 0.9951))
 
 
@@ -136,7 +136,7 @@ def command(name: str, arguments: Iterable[Any], options: Mapping[str, Any]) -> 
     return shlex.join(words)
 
 
-def retold(typed: Sequence[str], places: Iterable[str] | None = None) -> str:
+def command_line(typed: Sequence[str], places: Iterable[str] | None = None) -> str:
     """A command as it was typed, but of files and folders, which lie elsewhere on other machines, the names alone.
 
     ``places``: the options that name one; else it is told by its separators.

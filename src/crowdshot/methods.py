@@ -22,7 +22,9 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX
 from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import command
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -81,6 +83,35 @@ class Needs:
     def __str__(self) -> str:
         crowd = "simulated annotators" if self.pseudo_annotation else "clean labels"
         return f"an encoder meta-trained with {crowd} ({self.objective})"
+
+
+IMAGE_ENCODERS = ("glyphs", "photo-lite0", "photo")  # shipped, one for each kind of images
+SUFFIXES = {
+    Needs("mixture", pseudo_annotation=True): "",
+    Needs("prototypical"): PROTOTYPICAL_SUFFIX,
+    Needs("prototypical", pseudo_annotation=True): PROTOTYPICAL_SUFFIX + "-pa",
+    Needs("lnl", pseudo_annotation=True): "-lnl",
+    Needs("maml"): "-maml",
+    Needs("maml", pseudo_annotation=True): "-maml-pa",
+}
+"""The ending of the names of shipped encoders that meet a need."""
+
+
+def encoder_names(needs: Needs) -> list[str]:
+    """Return the names of the image encoders that meet a need, whether they are shipped or not."""
+    return [name + encoder_suffix(needs) for name in IMAGE_ENCODERS]
+
+
+def encoder_suffix(needs: Needs) -> str:
+    """Return the ending of the names of encoders that meet a need."""
+    clean = "" if needs.pseudo_annotation else "-clean"
+    return SUFFIXES.get(replace(needs, by=(), wide=False), f"-{needs.objective}{clean}")
+
+
+def training_command(needs: Needs) -> str:
+    """Return the command that trains an encoder that meets the need."""
+    options = {} if needs.wide else {"objective": needs.objective, "clean": not needs.pseudo_annotation}
+    return command("train", (), options)
 
 
 def later(module: str, function: str) -> Predict:
@@ -241,15 +272,18 @@ class Registry(UserDict[str, Method]):
     """
 
     def __init__(self, own: Mapping[str, Method]) -> None:
-        self._searched = False
+        self._searched: set[str] = set()  # "ours", "others"
         self._from_others: set[str] = set()
         super().__init__(own)
 
     def __missing__(self, name: str) -> Method:
-        self._search()
+        if name not in self:
+            raise KeyError(name)
         return self.data[name]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self.data:
+            self._search("ours")
         if name not in self.data:
             self._search()
         return name in self.data
@@ -266,12 +300,13 @@ class Registry(UserDict[str, Method]):
         """Return whether this project ships the method."""
         return name in self and name not in self._from_others
 
-    def _search(self) -> None:
-        if self._searched:
-            return
-        self._searched = True  # first: an entry point may look into the registry while it is loaded
-        entries = entry_points(group=GROUP)
-        for entry in sorted(entries, key=lambda entry: (_package(entry) != OUR_PACKAGE, entry.name, entry.value)):
+    def _search(self, *whose: str) -> None:
+        """Load the entry points of this project ("ours") and of other packages ("others"), each once."""
+        wanted = {*(whose or ("ours", "others"))} - self._searched
+        self._searched |= wanted  # first: an entry point may look into the registry while it is loaded
+        for entry in _entries() if wanted else ():
+            if ("ours" if _package(entry) == OUR_PACKAGE else "others") not in wanted:
+                continue
             try:
                 self._add(entry)
             except (Exception, SystemExit) as error:  # other people's code must not stop ours
@@ -306,6 +341,12 @@ class Registry(UserDict[str, Method]):
         return found if found.name == name else replace(found, name=name)
 
 
+def _entries() -> list[EntryPoint]:
+    """Return the registered methods, those of this project first."""
+    entries = entry_points(group=GROUP)
+    return sorted(entries, key=lambda entry: (_package(entry) != OUR_PACKAGE, entry.name, entry.value))
+
+
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value
 
@@ -324,7 +365,7 @@ MAP_EM = later("crowdshot.classifier.episode_methods", "map_em")
 
 _OWN = [
     Method(
-        "Labelings",
+        "labeling-search",
         "an average over the most probable true labels of the labelled items, on meta-learned embeddings",
         later("crowdshot.classifier.episode_methods", "average"),
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
@@ -333,7 +374,7 @@ _OWN = [
         on_embeddings=True,
     ),
     Method(
-        "Learned",
+        "features",
         "labels by an inference that learned from crowds, and looks as far as they foretell labels",
         later("crowdshot.classifier.episode_methods", "by_looks"),
         ({},),
@@ -342,7 +383,7 @@ _OWN = [
         on_embeddings=True,
     ),
     Method(
-        "Both",
+        "combined",
         "Labelings and Learned, each believed in part, where the search foretells hidden labels as well",
         later("crowdshot.classifier.episode_methods", "pooled"),
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
@@ -374,9 +415,29 @@ METHODS = Registry({method.name: method for method in _OWN})
 """Every method by the paper's name for it; `crowdshot_paper` adds the systems that the paper compares with."""
 
 
+RENAMED = {"both": "combined", "learned": "features", "labelings": "labeling-search"}  # until 0.4
+
+
+def current_name(name: str, warn: bool = True) -> str:
+    """Return the present name of a method that had another one before version 0.3.
+
+    Saved classifiers and stored results keep the old names and are read without a warning.
+    """
+    present = RENAMED.get(str(name).lower())
+    if present is None:
+        return name
+    if warn:
+        warnings.warn(f"the method {name!r} is called {present!r} now.", FutureWarning, stacklevel=3)
+    return present
+
+
 def find(name: str) -> Method:
     """Return the method of this name, in capitals or not."""
+    name = current_name(name)
     by_name = {known.lower(): known for known in METHODS.data}
+    if str(name).lower() not in by_name:
+        METHODS._search("ours")
+        by_name = {known.lower(): known for known in METHODS.data}
     if str(name).lower() not in by_name:
         by_name = {known.lower(): known for known in METHODS}
     if str(name).lower() not in by_name:

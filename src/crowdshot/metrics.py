@@ -94,7 +94,7 @@ def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
 def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
     """How often ``predicted`` (N,) is the true class of labelled items, which only ``labels`` tell of.
 
-    The labels' belief q (`aggregate.learned`) is not certain: one who knows the truth would find it there with
+    The labels' posterior q (`aggregate.learned`) is not certain: one who knows the truth would find it there with
     s = mean Σ_k q_k² alone, and one who errs with (1 - s) / (K - 1). The accuracy is where the prediction's own mean of
     q lies between the two; at least 0, at most 1.
 
@@ -105,10 +105,10 @@ def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
     1.0
     """
     rows = np.unique(labels.item)
-    belief = aggregation.learned(labels).probabilities[rows]
+    posterior = aggregation.learned(labels).probabilities[rows]
     said = positions(labels.classes, np.asarray(predicted, dtype=object)[rows])
-    hit = np.where(said >= 0, belief[np.arange(len(rows)), said], 0.0).mean()
-    return _beyond_doubt(hit, belief)
+    hit = np.where(said >= 0, posterior[np.arange(len(rows)), said], 0.0).mean()
+    return _beyond_doubt(hit, posterior)
 
 
 def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
@@ -143,26 +143,26 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     1         0.9      3
     """
     rows = np.unique(labels.item)
-    belief = aggregation.learned(labels).probabilities[rows]
+    posterior = aggregation.learned(labels).probabilities[rows]
     p = np.asarray(probabilities, dtype=np.float64)[rows]
     confidence = p.max(1)
     said = positions(labels.classes, np.asarray(classes, dtype=object)[p.argmax(1)])
-    hit = np.where(said >= 0, belief[np.arange(len(rows)), said], 0.0)
+    hit = np.where(said >= 0, posterior[np.arange(len(rows)), said], 0.0)
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     found = [bins == place for place in np.unique(bins)]
     return pd.DataFrame(
         {
             "confidence": [confidence[some].mean() for some in found],
-            "accuracy": [_beyond_doubt(hit[some].mean(), belief[some]) for some in found],
+            "accuracy": [_beyond_doubt(hit[some].mean(), posterior[some]) for some in found],
             "items": [int(some.sum()) for some in found],
         }
     )
 
 
-def _beyond_doubt(hit: float, belief: Floats) -> float:
+def _beyond_doubt(hit: float, posterior: Floats) -> float:
     """Where ``hit`` lies between what one who always errs would have (0) and one who is always right (1)."""
-    right = float((belief * belief).sum(1).mean())
-    wrong = (1 - right) / max(belief.shape[1] - 1, 1)
+    right = float((posterior * posterior).sum(1).mean())
+    wrong = (1 - right) / max(posterior.shape[1] - 1, 1)
     if right - wrong < 1e-9:
         return float("nan")  # the labels say nothing at all
     return float(np.clip((hit - wrong) / (right - wrong), 0, 1))

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.training import simulated_annotators
+from crowdshot.training import default_settings, simulated_annotators
+from crowdshot.training.default_settings import PAPER_SOURCE
 from crowdshot.training.episodes import Batch, Range, draw
 from crowdshot.training.pools import ClassPool
 from crowdshot.training.recipe import Recipe
-from crowdshot.training.simulated_annotators import PAPER_SOURCE
 from crowdshot_paper.datasets.dataset_files import Dataset
 from crowdshot_paper.episode_cells import CROWDS, QUERIES, REAL, Cell, Target
 
@@ -114,7 +114,7 @@ def _said(n_classes: int, n_annotators: int, generator: torch.Generator) -> Tens
     """(C, M, A): three of the annotators label each item, and nobody a class's last one."""
     truth = torch.arange(n_classes)[:, None].expand(-1, EXAMPLES).flatten()
     crowd = simulated_annotators.draw_annotators(
-        n_annotators, n_classes, simulated_annotators.PAPER_SOURCE, generator=generator
+        n_annotators, n_classes, default_settings.PAPER_SOURCE, generator=generator
     )
     said = simulated_annotators.draw_labels(truth, crowd.confusion, labels_per_item=3, generator=generator)
     said = said.reshape(n_classes, EXAMPLES, n_annotators).to(torch.int16)

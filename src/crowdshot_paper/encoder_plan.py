@@ -164,7 +164,9 @@ TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Sec
 # 1,000 episodes by one candidate, on characters; then what photographs take more.
 LOOKING = Seconds(0.4, 0.1)  # class averages and EM: most of it is embedding
 TESTING = {
-    **dict.fromkeys(("Labelings", "Labelings narrow", "Both", "Learned", "True matrices"), Seconds(2, 0.3)),
+    **dict.fromkeys(
+        ("labeling-search", "labeling-search narrow", "combined", "features", "True matrices"), Seconds(2, 0.3)
+    ),
     **dict.fromkeys(("LRMV", "LRDS"), Seconds(0.5, 0.5)),
     **dict.fromkeys(("RFMV", "RFDS"), Seconds(13, 0.3)),
     **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 0.1)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from crowdshot.training import simulated_annotators
+from crowdshot.training import default_settings
 
 if TYPE_CHECKING:  # what there is to run can be told without waiting for torch
     from crowdshot.training.episodes import Range
@@ -21,7 +21,7 @@ REAL = "real"  # the crowd of a dataset that has one
 
 CROWDS = {
     "".join(f"{kind[0].upper()}{share:.2g} " for kind, share in crowd.items()).strip(): crowd
-    for crowd in (*simulated_annotators.PAPER_TARGETS, *simulated_annotators.OTHER_TARGETS)
+    for crowd in (*default_settings.PAPER_TARGETS, *default_settings.OTHER_TARGETS)
 }
 """How a crowd is written in tables -> how probable each kind is: "E0.1 H0.7 S0.2"."""
 SOURCE_CROWD = "E0.1 H0.7 S0.2"  # the simulated annotators of meta-training and validation

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import Candidate, Method
+from crowdshot.methods import METHODS, Candidate, Method
 from crowdshot_paper import published
 from crowdshot_paper.episode_cells import OTHER_CROWDS, REAL, TARGET_CROWDS, TARGETS, Cell
-from crowdshot_paper.registry import BUILT_IN, CEILINGS, METHODS, VARIANTS
+from crowdshot_paper.registry import BUILT_IN, CEILINGS, VARIANTS
 
 SIMULATED = ("omniglot", "tiny-imagenet-100")
 EVERYWHERE = (*SIMULATED, "labelme")
@@ -29,9 +29,9 @@ class _Systems(dict[str, Method]):
 
 
 SYSTEMS = _Systems({**BUILT_IN, **VARIANTS, **CEILINGS})
-ELSEWHERE = ("Labelings", "Learned", "Both", "LF", "MLF", "LNL")  # have experiments of their own
+ELSEWHERE = ("labeling-search", "features", "combined", "LF", "MLF", "LNL")  # have experiments of their own
 IN_MAIN = tuple(name for name in BUILT_IN if name not in ELSEWHERE and not name.endswith("w/ PA"))
-BEYOND = ("Labelings", "Learned", "Both", *VARIANTS, *CEILINGS)
+BEYOND = ("labeling-search", "features", "combined", *VARIANTS, *CEILINGS)
 ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
 WITH_ANNOTATION = tuple(name for name in BUILT_IN if name.endswith("w/ PA"))
 
@@ -256,7 +256,18 @@ _EXPERIMENTS = [
         "Real annotators, ten times as many episodes: what fifty of them cannot tell apart",
         "Conclusion",
         ("labelme", "cifar10s"),
-        ("Labelings", "Both", "Labelings narrow", "Ours", "PrMV", "PrDS", "PrSV", "PrSV wide", "EM wide", "Ours wide"),
+        (
+            "labeling-search",
+            "combined",
+            "labeling-search narrow",
+            "Ours",
+            "PrMV",
+            "PrDS",
+            "PrSV",
+            "PrSV wide",
+            "EM wide",
+            "Ours wide",
+        ),
         only={"scale": 20.0, "tau": 1.5, "b": 100.0},
         times=10,
     ),

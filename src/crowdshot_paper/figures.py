@@ -149,7 +149,7 @@ def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     for name in ax.get_yticklabels():
-        name.set_fontweight("bold" if name.get_text() in ("Ours", "Labelings") else "normal")
+        name.set_fontweight("bold" if name.get_text() in ("Ours", "labeling-search") else "normal")
     ax.set_ylim(len(table) - 0.4, -0.6)
 
 

@@ -20,7 +20,7 @@ from crowdshot.classifier import episode_methods
 from crowdshot.classifier.episode_methods import embed
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import replacing
-from crowdshot.methods import Candidate
+from crowdshot.methods import METHODS, Candidate
 from crowdshot.model import mixture
 from crowdshot.training import episodes, simulated_annotators
 from crowdshot.training.pools import input_of
@@ -29,7 +29,6 @@ from crowdshot_paper.draws import split_classes
 from crowdshot_paper.encoder_plan import Wanted
 from crowdshot_paper.episode_cells import QUERIES, TARGETS
 from crowdshot_paper.experiments import EXPERIMENTS, candidate_name
-from crowdshot_paper.registry import METHODS
 from crowdshot_paper.selection import Reader
 from crowdshot_paper.store import Piece
 from crowdshot_paper.work import read_encoder

@@ -20,7 +20,7 @@ import typer
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import AsJson
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import listing, plural, retold
+from crowdshot.formatting import command_line, listing, plural
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _card(
 
     started = "the shipped network" if fine_tune and files.initial is None else files.initial and files.initial.name
     return {
-        "command": retold(command) if command else "",
+        "command": command_line(command) if command else "",
         "learned_from": {"world": world.to_card(), "projects": report["learned_from"]},
         "started_from": started,
         "settings": vars(settings),
@@ -254,7 +254,7 @@ def tell(report: Report) -> str:
 def _table(title: str, scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
     import numpy as np
 
-    columns = ("accuracy", "log_loss", "over", "settled", "right")
+    columns = ("accuracy", "log_loss", "over", "accepted", "right")
     rows = {**scored}
     if len(scored) > 1:
         rows["mean"] = {

@@ -26,7 +26,7 @@ from crowdshot.io.cards import read_safetensors, write_safetensors
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.indexing import Positions
 from crowdshot.model import label_model
-from crowdshot.model.problem import Problem, belief_of, problem_of
+from crowdshot.model.problem import Problem, posterior_of, problem_of
 from crowdshot.training import simulated_crowds
 from crowdshot.training.checkpoints import check_same_run
 from crowdshot.training.simulated_crowds import Crowds, World
@@ -174,8 +174,8 @@ def loss_of(weights: Weights, crowds: Crowds) -> Tensor:
     *rounds, _ = label_model.infer(training_problem(crowds), weights, torch, total)
     loss = weight.new_zeros(())
     for number, score in enumerate(rounds):
-        belief = CERTAIN * score.reshape(-1, K)[known].softmax(-1) + (1 - CERTAIN) / K
-        lost = -(weight * belief.gather(1, truth[:, None])[:, 0].log()).sum()
+        posterior = CERTAIN * score.reshape(-1, K)[known].softmax(-1) + (1 - CERTAIN) / K
+        lost = -(weight * posterior.gather(1, truth[:, None])[:, 0].log()).sum()
         loss = loss + lost * (1.0 if number == len(rounds) - 1 else EARLIER_ROUNDS)
     return loss
 
@@ -308,7 +308,7 @@ class Scores(NamedTuple):
     accuracy: float  # of equally probable classes, each counts in part
     log_loss: float  # no probability counts as less than 0.001
     over: float  # mean confidence less accuracy: above 0 is too sure
-    settled: float  # share of items believed with 0.9 or more
+    accepted: float  # share of items believed with 0.9 or more
     right: float | None  # share of these that are right; None where there are none
 
 
@@ -318,25 +318,25 @@ def scores(network: Mapping[str, Floats], annotations: Annotations, truth: Posit
     if not known.any():
         raise CrowdshotError("truth has no known class, expected one item at least whose class is known.")
     problem = problem_of(ann.item, ann.annotator, ann.label, ann.n_items, ann.n_annotators, ann.n_classes)
-    belief = belief_of(problem, label_model.infer(problem, network)[-1])
+    posterior = posterior_of(problem, label_model.infer(problem, network)[-1])
     of = problem.pair_item
     confidence = np.zeros(ann.n_items)
-    np.maximum.at(confidence, of, belief)
-    is_top = belief >= confidence[of] - 1e-9
+    np.maximum.at(confidence, of, posterior)
+    is_top = posterior >= confidence[of] - 1e-9
     is_true = problem.pair_class == truth[of]
     right, p = np.zeros(ann.n_items), np.zeros(ann.n_items)
     right[of[is_true & is_top]] = 1.0
     right /= np.bincount(of[is_top], minlength=ann.n_items).clip(1)
-    p[of[is_true]] = belief[is_true]
+    p[of[is_true]] = posterior[is_true]
     right, p, confidence = right[known], p[known], confidence[known]
-    settled = confidence >= SETTLED
+    accepted = confidence >= SETTLED
     return Scores(
         int(known.sum()),
         float(right.mean()),
         float(-np.log(p.clip(FLOOR)).mean()),
         float(confidence.mean() - right.mean()),
-        float(settled.mean()),
-        float(right[settled].mean()) if settled.any() else None,
+        float(accepted.mean()),
+        float(right[accepted].mean()) if accepted.any() else None,
     )
 
 

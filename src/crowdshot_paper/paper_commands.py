@@ -67,8 +67,8 @@ def run(
     from dataclasses import replace
 
     from crowdshot.formatting import (
+        command_line,  # here, as it needs NumPy, for which --help need not wait
         counted,
-        retold,  # here, as it needs NumPy, for which --help need not wait
     )
     from crowdshot.training.episodes import as_range
     from crowdshot_paper import experiments as protocol
@@ -91,7 +91,7 @@ def run(
         sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
     )
     work = work / "toy" if quick else work
-    command = retold(sys.argv[1:], ("--data", "--results", "--work"))
+    command = command_line(sys.argv[1:], ("--data", "--results", "--work"))
     place = Place(results, work, None if quick else data, size, command, download)
     run_all = parallel.run_all_on_ray if on_ray else parallel.run_all
     possible = (

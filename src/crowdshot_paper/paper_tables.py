@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from crowdshot.methods import METHODS
 from crowdshot_paper import layout, paper_comparison, published
 from crowdshot_paper.encoder_plan import MAML_SHORTER, wanted
 from crowdshot_paper.episode_cells import CROWDS, TARGET_CROWDS, TARGETS
 from crowdshot_paper.experiments import BEYOND, EXPERIMENTS, Experiment, chosen
 from crowdshot_paper.layout import NOTHING, Line, PrintedTable
 from crowdshot_paper.paper_comparison import column_name
-from crowdshot_paper.registry import METHODS
 from crowdshot_paper.selection import (
     BY_VALIDATION,
     CELL,
@@ -166,7 +166,7 @@ def _cost_text(value: object, form: str) -> str:
 # How far Labelings is ahead, and how much of what perfect knowledge would give it reaches: a line for each dataset.
 
 
-OURS, VOTES = "Labelings", "PrSV wide"  # soft votes on the same encoder
+OURS, VOTES = "labeling-search", "PrSV wide"  # soft votes on the same encoder
 WIDE = ("PrSV wide", "PrDS wide", "EM wide", "Ours wide")  # rivals whose encoders are trained as Labelings' is
 LABELS, MATRICES = "True labels", "True matrices"
 CAPTION = (
@@ -186,7 +186,7 @@ def table(parts: Mapping[str, pd.DataFrame]) -> PrintedTable | None:
     columns: dict[str, Callable[[Any], str]] = {
         "best rival": lambda row: f"{row.rival_accuracy:.3f} ({column_name(row.rival)})",
         "best rival, wide": lambda row: f"{row.wide_accuracy:.3f} ({column_name(row.wide_rival)})",
-        "Labelings": lambda row: f"{row.labelings:.3f}",
+        "labeling-search": lambda row: f"{row.labelings:.3f}",
         "ahead": lambda row: f"{row.cells_ahead} of {row.cells}",
         "soft votes": lambda row: f"{row.votes:.3f}",
         "true matrices": lambda row: NOTHING if pd.isna(row.matrices) else f"{row.matrices:.3f}",

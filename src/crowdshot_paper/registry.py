@@ -175,7 +175,7 @@ for _name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL"):
         needs=replace(_plain.needs, pseudo_annotation=True),
     )
 
-_OWN = {name: METHODS.data[name] for name in ("Labelings", "Learned", "Both", "Ours", "w/o PA")}
+_OWN = {name: METHODS.data[name] for name in ("labeling-search", "features", "combined", "Ours", "w/o PA")}
 _PLAIN = {name: method for name, method in COMPARED.items() if not name.endswith("w/ PA")}
 BUILT_IN: dict[str, Method] = {**{name: _OWN[name] for name in list(_OWN)[:-1]}, **_PLAIN, "w/o PA": _OWN["w/o PA"]}
 BUILT_IN |= COMPARED
@@ -199,7 +199,7 @@ def _with(name: str, kind: str, needs: Needs) -> Method:
 
 
 _VARIANTS = [
-    _with("Labelings", "narrow", PROTOTYPICAL),
+    _with("labeling-search", "narrow", PROTOTYPICAL),
     _with("PrSV", "wide", WIDE),
     _with("PrDS", "wide", WIDE),
     replace(
@@ -229,7 +229,7 @@ _CEILINGS = [
         needs=WIDE,
     ),
     replace(
-        BUILT_IN["Labelings"],
+        BUILT_IN["labeling-search"],
         name="True matrices",
         summary="Labelings that knows the annotators",
         run=later("ceilings", "true_matrices"),

@@ -16,10 +16,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
+from crowdshot.methods import METHODS
 from crowdshot_paper import published
 from crowdshot_paper.episode_cells import TARGETS
 from crowdshot_paper.experiments import ADDED, BEYOND, SYSTEMS, Experiment, candidate_name, candidate_of
-from crowdshot_paper.registry import CEILINGS, METHODS
+from crowdshot_paper.registry import CEILINGS
 from crowdshot_paper.store import COLUMNS, Store, read_rows
 
 CELL = ["n_support", "n_annotators"]
@@ -30,7 +31,7 @@ NOT_IN_PAPER = (*ADDED, *BEYOND)
 _EXTRA = [name for name in SYSTEMS if name not in published.IN_PAPER and name not in NOT_IN_PAPER]
 ORDER = [*published.IN_PAPER, *_EXTRA, *NOT_IN_PAPER]
 """The paper's order; what it does not have at the end."""
-BY_VALIDATION = ("Ours", "Labelings", "Both", "Labelings narrow", "Ours wide", "True matrices")
+BY_VALIDATION = ("Ours", "labeling-search", "combined", "labeling-search narrow", "Ours wide", "True matrices")
 """Those whose candidates are never chosen on test."""
 
 Reader = Callable[[str, str], pd.DataFrame]

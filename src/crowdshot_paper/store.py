@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import replacing, sweep
 from crowdshot.io.json_text import parse_json_lines
+from crowdshot.methods import current_name
 
 T = TypeVar("T")
 
@@ -213,7 +214,14 @@ def _read(file: Path) -> pd.DataFrame:
             raise CrowdshotError(f"{file} has a column {column!r} of {kind}, expected rows that crowdshot wrote.")
     for column in frame.select_dtypes("category"):
         frame[column] = frame[column].astype(object)
+    frame["method"] = frame["method"].map(_current_names(frame["method"].unique()))
     return frame[COLUMNS]
+
+
+def _current_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the present names of methods, and of variants such as "Labelings narrow", by the names that are stored."""
+    words = {name: name.split(" ", 1) for name in names}
+    return {name: " ".join([current_name(first, warn=False), *rest]) for name, (first, *rest) in words.items()}
 
 
 def _suits(column: str, kind: pa.DataType) -> bool:

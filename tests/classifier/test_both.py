@@ -34,9 +34,9 @@ def test_an_encoder_that_sees_nothing_in_the_items_is_not_searched_by() -> None:
     truth = np.arange(40) % 4
     said = crowd(truth, right=0.7)
     clf = CrowdClassifier(ENCODER).fit(random.random((40, 28, 28)), said)
-    assert clf.learner_ == "Learned"
+    assert clf.learner_ == "features"
     alone = aggregate.learned(clf.annotations_).probabilities
-    assert (clf.belief_.argmax(1) == alone.argmax(1)).mean() > 0.9
+    assert (clf.label_proba_.argmax(1) == alone.argmax(1)).mean() > 0.9
 
 
 @pytest.mark.parametrize(("items", "labels"), [(10, 4), (3, 1)])
@@ -45,10 +45,10 @@ def test_one_that_sees_the_classes_is(items: int, labels: int) -> None:
     some = np.concatenate([np.flatnonzero(digits.target == k)[:items] for k in range(4)])
     said = crowd(digits.target[some], R=labels)
     clf = CrowdClassifier().fit(list(digits.images[some]), said)
-    assert clf.learner_ == "Both"
+    assert clf.learner_ == "combined"
     alone = aggregate.learned(clf.annotations_).labels
     truth = digits.target[some]
-    assert (clf.belief_.argmax(1) == truth).mean() > (alone == truth).mean()
+    assert (clf.label_proba_.argmax(1) == truth).mean() > (alone == truth).mean()
 
 
 def test_labels_that_are_hidden_are_not_known() -> None:
@@ -104,14 +104,14 @@ def test_beliefs_are_averaged_by_the_company_that_items_have() -> None:
     truth = np.arange(24) % 3
     x, said = clouds(truth), crowd(truth)
     clf = CrowdClassifier(ENCODER).fit_embeddings(x, np.where(np.arange(24)[:, None] < 21, said, -1))
-    assert clf.learner_ == "Both"
+    assert clf.learner_ == "combined"
     parts = [clf.fit_.search, clf.fit_.looks]
     labelled, others = combined.weights(float(clf.fit_.company))
     by_search, by_looks = (part.responsibilities.double().log() for part in parts)
     expected = torch.cat(
         [combined.pool(by_search, by_looks, labelled)[:21], combined.pool(by_search, by_looks, others)[21:]]
     )
-    np.testing.assert_allclose(clf.belief_, expected.exp(), atol=1e-6)
+    np.testing.assert_allclose(clf.label_proba_, expected.exp(), atol=1e-6)
     np.testing.assert_allclose(clf.predict_proba_embeddings(x)[21:], expected[21:].exp(), atol=1e-6)
 
 
@@ -127,13 +127,13 @@ def test_a_class_named_once_is_left_to_looks() -> None:
     x, said = clouds(truth), crowd(truth, right=0.9, R=3).astype(object)
     said[5, 0] = "a slip"
     clf = CrowdClassifier(ENCODER).fit_embeddings(x, said)
-    assert clf.learner_ == "Both"
+    assert clf.learner_ == "combined"
     slip = clf.classes_.tolist().index("a slip")
     sizes = clf.fit_.search.sizes.numpy()
     assert sizes[slip] == 0
     np.testing.assert_allclose(np.delete(sizes, slip), 0.23, atol=0.03)  # ten items each
-    assert (clf.belief_.argmax(1) != slip).all()
-    np.testing.assert_allclose(clf.belief_[:, slip], clf.fit_.looks.responsibilities[:, slip], atol=1e-9)
+    assert (clf.label_proba_.argmax(1) != slip).all()
+    np.testing.assert_allclose(clf.label_proba_[:, slip], clf.fit_.looks.responsibilities[:, slip], atol=1e-9)
     assert (clf.predict_proba_embeddings(x).argmax(1) != slip).all()
     told = CrowdClassifier(ENCODER).fit_embeddings(x, said, gold={5: "a slip"})  # it was none
     assert (told.fit_.search.sizes > 0).all()
@@ -153,7 +153,7 @@ def same_by_other_names(seed: int, K: int, a: int, method: str) -> None:
     renamed = np.append(classes, -1)[said[items][:, people]]
     there = CrowdClassifier(ENCODER, method=method).fit_embeddings(x[items], renamed)
     assert there.learner_ == here.learner_
-    np.testing.assert_allclose(there.belief_[:, classes], here.belief_[items], atol=1e-4)
+    np.testing.assert_allclose(there.label_proba_[:, classes], here.label_proba_[items], atol=1e-4)
     seen = (said >= 0).any(0)  # who said nothing has no place in the labels' order
     matrices = there.confusion_[:, classes][:, :, classes]
     np.testing.assert_allclose(matrices[seen[people]], here.confusion_[people][seen[people]], atol=1e-4)
@@ -162,14 +162,14 @@ def same_by_other_names(seed: int, K: int, a: int, method: str) -> None:
     np.testing.assert_allclose(there[:, classes], here, atol=1e-4)
 
 
-@given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 4), st.sampled_from(["auto", "labelings"]))
+@given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 4), st.sampled_from(["auto", "labeling-search"]))
 @settings(max_examples=25, deadline=None)
 def test_neither_names_nor_order_matter(seed: int, K: int, a: int, method: str) -> None:
     same_by_other_names(seed, K, a, method)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["auto", "labelings"])
+@pytest.mark.parametrize("method", ["auto", "labeling-search"])
 def test_neither_names_nor_order_matter_in_hundreds_of_problems(method: str) -> None:
     for seed in range(300):
         same_by_other_names(seed, 2 + seed % 4, 1 + seed % 5, method)

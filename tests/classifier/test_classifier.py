@@ -64,7 +64,7 @@ def test_consensus_classifier_and_annotators(clouds):
     assert table["accuracy"].idxmin() == 4
     right = (labels == truth[:, None]).sum(0)
     crowd = (right.sum() + 4 * 0.7) / (labels.size + 4)  # counts for four labels
-    np.testing.assert_allclose(table["accuracy"], (right + 4 * crowd) / 28, atol=0.07)  # beliefs are not certain
+    np.testing.assert_allclose(table["accuracy"], (right + 4 * crowd) / 28, atol=0.07)  # posteriors are not certain
     assert ((table["low"] < table["accuracy"]) & (table["accuracy"] < table["high"])).all()
 
 
@@ -175,7 +175,7 @@ def test_a_crowds_labels_are_no_truth_to_be_scored_by(clouds):
         CrowdClassifier("identity").fit(X, labels).score(X, labels)
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": "labelings"}, {"method": "PrSV"}, {"covariance": "full"}])
+@pytest.mark.parametrize("settings", [{}, {"method": "labeling-search"}, {"method": "PrSV"}, {"covariance": "full"}])
 def test_a_class_that_nobody_named_changes_nothing_and_is_never_predicted(clouds, tmp_path, settings):
     """Beside the same fit without it; one in the midst of the others would draw items to itself."""
     X, labels, _ = clouds
@@ -402,7 +402,7 @@ def drawings():
 def test_few_images_are_learned_by_both_on_the_clean_encoder(drawings, tmp_path):
     images, said, truth = drawings
     clf = CrowdClassifier().fit(images, said)
-    assert clf.learner_ == "Both"
+    assert clf.learner_ == "combined"
     assert clf.encoder_.card["recipe"]["objective"] == "prototypical"
     trusted = clf.encoder_.card["labelings"]
     assert clf.settings_ == {**trusted, "width": labelings.WIDTH}
@@ -415,7 +415,7 @@ def test_few_images_are_learned_by_both_on_the_clean_encoder(drawings, tmp_path)
     assert (clf.consensus_["label"] == truth).mean() > 0.9
     clf.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
-    assert again.learner_ == "Both"
+    assert again.learner_ == "combined"
     np.testing.assert_allclose(again.predict_proba(images), clf.predict_proba(images), atol=1e-6)
     pd.testing.assert_frame_equal(again.consensus_, clf.consensus_)
     pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
@@ -436,14 +436,14 @@ def test_items_without_labels_change_nothing_and_are_predicted(drawings):
 
 def test_what_the_default_is(drawings, clouds, monkeypatch):
     images, said, _ = drawings
-    assert CrowdClassifier("identity").fit(clouds[0], clouds[1]).learner_ == "Learned"  # features from elsewhere
+    assert CrowdClassifier("identity").fit(clouds[0], clouds[1]).learner_ == "features"  # features from elsewhere
     given = CrowdClassifier(steps=4).fit(images, said)  # an argument that the mixture alone has
     assert given.settings_["steps"] == 4
     assert given.encoder_.card["recipe"]["objective"] == "mixture"
     monkeypatch.setattr(feature_learners, "FEW", 20)
     many = CrowdClassifier().fit(images, said)
-    assert many.learner_ == "Learned"
-    assert isinstance(CrowdClassifier(method="labelings").fit(images, said).fit_, labelings.Posterior)
+    assert many.learner_ == "features"
+    assert isinstance(CrowdClassifier(method="labeling-search").fit(images, said).fit_, labelings.Posterior)
     told = CrowdClassifier(settings={"tau": 2.0}).fit(images, said)  # a setting of labelings: never passed over
     assert isinstance(told.fit_, labelings.Posterior)
     assert told.settings_["tau"] == 2.0
@@ -461,11 +461,11 @@ def test_the_papers_method_is_to_be_had_exactly(drawings):
 def test_a_search_of_thousands_is_refused(clouds):
     X, labels = np.zeros((2_001, 2)), np.zeros((2_001, 1), dtype=int)
     labels[::2] = 1
-    with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for Labelings"):
-        CrowdClassifier("identity", method="labelings").fit(X, labels)
+    with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for labeling-search"):
+        CrowdClassifier("identity", method="labeling-search").fit(X, labels)
 
 
-@pytest.mark.parametrize("method", ["auto", "ours", "labelings", "lrds"])
+@pytest.mark.parametrize("method", ["auto", "ours", "labeling-search", "lrds"])
 def test_items_without_measure_are_refused_and_not_called_the_first_class(method):
     """At 1e38 every probability was NaN, and the first class was said."""
     X, labels = np.array([[0.0, 1], [5, 5], [0, 2], [6, 5]]), [["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]]

@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from crowdshot import CrowdClassifier, mixture
 from crowdshot.classifier import compared_methods
 from crowdshot.classifier import encoder_choice as choosing
-from crowdshot.classifier.encoder_choice import default_encoder, shipped_names
+from crowdshot.classifier.encoder_choice import default_encoder
 from crowdshot.encoders.encoder_files import build_encoder
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.encoders.shipped import shipped_encoders
 from crowdshot.errors import CrowdshotError
-from crowdshot.methods import CrowdEpisodes
+from crowdshot.methods import CrowdEpisodes, encoder_names
 from crowdshot_paper.registry import METHODS
 from problems import em_by_loops
 from waiting import HANGS
@@ -111,8 +111,8 @@ def test_prototypes_of_soft_votes_by_hand(corners):
 def test_consensus_is_dawid_skenes(corners, name, steps):
     X, labels = corners
     clf = CrowdClassifier(method=name, settings={"steps": steps} if steps else None).fit(X, labels)
-    _, class_probs, confusion, belief, _ = em_by_loops(np.zeros((12, 0)), labels, 3, steps or 2, 1.0, 100.0, 1.0)
-    np.testing.assert_allclose(clf.fit_.responsibilities[:11], belief[:11], atol=1e-5)
+    _, class_probs, confusion, posterior, _ = em_by_loops(np.zeros((12, 0)), labels, 3, steps or 2, 1.0, 100.0, 1.0)
+    np.testing.assert_allclose(clf.fit_.responsibilities[:11], posterior[:11], atol=1e-5)
     np.testing.assert_allclose(clf.fit_.class_probs, class_probs, atol=1e-6)
     np.testing.assert_allclose(clf.confusion_, confusion, atol=1e-6)
     np.testing.assert_allclose(clf.fit_.responsibilities[11], clf.predict_proba(X[11:])[0], atol=1e-6)
@@ -220,7 +220,7 @@ def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
     """One rule says which base suits X; the suffix is all in which methods differ."""
     monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: installed)
     monkeypatch.setattr(choosing, "load_encoder", lambda name: name)
-    shipped = [name for one in METHODS.values() if one.needs for name in shipped_names(one.needs)]
+    shipped = [name for one in METHODS.values() if one.needs for name in encoder_names(one.needs)]
     monkeypatch.setattr(choosing, "shipped_encoders", lambda: shipped)
     photos, drawings, features = np.zeros((2, 9, 9, 3)), np.zeros((2, 9, 9)), np.zeros((2, 5))
     base = "photo-lite0" if installed else "photo"
@@ -234,7 +234,7 @@ def test_a_rival_gets_the_same_base_as_ours(monkeypatch, installed):
 
 def test_what_methods_need_has_a_name_and_is_shipped_for_drawings_and_photographs():
     needs = [one.needs for one in METHODS.values() if one.needs]
-    names = {name for one in needs for name in shipped_names(one) if not name.startswith("photo-") or "lite0" in name}
+    names = {name for one in needs for name in encoder_names(one) if not name.startswith("photo-") or "lite0" in name}
     assert names - {"photo"} <= set(shipped_encoders())
 
 
@@ -270,7 +270,7 @@ def test_parameters_and_seeds(corners):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "SVM"}, "method is 'SVM', expected auto, paper, Labelings, Learned, Both, Ours, LRMV,"),
+        ({"method": "SVM"}, "method is 'SVM', expected auto, paper, labeling-search, features, combined, Ours"),
         ({"method": None}, "method is None, expected auto, paper, "),
         (
             {"method": "LRDS", "steps": 3},
@@ -289,10 +289,13 @@ def test_parameters_and_seeds(corners):
             "settings has 'C', expected some of steps, tau",
         ),
         ({"settings": {"steps": 1.5}}, "steps is 1.5, expected a whole number, 1 or more"),
-        ({"settings": {"tau": -1.0}}, "settings has -1.0 as tau of Labelings, expected a positive number"),
-        ({"settings": {"width": 1.5}}, "settings has 1.5 as width of Labelings, expected a whole number"),
+        ({"settings": {"tau": -1.0}}, "settings has -1.0 as tau of labeling-search, expected a positive number"),
+        ({"settings": {"width": 1.5}}, "settings has 1.5 as width of labeling-search, expected a whole number"),
         ({"method": "ours", "settings": {"tau": -1.0}}, "tau is -1.0, expected a number, 0 or more"),
-        ({"method": "labelings", "tau": 1.0}, "tau is given with method 'Labelings', expected with the mixture alone"),
+        (
+            {"method": "labeling-search", "tau": 1.0},
+            "tau is given with method 'labeling-search', expected with the mixture alone",
+        ),
     ],
 )
 def test_bad_settings_get_one_clear_sentence(corners, arguments, message):

@@ -16,7 +16,7 @@ TRUTH = np.repeat(["cat", "dog"], 10)
 X = np.where(TRUTH == "cat", -2.0, 2.0)[:, None] + 0.3 * RANDOM.normal(size=(20, 2))
 LABELS = np.where(RANDOM.random((20, 3)) < 0.9, TRUTH[:, None], "cat").astype(object)
 LABELS[[4, 14]] = None  # nobody labelled these
-METHODS = ["auto", "learned", "labelings", "ours", "paper", "LRDS", "PrSV"]
+METHODS = ["auto", "features", "labeling-search", "ours", "paper", "LRDS", "PrSV"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -31,13 +31,13 @@ def test_gold_is_held_fixed_against_everyone_and_without_labels(method):
     assert consensus["confidence"][[0, 4, 15]].tolist() == [1, 1, 1]
     assert (consensus["label"] == TRUTH).drop([0, 4]).mean() > 0.8
     assert consensus["confidence"].drop([0, 4, 15]).max() < 1
-    np.testing.assert_allclose(clf.belief_.sum(1), 1)
+    np.testing.assert_allclose(clf.label_proba_.sum(1), 1)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_gold_nothing_changes(method):
     plain, none = (CrowdClassifier("identity", method=method).fit(X, LABELS, gold=gold) for gold in (None, {}))
-    np.testing.assert_array_equal(plain.belief_, none.belief_)
+    np.testing.assert_array_equal(plain.label_proba_, none.label_proba_)
     assert len(none.gold_) == 0
 
 
@@ -52,7 +52,7 @@ def test_without_gold_nothing_changes(method):
 def test_gold_comes_in_any_form(gold):
     expected = CrowdClassifier("identity").fit(X, LABELS, gold={0: "dog", 4: "cat"})
     found = CrowdClassifier("identity").fit(X, LABELS, gold=gold)
-    np.testing.assert_array_equal(found.belief_, expected.belief_)
+    np.testing.assert_array_equal(found.label_proba_, expected.label_proba_)
 
 
 def test_numbers_may_be_written_as_text_and_minus_one_is_no_gold():
@@ -61,7 +61,7 @@ def test_numbers_may_be_written_as_text_and_minus_one_is_no_gold():
     for gold in ({0: "1"}, {0: 1.0}, [1, *[-1] * 19]):
         found = CrowdClassifier("identity").fit(X, numbers, gold=gold)
         assert found.classes_.tolist() == [0, 1]
-        np.testing.assert_array_equal(found.belief_, expected.belief_)
+        np.testing.assert_array_equal(found.label_proba_, expected.label_proba_)
 
 
 def test_gold_goes_by_the_names_of_items():
@@ -177,6 +177,6 @@ def test_labelings_with_gold_are_those_of_all_that_have_it():
     held = labelings.fit(u, said, 3, scale=2.0, tau=0.5, width=3**5, truth=truth)
     found = {tuple(z): w for z, w in zip(held.labelings.tolist(), held.log_weights.exp().tolist(), strict=True) if w}
     assert found == pytest.approx({z: w / sum(wanted.values()) for z, w in wanted.items()})
-    believed = labelings.item_beliefs(held, said, truth)
+    believed = labelings.item_posteriors(held, said, truth)
     share = sum(w * torch.eye(3, dtype=torch.float64)[list(z)] for z, w in found.items())
     np.testing.assert_allclose(believed, share, atol=1e-6)  # the Rao-Blackwell average of all labelings is exact

@@ -42,8 +42,8 @@ def test_features_help_where_they_tell_the_class_and_not_where_they_do_not() -> 
     told, noise = np.eye(3)[truth] * 3 + random.normal(size=(120, 3)), random.normal(size=(120, 3))
     alone = (aggregate.learned(CrowdClassifier("identity").fit(noise, said).annotations_).labels == truth).mean()
     helped, left = (CrowdClassifier("identity").fit(x, said) for x in (told, noise))
-    assert (helped.belief_.argmax(1) == truth).mean() > alone + 0.05
-    assert (left.belief_.argmax(1) == truth).mean() > alone - 0.03
+    assert (helped.label_proba_.argmax(1) == truth).mean() > alone + 0.05
+    assert (left.label_proba_.argmax(1) == truth).mean() > alone - 0.03
     assert left.predict_proba(noise).max() < 0.75
     by_looks, by_size = helped.fit_.foretold.tolist()
     assert by_looks > by_size + 0.1
@@ -67,5 +67,5 @@ def test_a_rare_class_is_kept(rare: int) -> None:
     truth = np.r_[np.zeros(60, int), np.ones(rare, int)]
     x = truth[:, None] * 4 + random.normal(size=(len(truth), 2))
     clf = CrowdClassifier("identity").fit(x, crowd(truth, right=0.9, R=3))
-    assert (clf.belief_.argmax(1) == truth)[60:].mean() > 0.6
+    assert (clf.label_proba_.argmax(1) == truth)[60:].mean() > 0.6
     assert clf.predict([[4.0, 4.0], [0.0, 0.0]]).tolist() == [1, 0]

@@ -36,7 +36,7 @@ def vectors(n=80, K=3, D=6, seed=0):
     return X, labels
 
 
-@pytest.mark.parametrize("method", ["auto", "ours", "paper", "labelings", "learned"])
+@pytest.mark.parametrize("method", ["auto", "ours", "paper", "labeling-search", "features"])
 @pytest.mark.parametrize("n", [12, 300])
 def test_features_by_every_way_of_our_own(tmp_path, method, n):
     X, labels = vectors(n)
@@ -79,7 +79,7 @@ def test_images_through_a_shipped_network(tmp_path, shots):
     if shots == 3:
         labels[-1, -1] = 9  # a slip of the pen, perhaps
     clf = CrowdClassifier().fit(digits.images[rows], labels)
-    assert clf.learner_ == {3: "Both", 60: "Learned"}[shots]
+    assert clf.learner_ == {3: "combined", 60: "features"}[shots]
     clf.to_onnx(tmp_path / "model.onnx")
     images = digits.images[:70]
     fed = ImageInput.from_dict(json.loads(facts(tmp_path / "model.onnx")["input"]))
@@ -123,7 +123,7 @@ def test_of_texts_and_tables_the_embeddings_go_in(tmp_path):
 def test_what_cannot_be_written(tmp_path, monkeypatch):
     X, labels = vectors()
     clf = CrowdClassifier("identity", method="LRDS").fit(X, labels)
-    with pytest.raises(CrowdshotError, match="the classifier is fitted by LRDS, expected one of Both, Labelings"):
+    with pytest.raises(CrowdshotError, match="the classifier is fitted by LRDS, expected one of combined, labeling-search"):
         clf.to_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     for name in [name for name in sys.modules if name.startswith("crowdshot.classifier.onnx")]:
@@ -136,7 +136,7 @@ def test_what_cannot_be_written(tmp_path, monkeypatch):
 def test_sets_of_labels(tmp_path):
     X, labels = vectors(40)
     words = np.array(["cat", "dog", "cat;dog;owl"])[labels]
-    clf = CrowdClassifier("identity", method="learned", settings={"several": True}).fit(X, words)
+    clf = CrowdClassifier("identity", method="features", settings={"several": True}).fit(X, words)
     clf.to_onnx(tmp_path / "model.onnx")
     new = vectors(50, seed=1)[0] * 3
     np.testing.assert_allclose(run(tmp_path / "model.onnx", new), clf.predict_proba(new), atol=1e-5)

@@ -26,7 +26,7 @@ def test_labels_count_as_they_do_alone():
     for ordered in (False, True):
         by_labels = aggregate.learned(said, ordered=ordered).probabilities
         np.testing.assert_allclose(fit(ordered=ordered).fit_.alone, by_labels, atol=1e-9)
-    assert np.abs(fit(ordered=True).belief_ - fit().belief_).max() > 0.01  # else this would show nothing
+    assert np.abs(fit(ordered=True).label_proba_ - fit().label_proba_).max() > 0.01  # else this would show nothing
 
 
 def test_it_is_kept_in_the_file_and_by_updates(tmp_path):
@@ -34,7 +34,7 @@ def test_it_is_kept_in_the_file_and_by_updates(tmp_path):
     clf.save(tmp_path / "clf.safetensors")
     loaded = CrowdClassifier.load(tmp_path / "clf.safetensors")
     more = {0: {0: "high", 1: "high"}}
-    np.testing.assert_allclose(loaded.update(more).belief_, clf.update(more).belief_, atol=1e-6)
+    np.testing.assert_allclose(loaded.update(more).label_proba_, clf.update(more).label_proba_, atol=1e-6)
     assert loaded.known_.ordered
 
 
@@ -46,7 +46,7 @@ def test_adapt_takes_it_from_its_option(tmp_path):
     table.to_csv(tmp_path / "features.csv", index=False)
     labels = LabelFiles((tmp_path / "labels.csv",), ordered=tuple(CLASSES))
     fitted = fitting.fit(labels, ItemFiles(features=tmp_path / "features.csv"))
-    np.testing.assert_allclose(fitted.clf.belief_, fit(ordered=True).belief_, atol=1e-5)
+    np.testing.assert_allclose(fitted.clf.label_proba_, fit(ordered=True).label_proba_, atol=1e-5)
 
 
 IN_ORDER = pd.CategoricalDtype(["none", *CLASSES], ordered=True)  # one that nobody says is no class
@@ -64,7 +64,7 @@ LONG = (
 def test_a_categorical_dtype_tells_the_order(labels):
     clf = CrowdClassifier("identity").fit(X, labels, ordered=True)
     assert clf.classes_.tolist() == CLASSES
-    np.testing.assert_allclose(clf.belief_, fit(ordered=True).belief_, atol=1e-6)
+    np.testing.assert_allclose(clf.label_proba_, fit(ordered=True).label_proba_, atol=1e-6)
     said = Annotations.from_matrix(LABELS, classes=CLASSES)
     assert krippendorff_alpha(labels, ordered=True) == krippendorff_alpha(said, True)
     expected = aggregate.learned(said, ordered=True).probabilities

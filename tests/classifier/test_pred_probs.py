@@ -24,7 +24,7 @@ def claims(right: float, sure: float = 0.9) -> np.ndarray:
 
 
 def accuracy(clf: CrowdClassifier, rows=slice(None)) -> float:
-    return (clf.belief_.argmax(1) == TRUTH)[rows].mean()
+    return (clf.label_proba_.argmax(1) == TRUTH)[rows].mean()
 
 
 def test_a_good_one_helps_where_features_do_not():
@@ -32,7 +32,7 @@ def test_a_good_one_helps_where_features_do_not():
     told = CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=claims(0.95))
     assert accuracy(told, slice(0, 100)) > max(0.93, accuracy(plain, slice(0, 100)) + 0.1)
     assert accuracy(told, slice(100, N)) > 0.85 > accuracy(plain, slice(100, N))  # of them nobody else knows anything
-    np.testing.assert_allclose(told.belief_.sum(1), 1)
+    np.testing.assert_allclose(told.label_proba_.sum(1), 1)
 
 
 @pytest.mark.parametrize("features", [NOISE, CLOUDS], ids=["noise", "clouds"])
@@ -45,7 +45,7 @@ def test_a_bad_one_does_no_harm(features, bad):
 
 
 def test_it_says_of_items_and_not_of_the_classifier():
-    """New items have no such witness: what is learned for them comes from features alone, taught by a better belief."""
+    """New items have no such witness: what is learned for them comes from features alone, taught by a better posterior."""
     told = CrowdClassifier("identity").fit(CLOUDS, SAID, pred_probs=claims(0.95))
     assert (told.predict(CLOUDS) == TRUTH).mean() > 0.9
 
@@ -67,13 +67,13 @@ def test_columns_go_by_classes_and_gold_stays():
     labels = np.where(SAID < 0, None, names[SAID])
     expected = CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=p, gold={0: 1})
     found = CrowdClassifier("identity").fit(NOISE, labels, pred_probs=p, gold={0: "y"})
-    np.testing.assert_allclose(found.belief_, expected.belief_, atol=1e-12)
+    np.testing.assert_allclose(found.label_proba_, expected.label_proba_, atol=1e-12)
     assert found.consensus_["confidence"][0] == 1
     back = CrowdClassifier("identity").fit(NOISE, labels, pred_probs=p[:, ::-1], gold={0: "y"}, classes=["z", "y", "x"])
-    np.testing.assert_allclose(back.belief_[:, ::-1], expected.belief_, atol=1e-6)
+    np.testing.assert_allclose(back.label_proba_[:, ::-1], expected.label_proba_, atol=1e-6)
     wider = np.hstack([p, np.zeros((N, 1))])
     four = CrowdClassifier("identity").fit(NOISE, labels, pred_probs=wider, gold={0: "y"}, classes=["x", "y", "z", "w"])
-    np.testing.assert_allclose(four.belief_[:, :3], expected.belief_, atol=1e-12)
+    np.testing.assert_allclose(four.label_proba_[:, :3], expected.label_proba_, atol=1e-12)
 
 
 WORDS = np.array(["x", "y", "z"], dtype=object)
@@ -120,7 +120,7 @@ def test_rows_go_by_the_names_of_files(tmp_path):
     p = np.where(np.arange(6)[:, None] % 2 == [0, 1], 0.9, 0.1)
     for names in ([path.name for path in paths], [str(path) for path in paths], paths):
         table = pd.DataFrame(p, index=names, columns=["x", "y"]).iloc[[1, 0, 3, 5, 2, 4]]
-        clf = CrowdClassifier("glyphs", method="learned").fit(paths, labels, pred_probs=table)
+        clf = CrowdClassifier("glyphs", method="features").fit(paths, labels, pred_probs=table)
         np.testing.assert_array_equal(clf.known_.pred_probs, p)
 
 
@@ -152,7 +152,7 @@ def test_it_stays_with_updates_and_files(tmp_path):
     clf = CrowdClassifier("identity").fit(NOISE[:90], SAID[:90], pred_probs=p[:90])
     clf.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_allclose(again.belief_, clf.belief_)
+    np.testing.assert_allclose(again.label_proba_, clf.label_proba_)
     again.update(SAID[90:], NOISE[90:])
     assert again.known_.pred_probs.shape == (N, K)
     assert accuracy(again, slice(0, 90)) > 0.85
@@ -163,7 +163,7 @@ def test_a_reversed_view_can_be_saved(tmp_path):
     turned = CrowdClassifier("identity").fit(NOISE, SAID, pred_probs=p[:, ::-1], sample_weight=np.arange(N)[::-1])
     turned.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_allclose(again.belief_, turned.belief_)
+    np.testing.assert_allclose(again.label_proba_, turned.label_proba_)
     np.testing.assert_array_equal(again.known_.pred_probs, p[:, ::-1])
 
 
@@ -182,7 +182,11 @@ def test_a_reversed_view_can_be_saved(tmp_path):
         ),
         ("auto", np.full((N, K), np.nan), "pred_probs has no probabilities for item 0"),
         ("auto", [["a"] * K] * N, "pred_probs is no table of numbers, expected a row an item, a column a class."),
-        ("labelings", np.ones((N, K)) / K, "pred_probs is given with method 'Labelings', expected 'auto' or 'learned'"),
+        (
+            "labeling-search",
+            np.ones((N, K)) / K,
+            "pred_probs is given with method 'labeling-search', expected 'auto' or 'learned'",
+        ),
         ("ours", np.ones((N, K)) / K, "pred_probs is given with method 'Ours', expected 'auto' or 'learned' with it."),
         ("LRDS", np.ones((N, K)) / K, "pred_probs is given with method 'LRDS', expected 'auto' or 'learned' with it."),
     ],

@@ -10,7 +10,7 @@ RANDOM = np.random.default_rng(0)
 TRUTH = RANDOM.integers(2, size=24)
 X = RANDOM.normal(size=(24, 2))  # which say nothing
 SAID = pd.DataFrame({"ann": TRUTH, "bob": 1 - TRUTH, "cy": np.where(np.arange(24) < 12, TRUTH, 1 - TRUTH)})
-METHODS = ["auto", "learned", "labelings", "ours", "LRDS"]
+METHODS = ["auto", "features", "labeling-search", "ours", "LRDS"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -18,7 +18,7 @@ def test_who_was_right_before_is_believed(method):
     """Ann and Bob contradict each other everywhere, and nothing else tells who is right."""
     for good, bad in (("ann", "bob"), ("bob", "ann")):
         priors = {good: (60, 3), bad: (10, 50), "zoe": (5, 5)}
-        settings = {"scale": 0.1} if method == "labelings" else None  # which else believes any features
+        settings = {"scale": 0.1} if method == "labeling-search" else None  # which else believes any features
         clf = CrowdClassifier("identity", method=method, settings=settings).fit(X, SAID, priors=priors)
         label = clf.consensus_["label"].to_numpy()
         assert (label == SAID[good]).mean() > 0.9
@@ -33,7 +33,7 @@ def test_no_history_changes_nothing(method):
     plain = CrowdClassifier("identity", method=method).fit(X, SAID)
     for priors in ({}, {"zoe": "expert"}, {"ann": (0, 0)}):
         told = CrowdClassifier("identity", method=method).fit(X, SAID, priors=priors)
-        np.testing.assert_array_equal(plain.belief_, told.belief_)
+        np.testing.assert_array_equal(plain.label_proba_, told.label_proba_)
 
 
 def test_records_travel_from_project_to_project(tmp_path):

@@ -25,19 +25,19 @@ def test_examples():
 
 def test_quality_is_the_belief_in_what_was_said():
     ann = Annotations.from_matrix([["x", "y"], ["y", None]], items=["a", "b"], annotators=["ann", "bob"])
-    belief = np.array([[0.8, 0.2], [0.3, 0.7]])
-    table = annotator_quality.label_quality(ann, belief)
+    posterior = np.array([[0.8, 0.2], [0.3, 0.7]])
+    table = annotator_quality.label_quality(ann, posterior)
     assert table.columns.tolist() == ["item", "annotator", "label", "quality", "believed", "confidence"]
     assert table.to_numpy().tolist() == [
         ["a", "ann", "x", 0.8, "x", 0.8],
         ["a", "bob", "y", 0.2, "x", 0.8],
         ["b", "ann", "y", 0.7, "y", 0.7],
     ]
-    assert annotator_quality.likely_wrong(ann, belief)["annotator"].tolist() == ["bob"]
-    assert annotator_quality.likely_wrong(ann, belief, below=0.75)["quality"].tolist() == [0.2, 0.7]
+    assert annotator_quality.likely_wrong(ann, posterior)["annotator"].tolist() == ["bob"]
+    assert annotator_quality.likely_wrong(ann, posterior, below=0.75)["quality"].tolist() == [0.2, 0.7]
 
 
-@pytest.mark.parametrize("method", ["auto", "labelings", "ours"])
+@pytest.mark.parametrize("method", ["auto", "labeling-search", "ours"])
 def test_mistakes_are_found(method):
     clf = CrowdClassifier("identity", method=method).fit(X, SAID)
     wrong = clf.likely_wrong_

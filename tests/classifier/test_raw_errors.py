@@ -36,8 +36,8 @@ def fit(X=X, labels=LABELS, encoder="identity", **options):
         (lambda: fit(method="ours", b=1e13), "b is 10000000000000.0, expected a number, 0 or more, and 1e+12 at most."),
         (lambda: fit(method="ours", scale=10**400), "expected a number, 0 or more, and 1e+12 at most."),
         (
-            lambda: fit(method="labelings", settings={"tau": 1e300}),
-            "1e+300 as tau of Labelings, expected a pos",
+            lambda: fit(method="labeling-search", settings={"tau": 1e300}),
+            "1e+300 as tau of labeling-search, expected a pos",
         ),
         (lambda: read_labels(FAR), "could not be read (File name too long)"),
         (lambda: CrowdClassifier.load(FAR), "could not be read (File name too long)"),

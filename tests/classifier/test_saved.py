@@ -32,14 +32,14 @@ OLD = {
         [[0.9145298600196838, 0.08547013998031616], [0.09259267896413803, 0.9074073433876038]],
         [0.9999999172038981, 0.9999996812083669],
     ),
-    "labelings-0.1.0": (  # method="labelings"
-        "Labelings",
+    "labelings-0.1.0": (  # method="labeling-search"
+        "labeling-search",
         [0.999782014239839, 0.0002179857601609063, 0.6864386972443824],
         [[0.852032482624054, 0.14796748757362366], [0.15628549456596375, 0.8437145352363586]],
         [0.9997820142332569, 0.9997820142187082],
     ),
     "auto-labelings-0.1.0": (  # settings={"scale": 2.0}, and the method left to itself
-        "Labelings",
+        "labeling-search",
         [0.9384530782911359, 0.06738504457369611, 0.5194876668165953],
         [[0.8472120761871338, 0.15278783440589905], [0.16155661642551422, 0.838443398475647]],
         [0.9849695939204932, 0.9864034497620218],
@@ -51,6 +51,15 @@ OLD = {
         [0.7764052980066924, 0.6916580590111596],
     ),
 }
+
+
+# The same of 0.2.0, whose learners had other names: 24 items in three classes, labelled by four annotators.
+OLD_0_2 = {
+    "labelings-0.2.0": ("labeling-search", [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
+    "learned-0.2.0": ("features", [0.984578, 0.006793, 0.008629], [0.978526, 0.005689, 0.015785]),
+    "both-0.2.0": ("combined", [1.0, 0.0, 0.0], [9.99996e-01, 1e-6, 3e-6]),
+}
+FIRST_0_2 = [[3.126, -0.132, 0.64]]  # the first of its items
 
 
 def card_of(path):
@@ -82,14 +91,32 @@ def test_files_of_0_1_0_load_and_say_what_they_said(name, tmp_path):
         assert clf.consensus_["label"].tolist() == ["cat", "cat", "dog", "dog", "cat", "dog"]
 
 
+@pytest.mark.parametrize("name", OLD_0_2)
+def test_files_of_0_2_0_load_under_the_present_names(name, tmp_path):
+    learner, predicted, consensus = OLD_0_2[name]
+    old = CrowdClassifier.load(FIXTURES / f"{name}.safetensors")
+    old.save(tmp_path / "again.safetensors")
+    for clf in (old, CrowdClassifier.load(tmp_path / "again.safetensors")):
+        assert (clf.learner_, clf.method) == (learner, learner)
+        np.testing.assert_allclose(clf.predict_proba(FIRST_0_2)[0], predicted, atol=2e-6)
+        np.testing.assert_allclose(clf.label_proba_[0], consensus, atol=2e-6)
+
+
+def test_names_of_0_2_0_warn():
+    with pytest.warns(FutureWarning, match="combined"):
+        clf = CrowdClassifier("identity", method="Both").fit(X, LABELS)
+    with pytest.warns(FutureWarning, match="label_proba_"):
+        assert np.array_equal(clf.belief_, clf.label_proba_)
+
+
 @pytest.mark.parametrize(
     ("settings", "learner"),
     [
-        ({}, "Learned"),
+        ({}, "features"),
         ({"method": "ours"}, "Ours"),
         ({"method": "paper"}, "Ours"),
-        ({"method": "LABELINGS"}, "Labelings"),
-        ({"settings": {"scale": 2.0}}, "Labelings"),
+        ({"method": "LABELING-SEARCH"}, "labeling-search"),
+        ({"settings": {"scale": 2.0}}, "labeling-search"),
         ({"method": "w/o pa"}, "w/o PA"),
         ({"method": "lrmv"}, "LRMV"),
     ],
@@ -115,13 +142,13 @@ def test_the_learner_says_who_it_is(settings, learner, tmp_path):
 def test_the_card_is_believed_and_nothing_is_guessed(tmp_path):
     """Whatever the method is called: a later "auto" may choose otherwise than the one that fitted."""
     path = tmp_path / "model.safetensors"
-    clf = CrowdClassifier("identity", method="labelings").fit(X, LABELS)
+    clf = CrowdClassifier("identity", method="labeling-search").fit(X, LABELS)
     clf.save(path)
     rewrite(path, method="auto", settings={**clf.settings_, "covariance": "identity"})
-    with pytest.raises(CrowdshotError, match=r"settings has 'covariance', expected .* for Labelings"):
+    with pytest.raises(CrowdshotError, match=r"settings has 'covariance', expected .* for labeling-search"):
         CrowdClassifier.load(path)
     rewrite(path, method="paper", settings=clf.settings_)
-    assert CrowdClassifier.load(path).learner_ == "Labelings"
+    assert CrowdClassifier.load(path).learner_ == "labeling-search"
 
 
 def test_a_learner_that_is_not_there_is_named(tmp_path):
@@ -129,7 +156,7 @@ def test_a_learner_that_is_not_there_is_named(tmp_path):
     CrowdClassifier("identity").fit(X, LABELS).save(path)
     rewrite(path, learner="Votes of stars")
     with pytest.raises(
-        CrowdshotError, match=r"fitted by 'Votes of stars', expected one of Labelings, Learned, Both, Ours, .*install"
+        CrowdshotError, match=r"fitted by 'Votes of stars', expected one of labeling-search, features, combined, Ours, .*install"
     ):
         CrowdClassifier.load(path)
     rewrite(path, learner=7)
@@ -137,16 +164,16 @@ def test_a_learner_that_is_not_there_is_named(tmp_path):
         CrowdClassifier.load(path)
 
 
-@pytest.mark.parametrize("method", ["ours", "labelings", "LRDS"])
+@pytest.mark.parametrize("method", ["ours", "labeling-search", "LRDS"])
 def test_belief_is_of_all_items_and_sums_to_one(method):
     labels = [*LABELS, [None] * 3]  # the last one lies among the cats, and nobody labelled it
     clf = CrowdClassifier("identity", method=method).fit([*X, [0.1, 0.1]], labels, classes=["dog", "emu", "cat"])
-    belief = clf.belief_
-    assert (belief.shape, belief.dtype) == ((7, 3), np.float64)
-    np.testing.assert_allclose(belief.sum(1), 1, atol=1e-12)
-    assert clf.classes_[belief.argmax(1)].tolist() == ["cat", "cat", "dog", "dog", "cat", "dog", "cat"]
-    assert (belief[:, 1] == 0).all(), "nobody said emu"
-    np.testing.assert_array_equal(belief.max(1), clf.consensus_["confidence"])
+    posterior = clf.label_proba_
+    assert (posterior.shape, posterior.dtype) == ((7, 3), np.float64)
+    np.testing.assert_allclose(posterior.sum(1), 1, atol=1e-12)
+    assert clf.classes_[posterior.argmax(1)].tolist() == ["cat", "cat", "dog", "dog", "cat", "dog", "cat"]
+    assert (posterior[:, 1] == 0).all(), "nobody said emu"
+    np.testing.assert_array_equal(posterior.max(1), clf.consensus_["confidence"])
 
 
 def test_probabilities_of_kept_embeddings():
@@ -177,7 +204,7 @@ def test_one_flipped_bit_of_a_tensor_is_seen(saved, tmp_path):
             CrowdClassifier.load(path)
 
 
-@pytest.mark.parametrize(("old", "new"), [(b"Learned", b"Lexrned"), (b'\\"cat\\"', b'\\"bat\\"'), (b"gold", b"gild")])
+@pytest.mark.parametrize(("old", "new"), [(b"features", b"fextures"), (b'\\"cat\\"', b'\\"bat\\"'), (b"gold", b"gild")])
 def test_one_changed_byte_of_the_header_or_the_card_is_seen(saved, tmp_path, old, new):
     path = tmp_path / "model.safetensors"
     assert old in saved
@@ -240,7 +267,7 @@ def test_parts_that_do_not_fit_each_other_are_refused_without_a_checksum_too(sav
 def test_beliefs_that_sum_to_nothing_are_refused(tmp_path):
     """As those of a labeling among classes that there are not."""
     path = tmp_path / "model.safetensors"
-    CrowdClassifier("identity", method="labelings").fit(X, LABELS).save(path)
+    CrowdClassifier("identity", method="labeling-search").fit(X, LABELS).save(path)
     tensors, card = load_file(path), card_of(path)
     del card["sha256"]
     tensors["fit.believed"] *= 0

@@ -10,7 +10,7 @@ from crowdshot import Annotations, CrowdClassifier, CrowdshotError
 from crowdshot.classifier.diagnostics import feature_value
 
 NAMES = np.array(["bird", "cat", "dog", "owl", "pig", "rat"])
-SEVERAL = {"method": "learned", "settings": {"several": True}}
+SEVERAL = {"method": "features", "settings": {"several": True}}
 
 
 def problem(n=60, M=4, annotators=4, right=0.85, seed=0, noise=1.0):
@@ -33,8 +33,8 @@ def each_alone(X, labels, M):
     yes = []
     for k in range(M):
         words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
-        clf = CrowdClassifier("identity", method="learned").fit(X, words)
-        yes.append(clf.belief_[:, list(clf.classes_).index("yes")])
+        clf = CrowdClassifier("identity", method="features").fit(X, words)
+        yes.append(clf.label_proba_[:, list(clf.classes_).index("yes")])
     return np.stack(yes, 1)
 
 
@@ -43,17 +43,17 @@ def test_a_set_is_as_probable_as_all_its_answers_together_among_sets_that_were_n
     clf = CrowdClassifier("identity", **SEVERAL).fit(X, labels)
     yes, has = each_alone(X, labels, 4), holds(clf.classes_, 4)
     expected = np.stack([np.where(one, yes, 1 - yes).prod(1) for one in has], 1)
-    np.testing.assert_allclose(clf.belief_, expected / expected.sum(1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(clf.label_proba_, expected / expected.sum(1, keepdims=True), atol=1e-9)
     assert clf.predict_proba(X[:7]).shape == (7, len(clf.classes_))
     np.testing.assert_allclose(clf.predict_proba(X).sum(1), 1)
-    assert (clf.learner_, clf.settings_) == ("Learned", {"several": True})
+    assert (clf.learner_, clf.settings_) == ("features", {"several": True})
 
 
 @pytest.mark.slow
 def test_many_sets_are_better_known_so_than_as_classes_of_their_own():
     X, truth, labels = problem(250, M=6, seed=1)
     new, sought, X, truth, labels = X[150:], truth[150:], X[:150], truth[:150], labels[:150]
-    found, as_classes = (CrowdClassifier("identity", **how).fit(X, labels) for how in (SEVERAL, {"method": "learned"}))
+    found, as_classes = (CrowdClassifier("identity", **how).fit(X, labels) for how in (SEVERAL, {"method": "features"}))
     assert len(found.classes_) > 40
     for clf in (found, as_classes):
         clf.right = (holds(clf.consensus_["label"], 6) == truth).all(1).mean()
@@ -71,7 +71,7 @@ def test_a_label_that_every_set_has_and_true_sets_that_are_known(tmp_path):
     clf.save(tmp_path / "sets.safetensors")
     again = CrowdClassifier.load(tmp_path / "sets.safetensors")
     np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X))
-    np.testing.assert_allclose(again.belief_, clf.belief_)
+    np.testing.assert_allclose(again.label_proba_, clf.label_proba_)
     assert again.update({2: {9: "cat;owl"}}).settings_ == {"several": True}
 
 
@@ -83,7 +83,7 @@ def test_what_features_were_worth_is_that_of_the_questions():
     one_by_one = []
     for k in range(4):
         words = [["yes" if NAMES[k] in label.split(";") else "no" for label in row] for row in labels]
-        alone = CrowdClassifier("identity", method="learned")
+        alone = CrowdClassifier("identity", method="features")
         seen = alone.embed(X)
         one_by_one.append(feature_value(alone.fit_embeddings(seen, words), seen))
     assert worth.foretold == pytest.approx(np.mean([each.foretold for each in one_by_one]))
@@ -107,7 +107,7 @@ def test_probabilities_of_another_classifier_are_split_among_the_questions():
 def test_a_setting_that_is_none():
     X, _, labels = problem(10)
     with pytest.raises(CrowdshotError, match=r"^settings has several 'yes', expected true or false.$"):
-        CrowdClassifier("identity", method="learned", settings={"several": "yes"}).fit(X, labels)
+        CrowdClassifier("identity", method="features", settings={"several": "yes"}).fit(X, labels)
 
 
 def test_members_are_all_that_were_named():

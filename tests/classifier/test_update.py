@@ -23,14 +23,14 @@ SAID = [
     if RANDOM.random() < 0.7
 ]
 LABELS = pd.DataFrame(SAID, columns=["item", "annotator", "label"])
-METHODS = ["auto", "learned", "labelings", "ours", "paper", "LRDS"]
+METHODS = ["auto", "features", "labeling-search", "ours", "paper", "LRDS"]
 
 
 def same(one: CrowdClassifier, other: CrowdClassifier, atol: float = 1e-6) -> None:
     """All that is found, by name."""
     assert one.classes_.tolist() == other.classes_.tolist()
-    found = pd.DataFrame(one.belief_, index=one.annotations_.items)
-    np.testing.assert_allclose(found.loc[other.annotations_.items], other.belief_, atol=atol)
+    found = pd.DataFrame(one.label_proba_, index=one.annotations_.items)
+    np.testing.assert_allclose(found.loc[other.annotations_.items], other.label_proba_, atol=atol)
     people, others = (clf.annotators_.set_index(clf.annotations_.columns.annotator) for clf in (one, other))
     people = people.loc[others.index]
     np.testing.assert_allclose(people["accuracy"], others["accuracy"], atol=atol)
@@ -176,7 +176,7 @@ def test_gold_and_records_stay_and_may_be_added():
 
 
 def test_a_loaded_classifier_goes_on(tmp_path):
-    for method in ("auto", "labelings"):
+    for method in ("auto", "labeling-search"):
         clf = CrowdClassifier("identity", method=method).fit(X[:20], LABELS[LABELS["item"].isin(NAMES[:20])])
         clf.save(tmp_path / "model.safetensors")
         again = CrowdClassifier.load(tmp_path / "model.safetensors")
@@ -222,7 +222,7 @@ def test_images_go_by_their_names(tmp_path: Path):
     clf.update(table[8:], paths[4:])
     assert clf.annotations_.items.tolist() == [f"{i}.png" for i in range(6)]
     same_items = CrowdClassifier("glyphs").fit(paths, table)
-    np.testing.assert_allclose(clf.belief_, same_items.belief_, atol=1e-6)
+    np.testing.assert_allclose(clf.label_proba_, same_items.label_proba_, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +237,11 @@ def test_images_go_by_their_names(tmp_path: Path):
 )
 def test_what_is_wrong_is_told_and_nothing_is_lost(arguments, message):
     clf = CrowdClassifier("identity").fit(X, LABELS)
-    before = clf.belief_
+    before = clf.label_proba_
     with pytest.raises(CrowdshotError) as error:
         clf.update(*arguments)
     assert message in str(error.value)
-    np.testing.assert_array_equal(clf.belief_, before)
+    np.testing.assert_array_equal(clf.label_proba_, before)
 
 
 def test_annotations_take_part_too():

@@ -13,7 +13,7 @@ SAID = np.where(RANDOM.random((30, 4)) < 0.75, TRUTH[:, None], RANDOM.integers(3
 SAID[RANDOM.random((30, 4)) < 0.2] = -1
 SAID[3] = -1
 WEIGHT = RANDOM.integers(0, 4, size=30)
-METHODS = ["auto", "learned"]
+METHODS = ["auto", "features"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -22,7 +22,7 @@ def test_an_item_counts_as_often_as_its_weight_says(method):
     rows = np.repeat(np.arange(30), WEIGHT)
     repeated = CrowdClassifier("identity", method=method).fit(X[rows], SAID[rows])
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
-    np.testing.assert_allclose(weighted.belief_[rows], repeated.belief_, atol=1e-9)
+    np.testing.assert_allclose(weighted.label_proba_[rows], repeated.label_proba_, atol=1e-9)
     np.testing.assert_allclose(weighted.confusion_, repeated.confusion_, atol=1e-9)
 
 
@@ -34,10 +34,10 @@ def test_what_counts_nothing_teaches_nothing_and_is_judged(method):
     clf = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
     clf.fit(X, SAID, sample_weight=weight)
     without = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None).fit(X[:20], SAID[:20])
-    np.testing.assert_allclose(clf.belief_[:20], without.belief_, atol=1e-6 if method == "ours" else 1e-9)
-    right = (clf.belief_[20:].argmax(1) == TRUTH[20:]).mean()
+    np.testing.assert_allclose(clf.label_proba_[:20], without.label_proba_, atol=1e-6 if method == "ours" else 1e-9)
+    right = (clf.label_proba_[20:].argmax(1) == TRUTH[20:]).mean()
     assert right >= 0.7
-    np.testing.assert_allclose(clf.belief_.sum(1), 1)
+    np.testing.assert_allclose(clf.label_proba_.sum(1), 1)
     again = CrowdClassifier("identity", method=method, scale=4.0 if method == "ours" else None)
     again.fit(spoilt, labels, sample_weight=weight)
     np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-6 if method == "ours" else 1e-9)
@@ -49,8 +49,8 @@ def test_labels_count_where_an_item_is_judged_without_teaching():
     for k in range(3):
         labels = np.vstack([SAID, np.full((1, 4), k)])
         clf = CrowdClassifier("identity").fit(x, labels, sample_weight=[1] * 30 + [0])
-        assert clf.belief_[30].argmax() == k
-        assert clf.belief_[30, k] > 0.75
+        assert clf.label_proba_[30].argmax() == k
+        assert clf.label_proba_[30, k] > 0.75
 
 
 def test_the_mixture_takes_any_weight():
@@ -64,14 +64,14 @@ def test_the_mixture_takes_any_weight():
     for name in ("means", "class_probs", "confusion"):
         np.testing.assert_allclose(getattr(weighted, name), getattr(repeated, name), atol=1e-9)
     half = CrowdClassifier("identity", method="ours").fit(X, SAID, sample_weight=np.full(30, 0.5))
-    assert np.isfinite(half.belief_).all()
+    assert np.isfinite(half.label_proba_).all()
 
 
-@pytest.mark.parametrize("method", [*METHODS, "labelings", "ours", "LRDS"])
+@pytest.mark.parametrize("method", [*METHODS, "labeling-search", "ours", "LRDS"])
 def test_ones_change_nothing(method):
     plain = CrowdClassifier("identity", method=method).fit(X, SAID)
     ones = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=np.ones(30))
-    np.testing.assert_array_equal(plain.belief_, ones.belief_)
+    np.testing.assert_array_equal(plain.label_proba_, ones.label_proba_)
 
 
 def test_gold_classes_and_weights_stay_with_updates_and_files(tmp_path):
@@ -83,9 +83,9 @@ def test_gold_classes_and_weights_stay_with_updates_and_files(tmp_path):
     first = CrowdClassifier("identity").fit(X[:21], SAID[:21], gold=gold, sample_weight=weight[:21])
     first.save(tmp_path / "model.safetensors")
     again = CrowdClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_allclose(again.belief_, first.belief_)
+    np.testing.assert_allclose(again.label_proba_, first.label_proba_)
     expected = CrowdClassifier("identity").fit(X, SAID, gold=gold, sample_weight=np.append(weight[:21], np.ones(9)))
-    np.testing.assert_allclose(again.update(SAID[21:], X[21:]).belief_, expected.belief_, atol=1e-6)
+    np.testing.assert_allclose(again.update(SAID[21:], X[21:]).label_proba_, expected.label_proba_, atol=1e-6)
 
 
 def test_a_class_that_only_idle_items_have_is_not_learned():
@@ -93,7 +93,7 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
     labels[29] = 7
     clf = CrowdClassifier("identity").fit(X, labels, sample_weight=[1] * 29 + [0])
     assert clf.classes_.tolist() == [0, 1, 2, 7]
-    assert (clf.belief_[:, 3] == 0).all()
+    assert (clf.label_proba_[:, 3] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,11 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
         ("auto", [0] * 30, "sample_weight is zero for every item, expected one at least that counts."),
         ("auto", ["a"] * 30, "sample_weight is no list of numbers, expected one for each item."),
         ("auto", [0.5] * 30, "sample_weight has 0.5 for item 0, expected whole numbers, as an item that counts twice"),
-        ("labelings", [2] * 30, "sample_weight is given with method 'Labelings', expected 'auto', 'learned' or 'ours'"),
+        (
+            "labeling-search",
+            [2] * 30,
+            "sample_weight is given with method 'labeling-search', expected 'auto', 'learned' or 'ours'",
+        ),
         ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto', 'learned' or 'ours' with"),
     ],
 )
@@ -121,10 +125,10 @@ def test_images_with_weights_are_not_searched_which_is_told():
     labels = np.repeat([[0, 0], [1, 1]], 3, axis=0)
     with pytest.warns(UserWarning, match="with sample_weight items are learned from by Learned alone"):
         weighted = CrowdClassifier().fit(images, labels, sample_weight=[0, 1, 1, 1, 1, 1])
-    assert weighted.learner_ == "Learned"
+    assert weighted.learner_ == "features"
 
 
 def test_weights_may_be_a_series():
     series = pd.Series(WEIGHT, index=[f"i{i}" for i in range(30)])
     one, two = (CrowdClassifier("identity").fit(X, SAID, sample_weight=w) for w in (series, WEIGHT.tolist()))
-    np.testing.assert_array_equal(one.belief_, two.belief_)
+    np.testing.assert_array_equal(one.label_proba_, two.label_proba_)

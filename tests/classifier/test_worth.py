@@ -20,7 +20,7 @@ def fitted(x, said, **how):
     return clf.fit_embeddings(embeddings, said), embeddings
 
 
-@pytest.mark.parametrize("method", ["auto", "labelings"])
+@pytest.mark.parametrize("method", ["auto", "labeling-search"])
 def test_features_that_tell_the_classes_apart_foretell_labels(method):
     x = 20.0 * TRUTH[:, None] + NOISE
     found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method=method))
@@ -35,7 +35,7 @@ def test_features_that_say_nothing_did_not_help():
     found = feature_value(*fitted(x, np.column_stack([TRUTH] * 3)))
     assert found.helped is False
     assert found.foretold == pytest.approx(found.by_class_sizes, abs=0.1)
-    assert feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method="labelings")).helped is None
+    assert feature_value(*fitted(x, np.column_stack([TRUTH] * 3), method="labeling-search")).helped is None
 
 
 def test_an_item_a_class_tells_nothing_of_what_features_are_worth():
@@ -53,7 +53,7 @@ def test_classes_that_nobody_named_do_not_count():
 
 def test_where_the_consensus_is_not_what_labels_alone_give():
     said = np.array([[0, 0], [1, 1], [0, 0], [0, 1], [-1, -1]])
-    belief = torch.tensor(
+    posterior = torch.tensor(
         [
             [0.9, 0.1, 0.0],  # as labels alone have it
             [0.6, 0.4, 0.0],  # both said the other
@@ -64,7 +64,7 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     )
     clf = CrowdClassifier("identity")
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
-    clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=belief)
+    clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=posterior)
     clf.known_ = Known.nothing(5)
     found = feature_value(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)

@@ -872,7 +872,7 @@ def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     one, two = (pd.read_csv(tmp_path / name / "consensus.csv", index_col=0) for name in ("one", "two"))
-    assert report["settled"] == {"before": (one["confidence"] >= 0.9).sum(), "after": (two["confidence"] >= 0.9).sum()}
+    assert report["accepted"] == {"before": (one["confidence"] >= 0.9).sum(), "after": (two["confidence"] >= 0.9).sum()}
     other = one["answer"] != two["answer"].reindex(one.index)
     assert {row["item"] for row in report["changed"]} == set(one.index[other])
     assert {row["annotator"] for row in report["annotators"]} == {f"ann{i}" for i in range(5)}
@@ -992,7 +992,7 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
 def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
     for arguments, message in [
-        (("--method", "SVM"), "method is 'SVM', expected auto, paper, Labelings, Learned, Both, Ours, LRMV"),
+        (("--method", "SVM"), "method is 'SVM', expected auto, paper, labeling-search, features, combined, Ours"),
         (("--method", "LRDS", "--settings", "C"), "--settings is 'C', expected names and numbers, like C=0.1,steps=3."),
         (("--method", "LRDS", "--settings", "C=x"), "--settings is 'C=x', expected names and numbers"),
         (("--method", "LRDS", "--settings", "trees=2"), "--settings has 'trees', expected some of steps, C"),
@@ -1098,7 +1098,7 @@ def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, call) -> None:
         warnings.warn_explicit("someone else's", UserWarning, "y.py", 1, module="torch")
         return {}
 
-    monkeypatch.setattr("crowdshot._cli.catalogue.encoders", warn)
+    monkeypatch.setattr("crowdshot._cli.catalogue.describe_encoders", warn)
     assert call("encoders", "--json") == (0, "{}\n", "crowdshot: note: first line\n")
 
 

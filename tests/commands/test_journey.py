@@ -81,7 +81,7 @@ def test_from_a_messy_sheet_to_progress(desk: Path, browser: Any) -> None:
 
     found = json.loads(run(desk, "compare", "one", "two", "--out", "progress.html", "--json").stdout)
     assert set(corrections["item"]) <= {row["item"] for row in found["changed"]}
-    assert set(corrections["item"]) <= {*found["newly_settled"], *one.index[one["confidence"] >= 0.9]}
+    assert set(corrections["item"]) <= {*found["newly_accepted"], *one.index[one["confidence"] >= 0.9]}
     page = (desk / "progress.html").read_text("utf-8")
     assert all(name in page for name in corrections["item"])
     everything = page + (desk / "two" / "report.html").read_text("utf-8")

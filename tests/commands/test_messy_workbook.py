@@ -94,7 +94,7 @@ def test_without_an_option_twins_are_told(desk: Path) -> None:
     assert "the labels 'Hund' and 'hund' are taken for two (and 1 more group like it); --merge-case merges them." in (
         done.stderr
     )
-    assert json.loads(done.stdout)["near_twins"][1]["names"] == ["Katze", "katze", "KATZE"]
+    assert json.loads(done.stdout)["near_duplicates"][1]["names"] == ["Katze", "katze", "KATZE"]
 
 
 @pytest.mark.slow

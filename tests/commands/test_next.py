@@ -93,10 +93,10 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
 def test_the_table_is_what_the_library_says(labels: Path) -> None:
     report, table = next.ask(LabelFiles([labels]), 4)
     ann = read_labels([labels]).annotations
-    belief = AGGREGATORS[DEFAULT](ann, 100, None).probabilities
+    posterior = AGGREGATORS[DEFAULT](ann, 100, None).probabilities
     found = asking.choose(
-        belief,
-        asking.expected_confusion(ann, belief),
+        posterior,
+        asking.expected_confusion(ann, posterior),
         (ann.item, ann.annotator),
         4,
         most=asking.fair_share(4, ann.n_annotators),
@@ -104,13 +104,15 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert table["image"].tolist() == [ann.items[q.item] for q in found]
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
     assert table["gain"].tolist() == [q.gain for q in found]
-    assert table["confidence"].tolist() == [belief[q.item].max() for q in found]
-    assert table["believed"].tolist() == [ann.classes[belief[q.item].argmax()] for q in found]
+    assert table["confidence"].tolist() == [posterior[q.item].max() for q in found]
+    assert table["believed"].tolist() == [ann.classes[posterior[q.item].argmax()] for q in found]
     assert report["n_questions"] == report["cost"] == 4
-    assert report["doubt"] == pytest.approx(sum(1 - np.square(belief).sum(1)))
+    assert report["doubt"] == pytest.approx(sum(1 - np.square(posterior).sum(1)))
     assert report["gain"] == pytest.approx(table["gain"].sum())
-    assert report["errors_mended"] == asking.mended(belief, annotator_quality.expected_confusion(ann, belief), found)
-    assert 0 <= report["errors_mended"] <= sum(1 - belief.max(1))
+    assert report["errors_mended"] == asking.mended(
+        posterior, annotator_quality.expected_confusion(ann, posterior), found
+    )
+    assert 0 <= report["errors_mended"] <= sum(1 - posterior.max(1))
 
 
 def test_to_a_file_in_words_and_as_json(labels: Path, tmp_path: Path, call) -> None:
@@ -388,11 +390,11 @@ def test_fewer_questions_than_asked_for_and_why(labels: Path, tmp_path: Path, ca
     said = call(labels, "--budget", 9, "--json")
     report = json.loads(said.out)
     assert (report["n_questions"], report["fewer"], report["unasked"]) == (4, "nobody", 4)
-    assert report["nobody_left"] == report["not_settled"]
+    assert report["nobody_left"] == report["not_accepted"]
     said = call(labels, "--budget", 9)
     why = "fewer questions than the budget of 9 allows: everybody who can be asked has labelled all items then"
     assert said.err.startswith(f"crowdshot: note: {why}\n")
-    assert "not settled nobody is left to ask: find another person\n" in said.err
+    assert "not accepted nobody is left to ask: find another person\n" in said.err
     said = call(labels, "--budget", 3, "--max-per-annotator", 1, "--annotators-available", "cyd")
     assert len(said.out.splitlines()) == 2
     assert "everybody who could be asked has 1 question, which is the most for one" in said.err
@@ -416,7 +418,7 @@ def test_only_who_is_there_is_asked(labels: Path, tmp_path: Path, call) -> None:
     assert {who for _, who in asked} == {"cyd", "dan"}
     assert {image for image, who in asked if who == "dan"} == {"1.png", "2.png", "3.png", "4.png"}
     assert report["unasked"] == 6
-    assert report["nobody_left"] == report["not_settled"]  # after these
+    assert report["nobody_left"] == report["not_accepted"]  # after these
 
 
 def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:

@@ -37,7 +37,7 @@ def test_labels_by_what_they_are_called(folder: Path, call, command: str) -> Non
     said = call(*commands(folder)[command], *given, "--json")
     report = json.loads(said.out)
     assert said.code == 0
-    assert (report["classes"], report["near_twins"]) == (["cat", "dog"], [])
+    assert (report["classes"], report["near_duplicates"]) == (["cat", "dog"], [])
     assert [each["name"] for each in report["respelled"]] == ["cat", "dog", "", "Ann", "Bob", "Cyd"]
     assert report["respelled"][0] == {"of": "labels", "name": "cat", "counts": {"cat": 2, "Cat": 1}}
     assert "the labels 'cat' (2) and 'Cat' (1) are read as 'cat'." in said.err
@@ -47,7 +47,7 @@ def test_labels_by_what_they_are_called(folder: Path, call, command: str) -> Non
 def test_near_twins_are_told_with_the_option_that_merges_them(folder: Path, call, command: str) -> None:
     said = call(*commands(folder)[command], "--json")
     twins = [{"of": "labels", "names": ["cat", "Cat"], "counts": [2, 1]}]
-    assert json.loads(said.out)["near_twins"] == twins
+    assert json.loads(said.out)["near_duplicates"] == twins
     assert "the labels 'cat' and 'Cat' are taken for two; --merge-case merges them." in said.err
 
 
@@ -149,7 +149,7 @@ def test_sets_are_learned_a_label_at_a_time_and_predicted_so(folder: Path, call)
     refused = call(*commands(folder)["adapt"], "--multi-label", "--method", "LRDS")
     assert refused.code == 2
     assert refused.err == (
-        "crowdshot: --multi-label is given with method 'LRDS', expected 'auto' or 'Learned' with it, which ask yes or"
+        "crowdshot: --multi-label is given with method 'LRDS', expected 'auto' or 'features' with it, which ask yes or"
         " no of each label.\n"
     )
     assert not (folder / "out").exists()

@@ -26,7 +26,7 @@ from crowdshot.encoders.encoder_files import load_encoder
 from crowdshot.encoders.image_input import ImageInput, read_images
 from crowdshot.errors import CrowdshotError
 from crowdshot.methods import CrowdEpisodes
-from crowdshot.training import sources
+from crowdshot.training import distributed, sources
 from crowdshot.training.encoder_scores import embedded, score_table
 from crowdshot.training.loop import TrainingLog
 from crowdshot.training.recipe import Recipe
@@ -150,7 +150,7 @@ def test_classes_left_for_a_test_are_classified_as_a_user_will(tmp_path):
 
     def classify(batch, ways):
         settings = encoder.card["labelings"]
-        return METHODS["Labelings"].predict(CrowdEpisodes.of(batch, ways), torch.nn.Identity(), **settings)
+        return METHODS["labeling-search"].predict(CrowdEpisodes.of(batch, ways), torch.nn.Identity(), **settings)
 
     scores = encoder.card["scores"]
     assert scores["test by Labelings"] == score_table(pool, classify)
@@ -302,7 +302,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
 
 
 def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "interruptions", lambda: Interrupted())
+    monkeypatch.setattr(distributed, "interruptions", lambda: Interrupted())
     assert call(source, "--out", tmp_path / "out", *OPTIONS).exit_code == 130
     result = call(source, "--out", tmp_path / "out", *OPTIONS, "--steps", "3")
     assert result.exit_code == 2

@@ -15,7 +15,7 @@ from crowdshot import aggregate, read_labels
 from crowdshot.errors import CrowdshotError
 from crowdshot.model import label_model
 from crowdshot.model.label_model import load_network, network_card, save_network
-from crowdshot_paper import label_model_commands as command
+from crowdshot.training import distributed
 from crowdshot_paper import label_model_training
 from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, tell
 from crowdshot_paper.label_model_training import Settings
@@ -64,7 +64,7 @@ def test_a_network_and_its_card(past, tmp_path):
     assert card["learned_from"]["world"]["spammers"] == [0, 0.5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
     told = tell(report).splitlines()
-    assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "settled", "right"]
+    assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "accepted", "right"]
     assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
     assert told[-1] == str(out)
 
@@ -143,7 +143,7 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
         yield lambda: True
 
     with monkeypatch.context() as patch:
-        patch.setattr(command, "interruptions", at_once)
+        patch.setattr(distributed, "interruptions", at_once)
         report = run_train_inference(files, iterations=3)
     assert report == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
     assert tell(report) == f"interrupted; the same command goes on from {files.out}.checkpoint"

@@ -14,7 +14,8 @@ from PIL import Image
 from torch import nn
 
 from crowdshot import CrowdClassifier, CrowdshotError, load_encoder
-from crowdshot.encoders.outside import LIBRARIES, _load
+from crowdshot.encoders.outside import _load
+from crowdshot.encoders.shipped import LIBRARIES
 
 LABELS = [["red", "red"], ["red", "blue"], ["red", None], ["blue", "blue"], ["blue", "red"], ["blue", "blue"]]
 TEXTS = ["a good film", "good good", "so good", "bad film", "so bad", "bad bad"]
@@ -124,7 +125,7 @@ def test_a_classifier_with_it_is_saved_by_its_name_and_knows_its_weights_again(d
     moved = tmp_path / "model"
     shutil.copytree(dino, moved)
     clf = CrowdClassifier(f"hf:{moved}").fit(pictures, LABELS)
-    assert clf.learner_ == "Learned"  # as features from outside
+    assert clf.learner_ == "features"  # as features from outside
     clf.save(tmp_path / "clf.safetensors")
     assert (tmp_path / "clf.safetensors").stat().st_size < 100_000
     _load.cache_clear()
@@ -483,7 +484,7 @@ def test_any_function_gets_items_as_they_came_in_batches():
     texts = [f"{'good' if i < 50 else 'bad'} {i}" for i in range(100)]
     clf = CrowdClassifier(lengths).fit(texts, [["p", "p"]] * 50 + [["q", "q"]] * 50)
     assert [len(part) for part in asked] == [64, 36]
-    assert (asked[0], clf.learner_) == (texts[:64], "Learned")
+    assert (asked[0], clf.learner_) == (texts[:64], "features")
     assert clf.predict(["good 7", "bad 8"]).tolist() == ["p", "q"]
     with pytest.raises(CrowdshotError, match="encoder is lengths, a function, expected a network that can be saved"):
         clf.save("nowhere.safetensors")

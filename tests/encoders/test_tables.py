@@ -53,7 +53,7 @@ def test_the_same_as_a_column_transformer():
 def test_a_mixed_table_is_learned_from_and_saved(tmp_path):
     frame, labels, kind = people()
     clf = CrowdClassifier().fit(frame, labels)
-    assert (clf.belief_.argmax(1) == kind).mean() > 0.9
+    assert (clf.label_proba_.argmax(1) == kind).mean() > 0.9
     clf.save(tmp_path / "model.safetensors")
     loaded = CrowdClassifier.load(tmp_path / "model.safetensors")
     new, _, truth = people(200, seed=1)

@@ -96,7 +96,7 @@ def test_the_same_as_in_memory(tmp_path, method, kind):
     assert found["item"].dtype == (np.int64 if kind == "parquet" else found["label"].dtype)  # as it came
     assert {str(kind) for kind in found.dtypes[2:]} == {"float64", "int64"}
     same(found, expected)
-    for name in ("items", "annotators", "labels", "classes", "settled", "method"):
+    for name in ("items", "annotators", "labels", "classes", "accepted", "method"):
         assert told[name] == report[name]
     people = [
         pd.read_csv(tmp_path / f"{name}.csv").set_index("annotator").sort_index() for name in ("people", "expected")
@@ -189,7 +189,7 @@ def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
         in_memory, _ = run_aggregate(labels, "soft", 8)
     assert {str(each.message) for each in told} == {str(each.message) for each in expected}
     assert len(told) == 3
-    assert report["near_twins"] == in_memory["near_twins"]
+    assert report["near_duplicates"] == in_memory["near_duplicates"]
 
 
 def test_of_many_annotators_the_weakest_are_told(tmp_path, monkeypatch):

@@ -261,7 +261,7 @@ def test_a_split_is_disjoint_decided_by_the_seed_and_large_enough(tmp_path):
     assert [len(part) for part in source.split(25, 0)] == [40, 10, 0]  # ten are enough to validate on
     assert [len(part) for part in source.split(4, 0, validation=10)] == [40, 10, 0]
     assert [len(part) for part in source.split(45, 0)] == [45, 5, 0]  # validation has smaller episodes
-    assert (source.most_ways(), source.most_ways(10, 5)) == (48, 35)
+    assert (source.most_labelings(), source.most_labelings(10, 5)) == (48, 35)
     assert [len(part) for part in source.split(48, 0)] == [48, 2, 0]
     assert [len(part) for part in source.split(20, 0, validation=2, test=11)] == [37, 2, 11]
     for arguments in (

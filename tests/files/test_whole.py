@@ -65,7 +65,7 @@ def test_a_failure_leaves_the_old(way, tmp_path):
 DIES = """
 import os, shutil, signal, sys
 from pathlib import Path
-from crowdshot.io import exchange
+from crowdshot.io import atomic
 from crowdshot.io.atomic import write_folder
 last, exchanged = int(sys.argv[2]), sys.argv[3] == "True"
 def counted(step):
@@ -78,7 +78,7 @@ def counted(step):
     return wrapped
 for name in ("rename", "replace", "link", "mkdir", "unlink", "rmdir"):
     setattr(os, name, counted(getattr(os, name)))
-exchange._exchange = counted(exchange._exchange) if exchanged else lambda one, other: False
+atomic._exchange = counted(atomic._exchange) if exchanged else lambda one, other: False
 files = {name: lambda path, name=name: path.write_text(f"new {name[0]}") for name in ("a.csv", "b.csv")}
 write_folder(Path(sys.argv[1]), files, overwrite=True)
 """

@@ -34,9 +34,9 @@ def test_from_anywhere_and_back(tmp_path):
 def test_accuracy_is_by_all_labels_there_are():
     """Four labels here, half of them right; sixteen elsewhere, all right: (2 + 16 + 4 m) / (20 + 4)."""
     ann = Annotations.from_matrix([["x"], ["x"], ["y"], ["y"]], annotators=["ann"])
-    belief = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    alone = annotator_quality.judge(ann, belief).iloc[0]
-    told = annotator_quality.judge(ann, belief, np.array([[16.0, 0.0]])).iloc[0]
+    posterior = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    alone = annotator_quality.judge(ann, posterior).iloc[0]
+    told = annotator_quality.judge(ann, posterior, np.array([[16.0, 0.0]])).iloc[0]
     crowd = (2 + annotator_quality.CROWD * annotator_quality.EXPECTED) / (4 + annotator_quality.CROWD)
     assert alone["accuracy"] == pytest.approx((2 + 4 * crowd) / 8)
     assert told["accuracy"] == pytest.approx((18 + 4 * crowd) / 24)

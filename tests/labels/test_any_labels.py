@@ -55,10 +55,11 @@ def test_weights_and_probabilities_go_by_names_where_x_has_them():
     p = pd.DataFrame({0: right, 1: 1 - right}, index=X.index)
     for name, given in (("sample_weight", weight), ("pred_probs", p)):
         here, there = (
-            CrowdClassifier(encoder="identity").fit(X, said, **{name: each}).belief_ for each in (given, given[::-1])
+            CrowdClassifier(encoder="identity").fit(X, said, **{name: each}).label_proba_
+            for each in (given, given[::-1])
         )
         np.testing.assert_allclose(here, there)
-        other = CrowdClassifier(encoder="identity").fit(X, said, **{name: given.to_numpy()[::-1]}).belief_
+        other = CrowdClassifier(encoder="identity").fit(X, said, **{name: given.to_numpy()[::-1]}).label_proba_
         assert abs(here - other).max() > 1e-4
 
 

@@ -24,16 +24,16 @@ def one_coin(*skills: float, K: int = 2) -> np.ndarray:
 def crowd(seed: int, N: int = 6, R: int = 4, K: int = 3):
     """Beliefs (N, K), confusion matrices (R, K, K) and pairs that are closed."""
     random = np.random.default_rng(seed)
-    belief, confusion = random.dirichlet(np.full(K, 0.5), N), random.dirichlet(np.ones(K), (R, K))
-    return belief, confusion, np.nonzero(random.random((N, R)) < 0.3)
+    posterior, confusion = random.dirichlet(np.full(K, 0.5), N), random.dirichlet(np.ones(K), (R, K))
+    return posterior, confusion, np.nonzero(random.random((N, R)) < 0.3)
 
 
 # ---- one question -----------------------------------------------------------------------------------------------
 
 
 def test_doubt_by_hand():
-    belief = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]])
-    np.testing.assert_allclose(uncertainty(belief), [0.75, 0.5, 0, 0.625])
+    posterior = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]])
+    np.testing.assert_allclose(uncertainty(posterior), [0.75, 0.5, 0, 0.625])
 
 
 def test_gains_by_hand():
@@ -103,8 +103,8 @@ def test_the_benefit_of_the_doubt_goes_to_who_said_little():
     said = np.full((110, 2), -1)
     said[:10, 0] = [1] * 7 + [0] * 3
     said[10:, 1] = [1] * 70 + [0] * 30
-    belief = np.tile([0.0, 1.0], (110, 1))
-    few, many = expected_confusion(Annotations.from_matrix(said), belief)[:, 1, 1]
+    posterior = np.tile([0.0, 1.0], (110, 1))
+    few, many = expected_confusion(Annotations.from_matrix(said), posterior)[:, 1, 1]
     assert many + 0.01 < few < 0.9
     # by hand, for the second: the crowd's 77 + 2.8 in 110 + 4, which counts for 4 labels of theirs; the 95 % point of a
     # Beta worth 105 labels is 1.645 standard deviations above the mean, of which one counts; 70 + 20 of these in 120
@@ -122,8 +122,8 @@ def test_one_class_is_no_question():
 
 
 def test_the_best_question_first_and_nobody_twice():
-    belief = np.array([[0.99, 0.01], [0.5, 0.5], [0.7, 0.3]])
-    found = choose(belief, one_coin(0.9, 0.8, 0.5), NONE, 6)
+    posterior = np.array([[0.99, 0.01], [0.5, 0.5], [0.7, 0.3]])
+    found = choose(posterior, one_coin(0.9, 0.8, 0.5), NONE, 6)
     assert [(q.item, q.annotator) for q in found[:2]] == [(1, 0), (2, 0)]
     assert len({(q.item, q.annotator) for q in found}) == len(found) == 6
     assert {q.annotator for q in found} == {0, 1}  # who guesses is not asked
@@ -147,18 +147,20 @@ def test_a_second_opinion_is_worth_what_the_first_leaves():
 @pytest.mark.parametrize("most_cases", [1, 512])
 def test_together_the_gains_stay_below_the_doubt(most_cases, monkeypatch):
     monkeypatch.setattr(asking, "MOST_CASES", most_cases)
-    belief, confusion, _ = crowd(0, N=2, R=8, K=3)
-    found = choose(belief, confusion, NONE, 16)
+    posterior, confusion, _ = crowd(0, N=2, R=8, K=3)
+    found = choose(posterior, confusion, NONE, 16)
     assert len(found) == 16
     for item in (0, 1):
-        assert 0 < sum(q.gain for q in found if q.item == item) <= uncertainty(belief[item])
+        assert 0 < sum(q.gain for q in found if q.item == item) <= uncertainty(posterior[item])
 
 
 def test_cost_decides_between_a_good_and_a_cheap_answer():
-    belief, confusion = np.array([[0.5, 0.5]]), one_coin(0.9, 0.8)  # gains 0.32 and 0.18
-    assert choose(belief, confusion, NONE, 1, np.array([1.0, 1.0]))[0].annotator == 0
-    assert choose(belief, confusion, NONE, 1, np.array([1.0, 0.5]))[0].annotator == 1
-    assert [q.annotator for q in choose(belief, confusion, NONE, 2, np.array([3.0, 2.0]))] == [1]  # the other is dear
+    posterior, confusion = np.array([[0.5, 0.5]]), one_coin(0.9, 0.8)  # gains 0.32 and 0.18
+    assert choose(posterior, confusion, NONE, 1, np.array([1.0, 1.0]))[0].annotator == 0
+    assert choose(posterior, confusion, NONE, 1, np.array([1.0, 0.5]))[0].annotator == 1
+    assert [q.annotator for q in choose(posterior, confusion, NONE, 2, np.array([3.0, 2.0]))] == [
+        1
+    ]  # the other is dear
 
 
 def test_equal_annotators_share_the_questions():
@@ -170,22 +172,24 @@ def test_equal_annotators_share_the_questions():
 
 def test_errors_mended_by_hand():
     """A part of what Bayes' rule says; one answer cannot change what is sure enough, and two can."""
-    belief, confusion = np.array([[0.5, 0.5], [0.9, 0.1]]), one_coin(0.8, 0.8)
-    assert asking.mended(belief, confusion, []) == 0
-    assert asking.mended(belief, confusion, [asking.Question(0, 0, 0.0)]) == pytest.approx(asking.MENDED * (0.8 - 0.5))
+    posterior, confusion = np.array([[0.5, 0.5], [0.9, 0.1]]), one_coin(0.8, 0.8)
+    assert asking.mended(posterior, confusion, []) == 0
+    assert asking.mended(posterior, confusion, [asking.Question(0, 0, 0.0)]) == pytest.approx(
+        asking.MENDED * (0.8 - 0.5)
+    )
     once = [asking.Question(1, 0, 0.0)]
-    assert asking.mended(belief, confusion, once) == pytest.approx(0)
+    assert asking.mended(posterior, confusion, once) == pytest.approx(0)
     # both say the second class: 0.9 · 0.04 against 0.1 · 0.64
     twice = [*once, asking.Question(1, 1, 0.0)]
-    assert asking.mended(belief, confusion, twice) == pytest.approx(asking.MENDED * (0.064 - 0.036))
+    assert asking.mended(posterior, confusion, twice) == pytest.approx(asking.MENDED * (0.064 - 0.036))
 
 
 @given(st.integers(0, 10_000), st.floats(0.5, 30), st.one_of(st.none(), st.integers(1, 4)), st.booleans())
 def test_what_every_list_keeps_to(seed, budget, most, priced):
-    belief, confusion, closed = crowd(seed)
+    posterior, confusion, closed = crowd(seed)
     random = np.random.default_rng(seed)
     cost = random.uniform(0.3, 3, len(confusion)) if priced else np.ones(len(confusion))
-    found = choose(belief, confusion, closed, budget, cost, most)
+    found = choose(posterior, confusion, closed, budget, cost, most)
     pairs = {(q.item, q.annotator) for q in found}
     assert len(pairs) == len(found)
     assert not pairs & set(zip(*map(list, closed), strict=True))
@@ -194,17 +198,17 @@ def test_what_every_list_keeps_to(seed, budget, most, priced):
     times = np.bincount([q.annotator for q in found], minlength=4)
     assert most is None or times.max() <= most
     # twice the price for twice the money is the same list
-    assert choose(belief, confusion, closed, 2 * budget, 2 * cost, most) == found
+    assert choose(posterior, confusion, closed, 2 * budget, 2 * cost, most) == found
 
 
 @given(st.integers(0, 10_000))
 def test_the_order_of_items_and_annotators_does_not_matter(seed):
-    belief, confusion, closed = crowd(seed)
+    posterior, confusion, closed = crowd(seed)
     random = np.random.default_rng(seed)
-    items, people = random.permutation(len(belief)), random.permutation(len(confusion))
+    items, people = random.permutation(len(posterior)), random.permutation(len(confusion))
     elsewhere = (items.argsort()[closed[0]], people.argsort()[closed[1]])
-    found = choose(belief, confusion, closed, 8)
-    moved = choose(belief[items], confusion[people], elsewhere, 8)
+    found = choose(posterior, confusion, closed, 8)
+    moved = choose(posterior[items], confusion[people], elsewhere, 8)
     assert [(int(items[q.item]), int(people[q.annotator])) for q in moved] == [(q.item, q.annotator) for q in found]
     np.testing.assert_allclose([q.gain for q in moved], [q.gain for q in found])
 
@@ -212,17 +216,17 @@ def test_the_order_of_items_and_annotators_does_not_matter(seed):
 @given(st.integers(0, 10_000))
 def test_each_question_is_the_best_that_is_left(seed):
     """Against a plain loop that looks at every pair again, with every way that the answers before can turn out."""
-    belief, confusion, closed = crowd(seed, N=4, R=3)
+    posterior, confusion, closed = crowd(seed, N=4, R=3)
     cost = np.random.default_rng(seed).uniform(0.5, 2, 3)
     asked: list[tuple[int, int]] = []
-    for question in choose(belief, confusion, closed, 4, cost):
+    for question in choose(posterior, confusion, closed, 4, cost):
         best = {}
         for item, annotator in itertools.product(range(4), range(3)):
             if (item, annotator) in {*asked, *zip(*map(list, closed), strict=True)}:
                 continue
             before = [a for i, a in asked if i == item]
-            worth = _doubt_left(belief[item], confusion[before]) - _doubt_left(
-                belief[item], confusion[[*before, annotator]]
+            worth = _doubt_left(posterior[item], confusion[before]) - _doubt_left(
+                posterior[item], confusion[[*before, annotator]]
             )
             if cost[[a for _, a in asked]].sum() + cost[annotator] <= 4:
                 best[item, annotator] = worth / cost[annotator]
@@ -235,21 +239,21 @@ def test_each_question_is_the_best_that_is_left(seed):
 @given(st.integers(0, 10_000), st.floats(0.5, 30), st.booleans())
 def test_items_that_wait_together_are_looked_at_in_time(seed, budget, priced):
     """One at a time, or all at once: the same questions."""
-    belief, confusion, closed = crowd(seed, N=20)
+    posterior, confusion, closed = crowd(seed, N=20)
     cost = np.random.default_rng(seed).uniform(0.3, 3, 4) if priced else None
-    together = choose(belief, confusion, closed, budget, cost, most=3)
+    together = choose(posterior, confusion, closed, budget, cost, most=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asking, "AT_ONCE", 1)
-        assert [q[:2] for q in choose(belief, confusion, closed, budget, cost, most=3)] == [q[:2] for q in together]
+        assert [q[:2] for q in choose(posterior, confusion, closed, budget, cost, most=3)] == [q[:2] for q in together]
 
 
 def test_items_of_little_doubt_are_not_looked_at(monkeypatch):
     """A toss-up and thousands of items that are nearly sure: an answer about these cannot be worth as much."""
     monkeypatch.setattr(asking, "AT_ONCE", 100)
-    belief = np.vstack([np.tile([0.99, 0.01], (5_000, 1)), [[0.5, 0.5]]])
+    posterior = np.vstack([np.tile([0.99, 0.01], (5_000, 1)), [[0.5, 0.5]]])
     looked_at = []
     monkeypatch.setattr(asking, "gains", real := lambda p, C: looked_at.append(len(p)) or gains(p, C))
-    found = choose(belief, one_coin(0.9, 0.8), NONE, 1, by=real)
+    found = choose(posterior, one_coin(0.9, 0.8), NONE, 1, by=real)
     assert [q[:2] for q in found] == [(5_000, 0)]
     assert sum(looked_at) < 100
 
@@ -271,12 +275,12 @@ def _doubt_left(p: np.ndarray, confusion: np.ndarray) -> float:
         ({"budget": float("nan")}, "budget is nan"),
         ({"cost": np.array([1.0, 0.0])}, "cost has 0 in it, expected numbers above 0"),
         ({"cost": np.array([1.0])}, "cost is of shape"),
-        ({"belief": np.ones((2, 3)) / 3}, "confusion is of shape"),
+        ({"posterior": np.ones((2, 3)) / 3}, "confusion is of shape"),
         ({"most": 0}, "most is 0, expected 1 or more"),
     ],
 )
 def test_what_makes_no_sense(change, message):
-    given = {"belief": np.full((2, 2), 0.5), "confusion": one_coin(0.9, 0.8), "closed": NONE, "budget": 2} | change
+    given = {"posterior": np.full((2, 2), 0.5), "confusion": one_coin(0.9, 0.8), "closed": NONE, "budget": 2} | change
     with pytest.raises(CrowdshotError, match=message):
         choose(**given)
 
@@ -287,27 +291,27 @@ def test_what_makes_no_sense(change, message):
 def test_an_answer_that_names_several_labels_answers_a_question_for_each():
     """Two who are right four times in five, and two labels: p (1 - p) of yes before, by hand after."""
     yes = np.array([[0.5, 0.5, 0.9], [0.5, 1.0, 0.9]])  # [label, item]
-    belief = np.stack([1 - yes, yes], 2)
+    posterior = np.stack([1 - yes, yes], 2)
     (right,) = one_coin(0.8)
     confusion = np.stack([one_coin(0.8, 0.8)] * 2)
-    chosen = choose(belief, confusion, NONE, 3)
+    chosen = choose(posterior, confusion, NONE, 3)
     # of a toss-up an answer leaves 2 · 0.8 · 0.2 = 0.32 of 0.5; item 0 is one twice, item 1 once
     assert [(question.item, round(question.gain, 6)) for question in chosen[:1]] == [(0, 0.36)]
     after = {answer: np.array([0.1, 0.9]) * right[:, answer] for answer in (0, 1)}
     left = sum(p.sum() * uncertainty(p / p.sum()) for p in after.values())
     third = 2 * (uncertainty(np.array([0.1, 0.9])) - left)
-    found = {question.item: question.gain for question in choose(belief, confusion, NONE, 6)[::-1]}
+    found = {question.item: question.gain for question in choose(posterior, confusion, NONE, 6)[::-1]}
     assert found[1] == pytest.approx(0.18)
     assert found[2] == pytest.approx(third)
 
 
 @given(st.integers(0, 50))
 def test_the_same_question_twice_gains_twice_as_much(seed):
-    belief, confusion, _ = crowd(seed)
-    once = choose(belief, confusion, NONE, 8)
-    twice = choose(np.stack([belief] * 2), np.stack([confusion] * 2), NONE, 8)
+    posterior, confusion, _ = crowd(seed)
+    once = choose(posterior, confusion, NONE, 8)
+    twice = choose(np.stack([posterior] * 2), np.stack([confusion] * 2), NONE, 8)
     assert [question[:2] for question in twice] == [question[:2] for question in once]
     assert [question.gain for question in twice] == pytest.approx([2 * question.gain for question in once])
-    assert asking.mended(np.stack([belief] * 2), np.stack([confusion] * 2), once) == pytest.approx(
-        2 * asking.mended(belief, confusion, once)
+    assert asking.mended(np.stack([posterior] * 2), np.stack([confusion] * 2), once) == pytest.approx(
+        2 * asking.mended(posterior, confusion, once)
     )

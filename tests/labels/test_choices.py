@@ -64,8 +64,8 @@ def test_sets_are_spelled_one_way(read):
         ("dog", {"dog": 3, "Dog": 1}),
         ("bird", {"owl": 1}),
     ]
-    assert labels.near_twins == []
-    assert [twins.names for twins in read(LONG, multi_label=True).near_twins] == [("dog", "Dog")]
+    assert labels.near_duplicates == []
+    assert [twins.names for twins in read(LONG, multi_label=True).near_duplicates] == [("dog", "Dog")]
 
 
 def test_commas_count_where_nobody_wrote_another_separator(read):

@@ -22,19 +22,19 @@ def crowd(n_items, right, copies=(), seed=0, hard=0.3):
     return said, np.eye(4)[truth]
 
 
-def found(said, belief) -> set[tuple[int, int]]:
-    pairs = compare_pairs(Annotations.from_matrix(said, classes=range(4)), belief)
+def found(said, posterior) -> set[tuple[int, int]]:
+    pairs = compare_pairs(Annotations.from_matrix(said, classes=range(4)), posterior)
     return set(map(tuple, pairs.loc[pairs["stands_out"], ["one", "other"]].to_numpy().tolist()))
 
 
 def test_what_should_agree_by_hand():
     said = np.array([[0, 0, 1], [1, 1, -1], [0, 1, 0]])
-    belief = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
+    posterior = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     ann = Annotations.from_matrix(said)
-    C = expected_confusion(ann, belief)
-    pairs = compare_pairs(ann, belief).set_index(["one", "other"])
+    C = expected_confusion(ann, posterior)
+    pairs = compare_pairs(ann, posterior).set_index(["one", "other"])
     assert pairs[["shared", "same"]].to_numpy().tolist() == [[3, 2], [2, 1], [2, 0]]
-    says = belief[:, None, :] @ C.transpose(1, 0, 2).reshape(2, -1)  # [item, 0, who and what]
+    says = posterior[:, None, :] @ C.transpose(1, 0, 2).reshape(2, -1)  # [item, 0, who and what]
     says = says.reshape(3, 3, 2)
 
     def likely(item, who, label, others):
@@ -56,13 +56,13 @@ def test_who_copies_is_found_and_nobody_else():
 
 
 def test_half_a_crowd_with_one_voice_is_found():
-    """It is the consensus, so that by belief and skill its members agree because they are right."""
+    """It is the consensus, so that by posterior and skill its members agree because they are right."""
     right = np.array([0.6, 0.6, 0.6, 0.6, 0.6, 0.7, 0.65, 0.7, 0.6, 0.65])
     said, _ = crowd(100, right, [(who, 0) for who in range(1, 5)], hard=0)
-    belief = 0.96 * np.eye(4)[said[:, 0]] + 0.01
-    assert found(said, belief) == {(a, b) for a in range(5) for b in range(a + 1, 5)}
+    posterior = 0.96 * np.eye(4)[said[:, 0]] + 0.01
+    assert found(said, posterior) == {(a, b) for a in range(5) for b in range(a + 1, 5)}
     said[0, 4] = (said[0, 0] + 1) % 4  # who differs once is not of those who never do
-    assert found(said, belief) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
+    assert found(said, posterior) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
 
 
 def test_whether_answers_differ_by_hand():
@@ -86,32 +86,32 @@ def test_how_probable_agreement_is_by_outsiders_by_hand():
 
 def test_two_experts_and_a_crowd_of_one_mind_are_no_copies():
     assert found(*crowd(200, np.array([0.99, 0.99, 0.5, 0.5, 0.4, 0.6]), hard=0)) == set()
-    said, belief = crowd(200, np.array([0.98] * 6), hard=0)
+    said, posterior = crowd(200, np.array([0.98] * 6), hard=0)
     said[:] = said[:, :1]
-    assert found(said, belief) == set()
+    assert found(said, posterior) == set()
 
 
 def test_two_annotators_cannot_be_compared_with_anybody():
-    said, belief = crowd(100, np.array([0.6, 0.6]), [(1, 0)])
-    assert found(said, belief) == set()
+    said, posterior = crowd(100, np.array([0.6, 0.6]), [(1, 0)])
+    assert found(said, posterior) == set()
 
 
 def test_order_does_not_matter_and_nothing_is_no_pair():
-    said, belief = crowd(60, np.array([0.8, 0.7, 0.6, 0.7]), [(1, 0)])
+    said, posterior = crowd(60, np.array([0.8, 0.7, 0.6, 0.7]), [(1, 0)])
     said[np.random.default_rng(0).random(said.shape) < 0.3] = -1
     ann = Annotations.from_matrix(said, classes=range(4))
     shuffled = np.random.default_rng(1).permutation(ann.n_labels)
     again = Annotations(
         ann.item[shuffled], ann.annotator[shuffled], ann.label[shuffled], ann.items, ann.annotators, ann.classes
     )
-    one, two = compare_pairs(ann, belief), compare_pairs(again, belief)
+    one, two = compare_pairs(ann, posterior), compare_pairs(again, posterior)
     np.testing.assert_allclose(one.to_numpy(dtype=float), two.to_numpy(dtype=float))
     alone = Annotations.from_matrix(said[:, :1], classes=range(4))
-    assert compare_pairs(alone, belief).empty
+    assert compare_pairs(alone, posterior).empty
 
 
 def test_of_very_many_labels_some_items_are_looked_at(monkeypatch):
-    said, belief = crowd(100, np.array([0.8, 0.7, 0.6, 0.7]))
+    said, posterior = crowd(100, np.array([0.8, 0.7, 0.6, 0.7]))
     ann = Annotations.from_matrix(said, classes=range(4))
     monkeypatch.setattr(duplicate_annotators, "MOST_PAIRS", 150)  # 100 items have 600
-    assert compare_pairs(ann, belief)["shared"].tolist() == [25] * 6
+    assert compare_pairs(ann, posterior)["shared"].tolist() == [25] * 6

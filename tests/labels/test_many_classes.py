@@ -47,14 +47,14 @@ def test_three_thousand_classes_of_fifty_annotators_take_little_memory(method) -
 
 def test_what_is_said_of_annotators_is_the_same_from_a_sparse_belief() -> None:
     ann, _ = crowd(40, 6, 4, 3)
-    belief = aggregate.soft_vote(ann)
-    pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(belief)), judge(ann, belief))
+    posterior = aggregate.soft_vote(ann)
+    pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(posterior)), judge(ann, posterior))
 
 
 def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one() -> None:
     ann, _ = crowd(60, 6, 5, 4)
-    belief = aggregate.soft_vote(ann)
-    whole, few = (asking.expected_confusion(ann, held) for held in (belief, sparse.csr_array(belief)))
+    posterior = aggregate.soft_vote(ann)
+    whole, few = (asking.expected_confusion(ann, held) for held in (posterior, sparse.csr_array(posterior)))
     assert whole.shape == (6, 5, 5)
     some = np.array([3, 1])
     found = few.among(some)
@@ -65,11 +65,11 @@ def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one()
 
 @pytest.mark.parametrize("budget", [1, 5, 40])
 def test_the_same_questions_are_asked_however_classes_are_held(budget) -> None:
-    """Where each item has a belief in every class, nothing is left out."""
+    """Where each item has a posterior in every class, nothing is left out."""
     ann, _ = crowd(30, 8, 4, 3)
-    belief = 0.7 * aggregate.soft_vote(ann) + 0.3 / 4
+    posterior = 0.7 * aggregate.soft_vote(ann) + 0.3 / 4
     asked = []
-    for held in (belief, sparse.csr_array(belief)):
+    for held in (posterior, sparse.csr_array(posterior)):
         confusion = asking.expected_confusion(ann, held)
         found = asking.choose(held, confusion, (ann.item, ann.annotator), budget, most=6)
         plain = expected_confusion(ann, held)
@@ -85,14 +85,14 @@ def test_the_same_questions_are_asked_however_classes_are_held(budget) -> None:
 def test_questions_about_three_thousand_classes_take_little_memory() -> None:
     ann, _ = crowd(1_000, 50, 3_000, 4)
     tracemalloc.start()
-    belief = aggregate.learned(ann).probabilities
-    confusion = asking.expected_confusion(ann, belief)
-    found = asking.choose(belief, confusion, (ann.item, ann.annotator), 20, most=2)
+    posterior = aggregate.learned(ann).probabilities
+    confusion = asking.expected_confusion(ann, posterior)
+    found = asking.choose(posterior, confusion, (ann.item, ann.annotator), 20, most=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found) == 20
     assert peak < 50e6
-    certain = belief.max(axis=1).toarray().ravel()
+    certain = posterior.max(axis=1).toarray().ravel()
     assert max(certain[q.item] for q in found) < np.median(certain)
 
 

@@ -29,8 +29,8 @@ def test_guessers_settle_nothing_and_settled_items_need_nothing():
     assert (
         labels_needed.until(labels_needed._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
     )
-    settled = labels_needed._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
-    assert labels_needed.until(settled, 1.0) == 0
+    accepted = labels_needed._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
+    assert labels_needed.until(accepted, 1.0) == 0
 
 
 def test_neither_order_nor_number_of_items_decide():
@@ -38,14 +38,14 @@ def test_neither_order_nor_number_of_items_decide():
     truth = random.integers(2, size=400)
     ann = Annotations.from_matrix(np.where(random.random((400, 3)) < 0.8, truth[:, None], 1 - truth[:, None]))
     p = random.uniform(0.5, 0.99, 400)
-    belief = np.where((truth == 0)[:, None], np.stack([p, 1 - p], 1), np.stack([1 - p, p], 1))
-    found = labels_needed.forecast(ann, belief, 0.9)
+    posterior = np.where((truth == 0)[:, None], np.stack([p, 1 - p], 1), np.stack([1 - p, p], 1))
+    found = labels_needed.forecast(ann, posterior, 0.9)
     assert 0 < found.at_best < found.labels
     order = random.permutation(400)
-    again = labels_needed.forecast(ann.select_items(ann.items[order]), belief[order], 0.9)
+    again = labels_needed.forecast(ann.select_items(ann.items[order]), posterior[order], 0.9)
     assert again == found
     twelve = Annotations.from_matrix(np.tile(ann.to_matrix(), (12, 1)))  # of 4,800 items a part is played with
-    many = labels_needed.forecast(twelve, np.tile(belief, (12, 1)), 0.9)
+    many = labels_needed.forecast(twelve, np.tile(posterior, (12, 1)), 0.9)
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from crowdshot import Annotations, CrowdshotError, read_labels
 from crowdshot.labels.label_sets import parts
-from crowdshot.labels.spelling import Respelled, Twins, fold, near_twins, spelling_of
+from crowdshot.labels.spelling import Respelled, Twins, fold, near_duplicates, spelling_of
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},
@@ -17,20 +17,20 @@ LABELS = {
 
 
 def test_near_twins_are_named_by_how_often_they_occur():
-    assert near_twins(Annotations.from_dict(LABELS)) == [
+    assert near_duplicates(Annotations.from_dict(LABELS)) == [
         Twins("labels", ("1", "１"), (1, 1)),
         Twins("labels", ("cat", "Cat", "CAT"), (3, 2, 1)),
         Twins("labels", ("hot  dog", "hot dog"), (1, 1)),
         Twins("annotators", ("ann", "Ann"), (5, 1)),
     ]
-    assert str(near_twins(Annotations.from_dict(LABELS))[1]) == "the labels 'cat', 'Cat' and 'CAT'"
+    assert str(near_duplicates(Annotations.from_dict(LABELS))[1]) == "the labels 'cat', 'Cat' and 'CAT'"
 
 
 def test_names_that_differ_are_no_twins():
     labels = {"1": {"ann": "cat", "bob": "car"}, "2": {"ann": "10", "bob": "100"}, "3": {"ann": "1.5", "bob": "1"}}
-    assert near_twins(Annotations.from_dict(labels)) == []
+    assert near_duplicates(Annotations.from_dict(labels)) == []
     numbers = Annotations.from_matrix([[0, 1], [1, 0]])
-    assert near_twins(numbers) == []
+    assert near_duplicates(numbers) == []
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_says_what_it_is(method):
 
 def test_every_system_of_the_paper_is_there():
     alone = {"LRMV", "LRDS", "RFMV", "RFDS", "CL", "CNAL", "LF"}
-    meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA", "Labelings"}
+    meta = {"PrMV", "PrDS", "PrSV", "MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LNL", "Ours", "w/o PA", "labeling-search"}
     with_simulated = {f"{name} w/ PA" for name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL")}
     systems = {name: METHODS[name] for name in alone | meta | with_simulated}  # and others may join them
     assert {name for name, method in systems.items() if method.needs is None} == alone

@@ -113,11 +113,11 @@ def test_forests_of_many_trees_agree_with_scikit_learns(soft):
     g = torch.Generator().manual_seed(0)
     support = torch.randint(0, 3, (1, 12, 30), generator=g).float() * (torch.rand(30, generator=g) < 0.4)
     query, trees = torch.randint(0, 3, (1, 8, 30), generator=g).float(), 1500
-    belief = torch.rand(1, 12, 3, generator=g).square() if soft else torch.eye(3)[torch.arange(12) % 3][None]
-    belief = belief / belief.sum(-1, keepdim=True)
-    (ours,) = forest.grow(support, belief, query, [trees], seed=1)
-    item, label = np.nonzero(belief[0].numpy())
-    weight = belief[0].numpy()[item, label] if soft else None
+    posterior = torch.rand(1, 12, 3, generator=g).square() if soft else torch.eye(3)[torch.arange(12) % 3][None]
+    posterior = posterior / posterior.sum(-1, keepdim=True)
+    (ours,) = forest.grow(support, posterior, query, [trees], seed=1)
+    item, label = np.nonzero(posterior[0].numpy())
+    weight = posterior[0].numpy()[item, label] if soft else None
     theirs = [
         RandomForestClassifier(trees, random_state=i, max_samples=12)
         .fit(support[0].numpy()[item], label, sample_weight=weight)
@@ -138,9 +138,9 @@ def test_a_forest_by_hand():
 
 def test_small_forests_begin_large_ones():
     g = torch.Generator().manual_seed(0)
-    x, q, belief = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), torch.eye(3).repeat(2, 3, 1)
-    small, large = forest.grow(x, belief, q, [4, 9], seed=3)
-    torch.testing.assert_close(forest.grow(x, belief, q, [4], seed=3)[0], small)
+    x, q, posterior = torch.randn(2, 9, 5, generator=g), torch.randn(2, 4, 5, generator=g), torch.eye(3).repeat(2, 3, 1)
+    small, large = forest.grow(x, posterior, q, [4, 9], seed=3)
+    torch.testing.assert_close(forest.grow(x, posterior, q, [4], seed=3)[0], small)
     assert ((large * 9 - small * 4) > -1e-5).all()  # nine trees' votes hold the first four's
 
 

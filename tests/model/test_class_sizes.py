@@ -10,11 +10,11 @@ from crowdshot.model.problem import problem_of
 
 
 def test_sizes_by_hand() -> None:
-    belief = np.array([[0.8, 0.2]] * 10)
+    posterior = np.array([[0.8, 0.2]] * 10)
     plain = (10 * np.array([0.8, 0.2]) + EQUAL) / (10 + 2 * EQUAL)
-    np.testing.assert_allclose(class_sizes(belief, 1.0), plain)
+    np.testing.assert_allclose(class_sizes(posterior, 1.0), plain)
     sharp = (10 * np.array([0.64, 0.04]) / 0.68 + EQUAL) / (10 + 2 * EQUAL)
-    np.testing.assert_allclose(class_sizes(belief, 2.0), sharp)
+    np.testing.assert_allclose(class_sizes(posterior, 2.0), sharp)
     np.testing.assert_allclose(class_sizes(np.full((30, 3), 1 / 3)), 1 / 3)
 
 
@@ -22,15 +22,15 @@ def test_beliefs_are_moved_to_sharper_sizes_by_hand() -> None:
     """Item 0 is called 0 and 1, item 1 only 0, of item 2 the class is known, and nothing is known of item 3."""
     labels = np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 1, 0])
     p = problem_of(*labels, 4, 2, 3, known=np.array([-1, -1, 1, -1]))
-    belief = np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.0, 0.0, 1.0, 0.0, 0.4, 0.3, 0.3])
-    counted = count(p, belief, 2.0)
+    posterior = np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.0, 0.0, 1.0, 0.0, 0.4, 0.3, 0.3])
+    counted = count(p, posterior, 2.0)
     np.testing.assert_allclose(counted.modest, [1.1, 1.7, 0.2])
     np.testing.assert_allclose(counted.sharp, [0.25 / 0.38 + 0.36 / 0.52, 0.09 / 0.38 + 0.16 / 0.52 + 1, 0.04 / 0.38])
     ratio = (counted.sharp + EQUAL) / (counted.modest + EQUAL)
     a, b = 0.5 * ratio[0], 0.3 * ratio[1]
-    moved = resized(p, belief, counted)
+    moved = resized(p, posterior, counted)
     np.testing.assert_allclose(moved[:3], [0.8 * a / (a + b), 0.8 * b / (a + b), 0.2])
-    np.testing.assert_allclose(moved[3:], belief[3:], err_msg="nobody disagrees, or it is known")
+    np.testing.assert_allclose(moved[3:], posterior[3:], err_msg="nobody disagrees, or it is known")
 
 
 @pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])
@@ -68,7 +68,7 @@ def test_features_do_not_make_a_rare_class_frequent(n: int) -> None:
     for seed in range(4):
         x, truth, said = problem(seed, n)
         clf = CrowdClassifier(encoder="identity").fit(x[:n], said)
-        right.append((clf.belief_.argmax(1) == truth[:n]).mean())
+        right.append((clf.label_proba_.argmax(1) == truth[:n]).mean())
         vote.append(((said.sum(1) > 1) == truth[:n]).mean())
         unseen.append(clf.score(x[n:], truth[n:]))
         share.append(clf.predict_proba(x[n:])[:, 1].mean())
@@ -86,8 +86,8 @@ def test_a_search_does_not_overrule_those_who_agree_on_a_common_class() -> None:
         x = torch.from_numpy(truth[:, None] * 1.2 + random.normal(size=(60, 8))).float()
         said = np.where(random.random((60, 3)) < 0.85, truth[:, None], 1 - truth[:, None])
         clf = CrowdClassifier(load_encoder("glyphs-protonet")).fit_embeddings(x, said)
-        both += clf.learner_ == "Both"
+        both += clf.learner_ == "combined"
         unanimous = (said == truth[:, None]).all(1)
-        overruled += int((clf.belief_.argmax(1) != truth)[unanimous].sum())
+        overruled += int((clf.label_proba_.argmax(1) != truth)[unanimous].sum())
     assert both >= 2
     assert overruled <= 5, "of about 150; 12 if classes were taken for equal"

@@ -80,6 +80,6 @@ def test_the_search_takes_history_into_account(ways, monkeypatch):
     expected = {z: math.exp(x - top) / total for z, x in every.items()}
     weights = dict(zip(map(tuple, found.labelings.tolist()), found.log_weights.exp().tolist(), strict=True))
     assert weights == pytest.approx(expected, abs=1e-6)
-    believed = labelings.item_beliefs(found, labels[0], history=history)
+    believed = labelings.item_posteriors(found, labels[0], history=history)
     shares = sum(w * torch.eye(3, dtype=torch.float64)[list(z)] for z, w in expected.items() if min(z) >= 0)
     np.testing.assert_allclose(believed, shares, atol=1e-5)  # with all labelings, the average is exact

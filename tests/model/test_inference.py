@@ -1,4 +1,4 @@
-"""The learned inference: two ways that agree, no names and no order, and sound beliefs far from what it has seen."""
+"""The learned inference: two ways that agree, no names and no order, and sound posteriors far from what it has seen."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import write_arrays
 from crowdshot.model import label_model
 from crowdshot.model.label_model import SHIPPED, infer, load_network, network_card, save_network, shipped_network
-from crowdshot.model.problem import belief_of, problem_of
+from crowdshot.model.problem import posterior_of, problem_of
 from crowdshot.training import simulated_crowds
 from crowdshot_paper.label_model_training import total
 from crowdshot_paper.label_model_training import training_problem as problem_of_crowds
@@ -54,7 +54,7 @@ def believed(triples, sizes, network=NETWORK, **given):
     """(N, K) probabilities; of classes that nobody named for an item, where these are left out, 0."""
     problem = problem_of(*triples, *sizes, **given)
     out = np.zeros((sizes[0], sizes[2]))
-    out[problem.pair_item, problem.pair_class] = belief_of(problem, infer(problem, network)[-1])
+    out[problem.pair_item, problem.pair_class] = posterior_of(problem, infer(problem, network)[-1])
     return out
 
 
@@ -270,10 +270,10 @@ ELSEWHERE = {name: (triples, sizes) for name, triples, sizes in crowds_elsewhere
 @pytest.mark.parametrize("network", [NETWORK, shipped_network()], ids=["any network", "shipped"])
 def test_beliefs_are_sound_everywhere(network, name, named_only):
     triples, sizes = ELSEWHERE[name]
-    belief = believed(triples, sizes, network, named_only=named_only)
-    assert np.isfinite(belief).all()
-    assert (belief >= 0).all()
-    np.testing.assert_allclose(belief.sum(axis=1), 1, atol=1e-9)
+    posterior = believed(triples, sizes, network, named_only=named_only)
+    assert np.isfinite(posterior).all()
+    assert (posterior >= 0).all()
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-9)
 
 
 def test_few_of_many_classes_are_as_good_as_all():
@@ -294,9 +294,9 @@ def test_the_shipped_network_follows_reliable_people():
     said = np.concatenate([good, bad], axis=1)
     said[60] = [1, 1, -1, -1, -1, -1, 0, 0, 0]
     item, annotator = np.nonzero(said >= 0)
-    belief = believed((item, annotator, said[item, annotator]), (61, 9, 2), shipped_network())
-    assert belief[60, 1] > 0.6
-    assert (belief[:60].argmax(1) == truth[:60]).mean() > 0.95
+    posterior = believed((item, annotator, said[item, annotator]), (61, 9, 2), shipped_network())
+    assert posterior[60, 1] > 0.6
+    assert (posterior[:60].argmax(1) == truth[:60]).mean() > 0.95
 
 
 # ---- what is known --------------------------------------------------------------------------------------------------
@@ -307,11 +307,11 @@ def test_the_shipped_network_follows_reliable_people():
 def test_known_items_are_held_fixed(seed, named_only):
     (item, annotator, label), (N, R, K) = crowd(seed)
     known = np.where(np.random.default_rng(seed).random(N) < 0.4, np.random.default_rng(seed).integers(K, size=N), -1)
-    belief = believed((item, annotator, label), (N, R, K), known=known, named_only=named_only)
+    posterior = believed((item, annotator, label), (N, R, K), known=known, named_only=named_only)
     fixed = np.flatnonzero(known >= 0)
-    np.testing.assert_array_equal(belief[fixed], np.eye(K)[known[fixed]])
+    np.testing.assert_array_equal(posterior[fixed], np.eye(K)[known[fixed]])
     some = np.union1d(fixed, item)
-    np.testing.assert_allclose(belief[some].sum(axis=1), 1, atol=1e-9)
+    np.testing.assert_allclose(posterior[some].sum(axis=1), 1, atol=1e-9)
 
 
 def test_known_items_tell_who_is_right():
@@ -337,8 +337,8 @@ def test_who_was_right_before_is_believed():
     """Two people who always disagree: their past decides."""
     triples, sizes = complete(20, 2, np.arange(2)), (20, 2, 2)
     right, wrong = np.array([20.0, 95.0]), np.array([20.0, 5.0])
-    belief = believed(triples, sizes, shipped_network(), right=right, wrong=wrong)
-    assert belief[:, 1].min() > 0.65
+    posterior = believed(triples, sizes, shipped_network(), right=right, wrong=wrong)
+    assert posterior[:, 1].min() > 0.65
 
 
 def test_between_two_labels_in_order_lies_a_third():

@@ -120,8 +120,8 @@ def test_how_frequent_classes_are_can_be_told():
     assert {tuple(z) for z in found.labelings[real].tolist()} == set(every)
     exact = torch.tensor([every[tuple(z)] for z in found.labelings[real].tolist()], dtype=torch.float64)
     torch.testing.assert_close(found.log_weights[real], exact.log_softmax(0))
-    beliefs = torch.tensor(plain.item_beliefs(every), dtype=torch.float64)
-    torch.testing.assert_close(labelings.item_beliefs(found, labels), beliefs)
+    posteriors = torch.tensor(plain.item_posteriors(every), dtype=torch.float64)
+    torch.testing.assert_close(labelings.item_posteriors(found, labels), posteriors)
     assert (found.log_proba(u)[:, 2] == -torch.inf).all()
     evenly = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=81, sizes=torch.full((3,), 0.2).double())
     torch.testing.assert_close(
@@ -146,7 +146,7 @@ def test_beliefs_about_items_are_exact_where_all_labelings_are_kept():
     for b in range(len(u)):
         found = labelings.fit(u[b], labels[b], 3, scale=5.0, tau=0.4, width=3**4)
         exact = marginals(u[b], labels[b], 3, 5.0, 0.4)
-        torch.testing.assert_close(labelings.item_beliefs(found, labels[b]), exact)
+        torch.testing.assert_close(labelings.item_posteriors(found, labels[b]), exact)
         torch.testing.assert_close(found.responsibilities, exact)
 
 
@@ -157,7 +157,7 @@ def test_beliefs_about_items_keep_their_doubt_where_few_labelings_are_kept():
         u, labels = (x[0] for x in problem(seed=seed, B=1, N=5))
         exact = marginals(u, labels, 3, 5.0, 0.4)
         found = labelings.fit(u, labels, 3, scale=5.0, tau=0.4, width=2)
-        off += float((labelings.item_beliefs(found, labels) - exact).abs().sum())
+        off += float((labelings.item_posteriors(found, labels) - exact).abs().sum())
         off_by_shares += float((found.responsibilities - exact).abs().sum())
     assert off < 0.8 * off_by_shares
 
@@ -253,8 +253,8 @@ def test_weights_and_beliefs_are_what_the_labelings_found_say(library, seed, N, 
     every = {tuple(z): plain.log_probability(dict(enumerate(z))) for z in found.labelings.tolist()}
     exact = torch.tensor(list(every.values()), dtype=torch.float64)
     torch.testing.assert_close(found.log_weights, exact.log_softmax(0), atol=1e-6, rtol=0)
-    beliefs = torch.tensor(plain.item_beliefs(every), dtype=torch.float64)
-    torch.testing.assert_close(labelings.item_beliefs(found, labels), beliefs, atol=1e-6, rtol=0)
+    posteriors = torch.tensor(plain.item_posteriors(every), dtype=torch.float64)
+    torch.testing.assert_close(labelings.item_posteriors(found, labels), posteriors, atol=1e-6, rtol=0)
 
 
 def test_items_come_in_turns_of_classes_the_surest_first_as_the_mixture_sees_them(library):
@@ -347,7 +347,7 @@ def test_hundreds_of_labels_of_an_item_do_not_vanish():
     labels = torch.randint(5, (3, 600), generator=torch.Generator().manual_seed(0))
     found = labelings.fit(torch.randn(3, 2, generator=torch.Generator().manual_seed(1)), labels, 5)
     assert found.log_weights.isfinite().all()
-    assert labelings.item_beliefs(found, labels).isfinite().all()
+    assert labelings.item_posteriors(found, labels).isfinite().all()
 
 
 def test_identical_items_and_nobody_labelling_are_no_trouble():

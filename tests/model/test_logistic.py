@@ -1,4 +1,4 @@
-"""Logistic regression on beliefs, against scikit-learn's and against leaving items out one by one."""
+"""Logistic regression on posteriors, against scikit-learn's and against leaving items out one by one."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ def test_classes_that_planes_part(D, K, n, right):
 
 
 def test_ways_are_judged_before_beliefs_have_heard_the_features():
-    """Noise that a later belief follows is believed no more than before."""
+    """Noise that a later posterior follows is believed no more than before."""
     random = np.random.default_rng(0)
     x, evidence, size = random.normal(size=(80, 40)), 2 * random.random((80, 2)), np.full(2, 0.5)
     looks = FeatureModel(x)

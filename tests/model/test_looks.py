@@ -123,7 +123,7 @@ def test_neither_names_nor_order_matter(seed: int, K: int, N: int) -> None:
         K,
         network,
     )
-    np.testing.assert_allclose(there.belief, here.belief[items][:, classes], atol=1e-6)
+    np.testing.assert_allclose(there.posterior, here.posterior[items][:, classes], atol=1e-6)
     queries = random.normal(size=(4, 3))
     np.testing.assert_allclose(there.forecast(queries), here.forecast(queries)[:, classes], atol=1e-6)
 
@@ -131,7 +131,7 @@ def test_neither_names_nor_order_matter(seed: int, K: int, N: int) -> None:
 def test_labels_decide_alone_where_all_items_look_the_same() -> None:
     labels = [["a", "a"], ["b", "b"], ["a", None], ["b", "a"], ["b", "b"]]
     clf = CrowdClassifier("identity").fit(np.ones((5, 3)), labels)
-    np.testing.assert_allclose(clf.fit_.alone, clf.belief_, atol=0.02)  # but for class sizes without the item
+    np.testing.assert_allclose(clf.fit_.alone, clf.label_proba_, atol=0.02)  # but for class sizes without the item
     assert np.isfinite(clf.predict_proba([[1.0, 1.0, 1.0], [9.0, 0.0, 2.0]])).all()
 
 

@@ -12,7 +12,7 @@ from crowdshot.model import dawid_skene, label_model_parts, parts
 from crowdshot.model.dawid_skene import Coins, Em, Matrices, MatrixCounts
 from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Keyed, Part, Sizes, added, asked, parts_of, run
-from crowdshot.model.posteriors import Votes, belief_at, joined, likeliest
+from crowdshot.model.posteriors import Votes, joined, likeliest, posterior_at
 
 from .test_inference import NETWORK, believed, crowd, witnesses
 
@@ -59,8 +59,8 @@ def cut(whole, at):
 
 def believe(way, some):
     state = run(way, asked(some))
-    belief = joined([way.believe(part, state) for part in some])
-    return belief if isinstance(belief, np.ndarray) else belief.toarray()
+    posterior = joined([way.believe(part, state) for part in some])
+    return posterior if isinstance(posterior, np.ndarray) else posterior.toarray()
 
 
 @SOME
@@ -115,7 +115,7 @@ def test_where_every_class_is_named_for_every_item_it_does_not_matter_how_classe
 
 
 def test_who_begins_a_step_anew_gets_the_same(many):
-    """A worker that dies when it has kept its beliefs, but has not told its counts, is asked again."""
+    """A worker that dies when it has kept its posteriors, but has not told its counts, is asked again."""
     triples, (N, R, K) = crowd(7, 14)
     sizes = Sizes(N, R, K)
     expected = believe(way_of("rounds", sizes, 0, {}), [whole_of(triples, sizes)])
@@ -179,8 +179,8 @@ def test_a_sparse_belief_is_read_as_a_dense_one():
     from scipy import sparse
 
     dense = np.array([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.5]])
-    for belief in (dense, sparse.csr_array(dense)):
-        best, top = likeliest(belief)
+    for posterior in (dense, sparse.csr_array(dense)):
+        best, top = likeliest(posterior)
         assert best.tolist() == [1, 0, 0]
         assert top.tolist() == [0.8, 0.0, 0.5]
-        assert belief_at(belief, np.array([0, 1, 2, 2]), np.array([0, 2, 1, 2])).tolist() == [0.2, 0.0, 0.0, 0.5]
+        assert posterior_at(posterior, np.array([0, 1, 2, 2]), np.array([0, 2, 1, 2])).tolist() == [0.2, 0.0, 0.0, 0.5]

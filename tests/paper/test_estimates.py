@@ -51,7 +51,7 @@ def test_time_is_told_in_the_unit_that_fits(seconds, words):
 def test_before_a_run_kept_encoders_are_offered(tmp_path):
     place = work.Place(RESULTS, tmp_path, None, PAPER)
     pieces = runner.missing(
-        [EXPERIMENTS["beyond"]], ["omniglot"], ["Labelings"], work.Place(tmp_path, tmp_path, None, PAPER)
+        [EXPERIMENTS["beyond"]], ["omniglot"], ["labeling-search"], work.Place(tmp_path, tmp_path, None, PAPER)
     )
     hint, kept = runner.expect(pieces, place, ["cpu", "cpu"])
     # 5 × 15 thousand iterations at 100 s, 9 candidates on 11,250 episodes at 2 ms; two cores

@@ -399,11 +399,11 @@ def test_methods_share_encoders_where_they_can():
     photographs = ("tiny-imagenet-100", "labelme", "cifar10h", "cifar10s")
     assert len({want(dataset=name) for name in photographs}) == 1
     assert len({want(dataset=name, trained_for="sparse") for name in photographs[1:]}) == 1
-    assert len({want("Labelings", dataset=name) for name in ("tiny-imagenet-100", "labelme", "cifar10s")}) == 1
+    assert len({want("labeling-search", dataset=name) for name in ("tiny-imagenet-100", "labelme", "cifar10s")}) == 1
     different = [want(steps=j, b=b) for j in (1, 2) for b in (1.0, 10.0)]
     different += [want("PrMV"), want("PrMV w/ PA"), want("LNL"), want("MaMV"), want("MaMV", step_size=1.0)]
     different += [want(dataset="labelme"), want(dataset="labelme", trained_for="sparse"), want(iterations=10)]
-    different += [want(trained_for="cell"), want("Labelings")]
+    different += [want(trained_for="cell"), want("labeling-search")]
     assert len({one.name for one in different}) == len(set(different)) == len(different)
     assert want("PrMV").iterations == 30_000
     assert want("MaMV").iterations == 5_000
@@ -425,7 +425,7 @@ def test_what_an_encoder_is_trained_for():
 
 
 def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
-    photos, characters = (want("Labelings", dataset=name).recipe(PAPER) for name in ("labelme", "omniglot"))
+    photos, characters = (want("labeling-search", dataset=name).recipe(PAPER) for name in ("labelme", "omniglot"))
     for recipe in (photos, characters):
         assert (recipe.ways, recipe.queries, recipe.pseudo_annotation) == ((16, 16), 5, False)
         assert recipe.cool_down == 0.3
@@ -436,8 +436,8 @@ def test_a_wide_encoder_learns_from_many_classes_and_altered_photographs():
 
 def test_rivals_may_have_the_wide_encoder_or_one_trained_as_it_is():
     """EM wide: Labelings' very encoder. Ours wide: its recipe, but through EM and with simulated annotators."""
-    assert want("EM wide", dataset="labelme") == want("Labelings", dataset="labelme")
-    ours, theirs = (want(name, dataset="labelme").recipe(PAPER) for name in ("Ours wide", "Labelings"))
+    assert want("EM wide", dataset="labelme") == want("labeling-search", dataset="labelme")
+    ours, theirs = (want(name, dataset="labelme").recipe(PAPER) for name in ("Ours wide", "labeling-search"))
     assert (ours.objective, ours.pseudo_annotation, ours.annotators) == ("mixture", True, (3, 7))
     assert (ours.steps, ours.b) == (2, 100)
     for name in ("ways", "shots", "queries", "augment", "cool_down", "iterations"):
@@ -460,7 +460,7 @@ def test_em_wide_is_centred_whatever_the_candidate():
 
 @pytest.mark.parametrize(
     ("dataset", "names"),
-    [("omniglot", ("Ours", "PrMV", "Labelings")), ("tiny-imagenet-100", ("PrMV", "MaMV", "Labelings"))],
+    [("omniglot", ("Ours", "PrMV", "labeling-search")), ("tiny-imagenet-100", ("PrMV", "MaMV", "labeling-search"))],
 )
 def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""

@@ -1,4 +1,4 @@
-"""Crowds, fitted or with beliefs of one's choice, and the pages made of them."""
+"""Crowds, fitted or with posteriors of one's choice, and the pages made of them."""
 
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -15,18 +15,18 @@ from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import render
 
 
-def basis_of(belief, said, annotators=None, classes=None, embeddings=None) -> Basis:
-    """A basis with these beliefs (N, K) and labels (N, R), -1 = none, without any fitting."""
-    belief = np.asarray(belief, dtype=np.float64)
-    classes = range(belief.shape[1]) if classes is None else classes
-    ann = Annotations.from_matrix(np.asarray(said), annotators=annotators, classes=range(belief.shape[1]))
+def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) -> Basis:
+    """A basis with these posteriors (N, K) and labels (N, R), -1 = none, without any fitting."""
+    posterior = np.asarray(posterior, dtype=np.float64)
+    classes = range(posterior.shape[1]) if classes is None else classes
+    ann = Annotations.from_matrix(np.asarray(said), annotators=annotators, classes=range(posterior.shape[1]))
     ann = Annotations(ann.item, ann.annotator, ann.label, ann.items, ann.annotators, np.array(list(classes)))
     clf = CrowdClassifier("identity")
-    clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "Labelings", {"scale": 1.0}
+    clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "labeling-search", {"scale": 1.0}
     clf.encoder_ = clf.choose_encoder(np.zeros((1, 2)))
-    clf.known_, clf.without_gold_ = Known.nothing(len(belief)), belief[:0]
-    clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(belief))
-    x = np.arange(2 * len(belief)).reshape(-1, 2) if embeddings is None else embeddings
+    clf.known_, clf.without_gold_ = Known.nothing(len(posterior)), posterior[:0]
+    clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(posterior))
+    x = np.arange(2 * len(posterior)).reshape(-1, 2) if embeddings is None else embeddings
     return Basis(clf, torch.as_tensor(x, dtype=torch.float32))
 
 

@@ -49,7 +49,9 @@ def test_leaving_out_is_fitting_without_the_labels_of_a_part(method):
         rest[hidden] = -1
         again = CrowdClassifier("identity", method=method, settings=clf.settings_).fit(x, rest, classes=range(3))
         np.testing.assert_allclose(again.predict_proba(x[hidden]), check.probabilities[hidden], atol=1e-5)
-    right = clf.belief_[np.arange(30), check.said]  # what it says counts as far as that is believed with the labels
+    right = clf.label_proba_[
+        np.arange(30), check.said
+    ]  # what it says counts as far as that is believed with the labels
     sure = check.probabilities.max(1) >= 0.6
     assert check.when_sure().share == pytest.approx(right.mean())
     assert check.when_sure(0.6) == Share.of_all(right[sure])
@@ -63,7 +65,7 @@ def test_of_many_items_some_are_hidden_and_those_that_are_shown(monkeypatch):
     said[:6] = -1
     x = (np.eye(3, 4)[truth] + np.random.default_rng(1).normal(size=(66, 4))).astype(np.float32)
     clf = CrowdClassifier("identity").fit(x, said)
-    part = np.append(np.full(6, -1), _parts(clf.belief_[6:].argmax(1), np.random.default_rng(0)))
+    part = np.append(np.full(6, -1), _parts(clf.label_proba_[6:].argmax(1), np.random.default_rng(0)))
     first, besides = int(np.flatnonzero(part == 0)[0]), np.flatnonzero(part == 7)[:3].tolist()
     check = leave_out(clf, clf.embed(x), [2, first, *besides])
     assert check.rows.tolist() == np.flatnonzero((part == 0) | (part == 1)).tolist()

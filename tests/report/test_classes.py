@@ -20,8 +20,8 @@ def test_a_class_that_no_item_is_is_folded_into_a_line():
     truth = np.array([0] * 30 + [1] * 30)
     said = np.column_stack([truth, truth, truth])
     said[0, 0], said[1, 1], said[40, 2] = 2, 3, 3
-    belief = np.eye(6)[truth]
-    basis = basis_of(belief, said, classes=["street", "coast", "Streeet", "tree", "highway", "coasts"])
+    posterior = np.eye(6)[truth]
+    basis = basis_of(posterior, said, classes=["street", "coast", "Streeet", "tree", "highway", "coasts"])
     odd = find_odd(basis)
     assert [tuple(each) for each in odd] == [(2, 1, 0), (3, 2, -1), (4, 0, -1), (5, 0, -1)]
     found, page, _ = report_on(basis)
@@ -38,19 +38,19 @@ def test_a_class_said_once_is_perhaps_another_even_where_an_item_is_believed_to_
 
 
 def test_what_the_crowd_confuses_once():
-    belief = np.eye(3)[[0, 0, 0, 1, 1, 2]]
-    basis = basis_of(belief, [[0, 1], [1, 1], [0, 0], [1, 1], [1, 0], [2, -1]])
+    posterior = np.eye(3)[[0, 0, 0, 1, 1, 2]]
+    basis = basis_of(posterior, [[0, 1], [1, 1], [0, 0], [1, 1], [1, 0], [2, -1]])
     crowd = confusion_of(list(people(basis)), 3)
     assert crowd.tolist() == [[3, 3, 0], [1, 3, 0], [0, 0, 1]]
     assert [tuple(each) for each in most_confused(crowd)] == [(0, 1, 3, 0.5), (1, 0, 1, 0.25)]
 
 
 def test_sizes_and_what_is_settled_at_each_threshold():
-    belief = [[0.95, 0.05], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
-    basis = basis_of(belief, [[0], [0], [1], [-1]])
+    posterior = [[0.95, 0.05], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
+    basis = basis_of(posterior, [[0], [0], [1], [-1]])
     first, second = describe_classes(basis, None, choose_examples(basis))
     assert (first.labelled, first.unlabelled, first.size, second.size) == (2, 1, 3, 1)
-    at = {step: first.settled[STEPS.index(step)] for step in (0.5, 0.61, 0.9, 0.91, 0.96)}
+    at = {step: first.accepted[STEPS.index(step)] for step in (0.5, 0.61, 0.9, 0.91, 0.96)}
     assert at == {0.5: 3, 0.61: 2, 0.9: 2, 0.91: 1, 0.96: 0}
     found, _, _ = report_on(basis)
     assert (tell(found)["class_0"], tell(found, 0.95)["class_0"], tell(found)["class_1"]) == ("2", "1", "0")

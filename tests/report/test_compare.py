@@ -54,14 +54,14 @@ def rounds(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_what_changed_is_counted(rounds):
     found = as_json(compare(*rounds))
-    assert found["settled"] == {"before": 2, "after": 3}
+    assert found["accepted"] == {"before": 2, "after": 3}
     assert found["items"] == {"before": 5, "after": 5}
     assert found["labels"] == {"before": 9, "after": 16}
     assert [(row["item"], row["before"], row["after"]) for row in found["changed"]] == [
         ("2", "cat", "dog"),
         ("3", "dog", "cat"),
     ]
-    assert (found["newly_settled"], found["reopened"]) == (["2"], ["4"])
+    assert (found["newly_accepted"], found["reopened"]) == (["2"], ["4"])
     assert (found["added"], found["gone"]) == (["new"], ["007"])  # ids stay text
     people = {row["annotator"]: row for row in found["annotators"]}
     assert list(people) == ["bob", "ann", "dan", "cy"]  # the worst change first; eve said nothing in either round
@@ -101,7 +101,7 @@ def test_every_changed_item_is_listed(tmp_path):
 def test_the_same_round_twice_has_no_change(rounds):
     found = compare(rounds[0], rounds[0])
     assert found.changed == []
-    assert found.newly_settled == found.reopened == []
+    assert found.newly_accepted == found.reopened == []
     assert "Every item that both rounds have keeps its label." in render(found)
     assert "0 items with another label than before" in tell(found)
 
@@ -109,7 +109,7 @@ def test_the_same_round_twice_has_no_change(rounds):
 def test_words_for_the_terminal(rounds):
     lines = tell(compare(*rounds)).replace("\N{NO-BREAK SPACE}", " ").splitlines()
     assert lines == [
-        "settled: 2 of 5 items before, 3 of 5 after (1 item newly, 1 not any more)",
+        "accepted: 2 of 5 items before, 3 of 5 after (1 item newly, 1 not any more)",
         "labels: 9 before, 16 after",
         "2 items with another label than before",
         "ann is better: 60 % right before (50–70 %), 90 % after (85–95 %)",

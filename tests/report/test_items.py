@@ -13,23 +13,23 @@ from .made import basis_of, coin, crowd, report_on
 
 
 def test_who_needs_a_person_and_in_which_order():
-    belief = [
-        [0.95, 0.05],  # settled, as said
+    posterior = [
+        [0.95, 0.05],  # accepted, as said
         [0.6, 0.4],  # open
         [0.5, 0.5],  # open, more doubtful
-        [0.05, 0.95],  # settled on what one of three said
+        [0.05, 0.95],  # accepted on what one of three said
         [0.7, 0.3],  # nobody labelled it
         [0.99, 0.01],  # nobody labelled it, but the classifier is sure
         [0.92, 0.08],  # a tie overrules nobody
     ]
     said = [[0, 0, 0], [0, 1, -1], [1, 0, 0], [0, 0, 1], [-1] * 3, [-1] * 3, [0, 1, -1]]
-    basis = basis_of(belief, said)
+    basis = basis_of(posterior, said)
     items = in_detail(basis, need_a_person(basis), None)
-    # labelled ones by doubt, the settled ones below the highest threshold too, then the unlabelled
+    # labelled ones by doubt, the accepted ones below the highest threshold too, then the unlabelled
     assert [(item.row, item.kind()) for item in items] == [
-        *((2, "open"), (1, "open"), (6, "settled"), (0, "settled"), (3, "overruled"), (4, "unlabelled")),
+        *((2, "open"), (1, "open"), (6, "accepted"), (0, "accepted"), (3, "overruled"), (4, "unlabelled")),
     ]
-    assert [item.kind(0.65) for item in items if item.row in (1, 4)] == ["open", "settled"]
+    assert [item.kind(0.65) for item in items if item.row in (1, 4)] == ["open", "accepted"]
     assert [item.kind(0.99) for item in items if item.row in (0, 3)] == ["open", "open"]
     found, _, _ = report_on(basis)
     assert found.of_kind() == {"open": 2, "overruled": 1, "unlabelled": 1}
@@ -37,8 +37,8 @@ def test_who_needs_a_person_and_in_which_order():
 
 
 def test_an_item_whose_consensus_nobody_said_says_so():
-    belief = [[0.2, 0.2, 0.6], [0.01, 0.01, 0.98], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]
-    basis = basis_of(belief, [[0, 1], [0, 0], [0, 1], [-1, -1]])
+    posterior = [[0.2, 0.2, 0.6], [0.01, 0.01, 0.98], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]
+    basis = basis_of(posterior, [[0, 1], [0, 0], [0, 1], [-1, -1]])
     assert basis.unsaid.tolist() == [True, True, False, False]  # of the last one nobody said anything
     assert {item.name: item.unsaid for item in in_detail(basis, need_a_person(basis), None)} == {
         **{"0": True, "1": True},
@@ -76,8 +76,8 @@ def test_an_item_says_what_decided_it():
     """Four people who agree on ten items are reliable, a fifth who says anything else is not."""
     said = np.array([[n % 2] * 4 + [1 - n % 2] for n in range(10)])
     said[0, :2] = 1
-    belief = np.where(np.arange(2) == (np.arange(10) % 2)[:, None], 0.97, 0.03)
-    basis = basis_of(belief, said)
+    posterior = np.where(np.arange(2) == (np.arange(10) % 2)[:, None], 0.97, 0.03)
+    basis = basis_of(posterior, said)
     assert reliable(basis).tolist() == [True, True, True, True, False]
     check = Check(np.array([0]), np.array([[0.97, 0.03]]), np.array([[0.2, 0.8]]))
     (item,) = in_detail(basis, [0], check)
@@ -115,7 +115,7 @@ def test_of_many_items_the_most_doubtful_are_shown():
     basis = basis_of(np.column_stack([sure, 1 - sure]), np.zeros((80, 1), dtype=int))
     assert need_a_person(basis) == list(range(60))
     _, page, _ = report_on(basis)
-    assert "Not settled: the page has 60 of 80 items, the most doubtful of each kind; consensus.csv" in page.text
+    assert "Not accepted: the page has 60 of 80 items, the most doubtful of each kind; consensus.csv" in page.text
 
 
 def test_what_somebody_told_is_overruled_by_nobody():
@@ -130,14 +130,14 @@ def test_what_somebody_told_is_overruled_by_nobody():
 
 
 def test_what_the_script_knows_of_items():
-    belief = [[0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
-    basis = basis_of(belief, [[0], [1], [0]], classes=["a\x00b", " c"])
+    posterior = [[0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
+    basis = basis_of(posterior, [[0], [1], [0]], classes=["a\x00b", " c"])
     found = decisions(basis, [1, 0])
     assert (found["items"], found["labels"]) == (["1", "0"], [1, 0])
     assert found["classes"] == ["a\x00b", " c"]  # as written
-    again = basis_of(belief[::-1], [[0], [0], [1]])
+    again = basis_of(posterior[::-1], [[0], [0], [1]])
     assert decisions(again, [])["store"] == found["store"]  # the same items, in another order
-    assert decisions(basis_of(belief[:2], [[0], [1]]), [])["store"] != found["store"]
+    assert decisions(basis_of(posterior[:2], [[0], [1]]), [])["store"] != found["store"]
 
 
 def test_a_text_is_cut_and_keeps_its_lines():

@@ -112,7 +112,7 @@ def test_texts_are_shown_as_text_and_known_truth_is_taken_along(open_page, tmp_p
     first = found.items[0].row
     assert page.inner_text("#item-list .looks >> nth=0") == TEXTS[first % 4]
     page.locator("#item-list [data-do=accept]").first.press("Enter")
-    truth = str(clf.classes_[clf.belief_[first].argmax()])
+    truth = str(clf.classes_[clf.label_proba_[first].argmax()])
     assert downloaded(page) == [["item", "truth"], ["0", "1"], [str(first), truth]]
     assert found.texts[next(row for row in found.texts if row % 4 == 3)] == "x" * 2000 + "…"
     assert page.evaluate("document.documentElement.scrollWidth") == 375

@@ -28,7 +28,7 @@ def test_it_says_how_many_of_how_many_items_are_on_it(made):
     assert found.n_items == N
     shown = sum(item.kind() == "open" for item in found.items)
     assert 60 <= shown < kinds["open"] / 2
-    told = f"Not settled: the page has {shown} of {kinds['open']:,} items, the most doubtful of each kind;"
+    told = f"Not accepted: the page has {shown} of {kinds['open']:,} items, the most doubtful of each kind;"
     assert told in page.text
     assert "300 of 1,200 items are shown, labelled ones first and else by lot." in page.text
     assert "until 120 of 1,200 items, drawn by lot from each class, had been hidden." in page.text
@@ -38,7 +38,7 @@ def test_it_says_how_many_of_how_many_items_are_on_it(made):
 @pytest.mark.slow
 def test_its_numbers_are_of_all_items_and_each_that_is_shown_is_told_in_full(made):
     found, _, _ = made
-    level = found.settled()
+    level = found.accepted()
     assert sum(each.size for each in found.class_facts) == N
     assert level.labelled + found.of_kind()["open"] == N
     assert sum(person.n_labels for person in found.people) == 3 * N == found.n_labels
@@ -54,7 +54,7 @@ def test_a_browser_shows_it(made, open_page, tmp_path):
     path.write_text(made[2], encoding="utf-8")
     page = open_page(path)
     assert page.heard == []
-    assert page.inner_text(".tile .figure").split() == [f"{made[0].settled().labelled:,}", "of", "1,200"]
+    assert page.inner_text(".tile .figure").split() == [f"{made[0].accepted().labelled:,}", "of", "1,200"]
     assert page.locator("#item-list > li:visible").count() == 12
     page.click("text=Show the map")
     assert "300 of 1,200 items are shown" in page.inner_text("#map")

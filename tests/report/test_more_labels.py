@@ -26,13 +26,13 @@ def doubtful(n_items=60):
 def test_curves_are_the_forecasts():
     basis = doubtful()
     found = curves(basis)
-    assert [curve.settled_at for curve in found] == list(LISTED)
+    assert [curve.accepted_at for curve in found] == list(LISTED)
     for curve in found:
-        assert curve.forecast == labels_needed.forecast(basis.annotations, basis.belief, 0.95, curve.settled_at)
-        assert curve.expected[0] == curve.best[0] == pytest.approx((basis.confidence >= curve.settled_at).mean())
+        assert curve.forecast == labels_needed.forecast(basis.annotations, basis.posterior, 0.95, curve.accepted_at)
+        assert curve.expected[0] == curve.best[0] == pytest.approx((basis.confidence >= curve.accepted_at).mean())
         np.testing.assert_allclose(np.diff(curve.labels), 6)  # a tenth of sixty items
-    assert nearest(found, 0.88).settled_at == 0.9
-    assert nearest(found, 0.97).settled_at == 0.95
+    assert nearest(found, 0.88).accepted_at == 0.9
+    assert nearest(found, 0.97).accepted_at == 0.95
 
 
 def test_a_curve_as_paths():
@@ -60,6 +60,6 @@ def test_the_sentence_follows_the_threshold():
     assert re.match(r"About [\d,]+ more labels should settle 95\u00a0% of the items \(\d+ at best, ", sentence)
     assert sentence.replace("\u00a0", " ") in page.text
     assert tell(found, 0.97)["curve"] == "95\u00a0%"
-    assert tell(found, 0.5)["buy"] == "95\u00a0% of the items or more are settled already."
+    assert tell(found, 0.5)["buy"] == "95\u00a0% of the items or more are accepted already."
     assert html.count('<figure class="curve"') == 6
     assert len(re.findall(r"<figure class=\"curve\"[^>]* hidden>", html)) == 5

@@ -1,4 +1,4 @@
-"""What is settled at which threshold, what the classifier may label by itself, and what to do next."""
+"""What is accepted at which threshold, what the classifier may label by itself, and what to do next."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
 from crowdshot.labels.confidence import Share
-from crowdshot.labels.spelling import near_twins
+from crowdshot.labels.spelling import near_duplicates
 from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.next_steps import Asked, _who, steps
 from crowdshot.report.page.page_writer import for_the_script, tell
@@ -93,7 +93,7 @@ def test_what_to_do_next_follows_the_threshold():
     look, ask = steps(found, 0.95)[:2]
     assert look.text.startswith("Look at these 3 items yourself: ")
     assert ask.text.startswith(
-        "Ask 1 question, as many as there are items that are not settled; for 1 more item nobody is left to ask: find"
+        "Ask 1 question, as many as there are items that are not accepted; for 1 more item nobody is left to ask: find"
         " another person. "
     )
     assert "more labels should settle 95\u00a0% of the items" in ask.text
@@ -110,8 +110,8 @@ def test_who_is_asked_is_who_next_asks():
     assert n_open > 4
     from crowdshot.labels import asking  # as the command does it
 
-    confusion, most = asking.expected_confusion(ann, basis.belief), asking.fair_share(n_open, 4)
-    questions = asking.choose(basis.belief, confusion, (ann.item, ann.annotator), n_open, most=most)
+    confusion, most = asking.expected_confusion(ann, basis.posterior), asking.fair_share(n_open, 4)
+    questions = asking.choose(basis.posterior, confusion, (ann.item, ann.annotator), n_open, most=most)
     counts = np.bincount([question.annotator for question in questions], minlength=4)
     assert dict(found.asked.people) == {f"\u2068{who}\u2069": n for who, n in enumerate(counts.tolist()) if n}
     assert f"crowdshot next labels.csv --budget {n_open}" in page.text
@@ -120,7 +120,7 @@ def test_who_is_asked_is_who_next_asks():
 def test_near_twins_come_first():
     people = ["Bob", "bob ", "Eve"]
     basis = basis_of(BELIEF, SAID, annotators=people, classes=["cat", "Cat"])
-    twins = near_twins(basis.annotations)
+    twins = near_duplicates(basis.annotations)
     found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"}, twins=twins)
     step, *rest = steps(found)
     assert step.text == (
@@ -158,9 +158,9 @@ def test_what_the_script_swaps_is_what_the_page_says():
         assert dict(zip(made["names"], (made["words"][place] for place in places), strict=True)) == tell(found, step)
     assert len(set(made["words"])) == len(made["words"])
     now, high = tell(found), tell(found, 0.99)
-    assert (now["settled"], now["person"], now["person_kinds"]) == (
+    assert (now["accepted"], now["person"], now["person_kinds"]) == (
         *("3", "3"),
-        "1 not settled, 1 settled against most labels, 1 without a label",
+        "1 not accepted, 1 accepted against most labels, 1 without a label",
     )
-    assert (high["settled"], high["settled_bar"], high["n_open"], high["n_unlabelled"]) == ("0", "0.0", "4", "1")
-    assert tell(found, 0.5)["person_kinds"] == "1 settled against most labels"
+    assert (high["accepted"], high["accepted_bar"], high["n_open"], high["n_unlabelled"]) == ("0", "0.0", "4", "1")
+    assert tell(found, 0.5)["person_kinds"] == "1 accepted against most labels"

@@ -100,9 +100,11 @@ def test_the_answer_comes_first_and_in_words():
     words += ["Krippendorff's alpha", "Fleiss' kappa", "Map of"]
     places = [page.text.index(word) for word in words]
     assert places == sorted(places)
-    assert (found.n_labelled, found.settled().labelled + found.of_kind()["open"]) == (80, 80)
+    assert (found.n_labelled, found.accepted().labelled + found.of_kind()["open"]) == (80, 80)
     assert "What 4 annotators said about 80 items" in page.text
-    assert f"Settled {found.settled().labelled} of 80 labelled items have one label that is at least 90 % " in page.text
+    assert (
+        f"Settled {found.accepted().labelled} of 80 labelled items have one label that is at least 90 % " in page.text
+    )
     weakest = found.people[0]
     assert weakest.name == "3"
     right = f"{percent(weakest.accuracy)} 3 right, {spread(weakest.low, weakest.high)}".replace("\u00a0", " ")
@@ -124,11 +126,11 @@ def test_large_crowds_are_cut_and_said_to_be():
     said = np.full((310, 310), -1)
     said[np.arange(310), np.arange(310)] = np.arange(310) % 2
     said[:, 0] = np.arange(310) % 2
-    belief = np.full((310, 2), 0.5)
-    _, page, html = report_on(basis_of(belief, said))
+    posterior = np.full((310, 2), 0.5)
+    _, page, html = report_on(basis_of(posterior, said))
     assert len(re.findall(r"<li data-kind=", html)) == 300
     assert "300 of 310; annotators.csv has all." in page.text
-    assert "Not settled: the page has 60 of 310 items, the most doubtful of each kind; consensus.csv" in page.text
+    assert "Not accepted: the page has 60 of 310 items, the most doubtful of each kind; consensus.csv" in page.text
     many = fitted_crowd([coin(0.9, 14)] * 3, 56)
     _, page, html = report_on(many)
     assert "With 14 classes a table of all answers would be too large to read" in page.text
@@ -138,8 +140,8 @@ def test_large_crowds_are_cut_and_said_to_be():
 def test_how_it_was_done(tmp_path: Path):
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     assert describe(CrowdClassifier("identity").fit(x, np.arange(20)[:, None] % 2), None)["Settings"] == "none; seed 0"
-    both = CrowdClassifier("identity", method="both").fit(x, np.arange(20)[:, None] % 2)
-    assert describe(both, None)["Method"].startswith("Both: Labelings and Learned")
+    both = CrowdClassifier("identity", method="combined").fit(x, np.arange(20)[:, None] % 2)
+    assert describe(both, None)["Method"].startswith("combined:")
     assert "Dawid–Skene" not in describe(both, None)["Method"]  # its consensus is its own
     clf = CrowdClassifier("identity", method="ours").fit(x, np.arange(20)[:, None] % 2)
     how = describe(clf, None)

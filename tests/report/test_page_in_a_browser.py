@@ -111,7 +111,7 @@ def test_filtering_annotators(open_page) -> None:
 def test_filtering_items_and_showing_more(open_page) -> None:
     page = open_page()
     form = page.locator("form[data-for=item-list]")
-    total = len(page.query_selector_all("#item-list > li:not([data-kind=settled])"))
+    total = len(page.query_selector_all("#item-list > li:not([data-kind=accepted])"))
     assert total > 12
     assert len(visible(page, "#item-list > li")) == 12
     assert form.locator("output").inner_text() == f"12 of {total} shown"
@@ -252,8 +252,8 @@ def test_pictures_are_seen(open_page) -> None:
 
 
 def counts(page) -> dict[str, int]:
-    told = {name: page.inner_text(f"[data-at={name}] >> nth=0") for name in ("settled", "person")}
-    shown = page.eval_on_selector_all("#item-list > li:not([data-kind=settled])", "all => all.length")
+    told = {name: page.inner_text(f"[data-at={name}] >> nth=0") for name in ("accepted", "person")}
+    shown = page.eval_on_selector_all("#item-list > li:not([data-kind=accepted])", "all => all.length")
     return {name: int(text.replace(",", "")) for name, text in told.items()} | {"shown": shown}
 
 
@@ -267,14 +267,14 @@ def test_the_threshold_recounts_the_page(open_page) -> None:
         page.keyboard.press("ArrowRight")
     assert page.input_value("#enough") == "99"
     high = counts(page)
-    assert high["settled"] < before["settled"]
+    assert high["accepted"] < before["accepted"]
     assert high["person"] > before["person"]
     assert high["shown"] >= sum(confidence < 0.99 for confidence in confidences) > before["shown"]
     assert "99\u00a0%" in page.inner_text(".tile >> nth=0")
     assert [figure.get_attribute("data-curve") for figure in visible(page, ".curve")] == ["99\u00a0%"]
     page.keyboard.press("Home")
     low = counts(page)
-    assert low["settled"] >= 49  # half is little to ask for
+    assert low["accepted"] >= 49  # half is little to ask for
     kinds = page.eval_on_selector_all("#item-list > li", "all => all.map(one => one.dataset.kind)")
     assert [kind == "open" or kind == "unlabelled" for kind in kinds] == [
         confidence < 0.5 for confidence in confidences

@@ -66,8 +66,8 @@ def test_no_flag_from_a_few_labels():
     kinds = [coin(0.95, K)] * 3 + [coin(0.25, K), coin(0.95, K)[[1, 0, 2, 3]]]
     assert flags(fitted_crowd(kinds, 8)) == [""] * 5
     alone, _ = crowd([coin(0.5, 2)], 100)
-    belief = np.eye(2)[np.arange(100) % 2]
-    assert flags(basis_of(belief, alone)) == [""]  # nobody to compare a guesser with
+    posterior = np.eye(2)[np.arange(100) % 2]
+    assert flags(basis_of(posterior, alone)) == [""]  # nobody to compare a guesser with
 
 
 @pytest.mark.slow
@@ -80,16 +80,16 @@ def test_hardly_ever_a_flag_for_the_honest(K, n_items, per_item):
 
 def test_one_class_is_no_fault_where_nearly_all_items_are_of_it():
     truth = np.array([0] * 57 + [1] * 3)
-    belief = np.eye(2)[truth]
-    assert flags(basis_of(belief, np.column_stack([truth, 0 * truth, truth]))) == ["", "", ""]
+    posterior = np.eye(2)[truth]
+    assert flags(basis_of(posterior, np.column_stack([truth, 0 * truth, truth]))) == ["", "", ""]
     truth = np.array([0] * 30 + [1] * 30)
     basis = basis_of(np.eye(2)[truth], np.column_stack([truth, 0 * truth, truth]))
     assert flags(basis) == ["", "one class only", ""]
 
 
 def test_what_is_known_of_a_person():
-    belief = np.array([[0.9, 0.1], [0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
-    basis = basis_of(belief, [[0, 1], [0, -1], [1, 1], [-1, -1]], annotators=["ann\x00", "bob"])
+    posterior = np.array([[0.9, 0.1], [0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
+    basis = basis_of(posterior, [[0, 1], [0, -1], [1, 1], [-1, -1]], annotators=["ann\x00", "bob"])
     ann, bob = people(basis)
     assert (ann.name, ann.n_labels, bob.n_labels) == ("ann\ufffd", 3, 2)
     np.testing.assert_allclose(ann.counts, [[1.1, 1.0], [0.9, 0.0]])  # [true, said]
@@ -102,8 +102,8 @@ def test_what_is_known_of_a_person():
 
 
 def test_examples_of_mistakes_are_the_surest():
-    belief = [[0.9, 0.1], [0.2, 0.8], [0.97, 0.03], [0.45, 0.55], [0.5, 0.5]]
-    (person,) = people(basis_of(belief, [[1], [0], [1], [0], [0]]))
+    posterior = [[0.9, 0.1], [0.2, 0.8], [0.97, 0.03], [0.45, 0.55], [0.5, 0.5]]
+    (person,) = people(basis_of(posterior, [[1], [0], [1], [0], [0]]))
     shown = [(example.row, example.said, example.true, example.confidence) for example in person.examples]
     assert shown == [(2, 1, 0, 0.97), (0, 1, 0, 0.9), (1, 0, 1, 0.8), (3, 0, 1, 0.55)]
     assert person.n_wrong == 4

@@ -213,9 +213,9 @@ def test_a_project_is_a_part_of_a_path(table):
 
 
 def test_which_entry_an_item_is():
-    beliefs = {"a.png": ("x", 1.0), "good": ("y", 0.5), "none": ("z", 0.1)}
+    posteriors = {"a.png": ("x", 1.0), "good": ("y", 0.5), "none": ("z", 0.1)}
     names = [[None, "https://host/a.png?key=1"], ["good", None], ["good"], ["other/good"], [None]]
-    assert find(beliefs, names) == ({0: ("x", 1.0), 1: ("y", 0.5), 2: ("y", 0.5)}, ["none"])
+    assert find(posteriors, names) == ({0: ("x", 1.0), 1: ("y", 0.5), 2: ("y", 0.5)}, ["none"])
 
 
 def test_a_folder_or_a_table(tmp_path, table):

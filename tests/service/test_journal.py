@@ -40,7 +40,7 @@ def test_no_database(journal):
     [
         ("UPDATE labels SET label = x'ff00' WHERE row = 7", "row 7 of labels"),
         ("UPDATE labels SET at = 'noon' WHERE row = 8", "row 8 of labels"),
-        ("UPDATE versions SET settled = 'all'", "row 1 of versions"),
+        ("UPDATE versions SET accepted = 'all'", "row 1 of versions"),
         ("DROP TABLE versions; CREATE TABLE versions (number INTEGER)", "no such column"),
     ],
 )

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from crowdshot.service.journal import Point
-from crowdshot.service.live_page import draw, duration, will_settle
+from crowdshot.service.live_page import draw, duration, will_accept
 from waiting import HANGS, until
 
 from .conftest import after, say
@@ -21,8 +21,8 @@ def test_it_says_what_the_service_knows_without_a_script(service, crowd):
         answer = client.get("/")
         assert answer.headers["content-type"].startswith("text/html")
         consensus = client.get("/v1/consensus").json()["consensus"]
-        settled = sum(row["confidence"] >= 0.9 and row["n_labels"] > 0 for row in consensus)
-        assert re.search(rf'data-at="settled">{settled}</span> <span class="of">of 30<', answer.text)
+        accepted = sum(row["confidence"] >= 0.9 and row["n_labels"] > 0 for row in consensus)
+        assert re.search(rf'data-at="accepted">{accepted}</span> <span class="of">of 30<', answer.text)
         for name in ("ann", "bob", "cy"):
             assert f">{name}</bdi>" in answer.text
         policy = answer.headers["content-security-policy"]
@@ -52,7 +52,7 @@ def test_how_far_it_has_come():
     assert draw([Point(1, 0.0, 10, 5, 2)]) is None
     course = draw([Point(1, 0.0, 10, 5, 0), Point(2, 1.0, 20, 10, 10)])
     assert (course.first, course.most) == (10, 10)
-    assert course.settled == "0.0,29.00 100.0,1.00"
+    assert course.accepted == "0.0,29.00 100.0,1.00"
     assert course.labelled == "0.0,15.00 100.0,1.00"
     assert course.took == "less than a minute"
     assert [duration(seconds) for seconds in (60, 200, 3_600, 100_000)] == ["1 minute", "3 minutes", "1 hour", "1 day"]
@@ -60,7 +60,7 @@ def test_how_far_it_has_come():
 
 def test_what_more_labels_should_bring(service, crowd):
     with service([crowd[0]], crowd[1]) as client:
-        some, more = (will_settle(client.live.version, labels) for labels in (10, 1_000))
+        some, more = (will_accept(client.live.version, labels) for labels in (10, 1_000))
         assert 0 <= some <= more <= 40
 
 

@@ -31,12 +31,12 @@ def version(service, crowd):
 
 def by_bayes(version, said):
     """Each label of each item in turn, from the version on."""
-    belief = version.belief.copy()
+    posterior = version.posterior.copy()
     for item, annotator, label in said:
         row, k = version.place[item], list(version.annotations.classes).index(label)
-        belief[row] *= version.confusion[version.person.get(annotator, -1)][:, k]
-        belief[row] /= belief[row].sum()
-    return belief
+        posterior[row] *= version.confusion[version.person.get(annotator, -1)][:, k]
+        posterior[row] /= posterior[row].sum()
+    return posterior
 
 
 def gains(version, waiting, annotator, n=1_000):
@@ -52,8 +52,8 @@ def test_labels_that_came_since_count(version):
         waiting.heard([Said(*each)])
     late = Waiting()
     late.heard([Said(*each) for each in said])
-    np.testing.assert_allclose(waiting._belief_now(version), by_bayes(version, said))
-    np.testing.assert_array_equal(late._belief_now(version), waiting._belief_now(version))
+    np.testing.assert_allclose(waiting._posterior_now(version), by_bayes(version, said))
+    np.testing.assert_array_equal(late._posterior_now(version), waiting._posterior_now(version))
     expected = asking.gains(by_bayes(version, said), version.confusion[-1, None])[:, 0]
     for item, gain in gains(version, waiting, "new").items():
         assert gain == pytest.approx(expected[version.place[item]])
@@ -66,10 +66,10 @@ def test_a_label_that_is_changed_or_taken_back_leaves_no_trace(version):
     waiting.heard([Said("i0", "zoe", "cat"), Said("i0", "yan", "dog")])
     waiting.heard([Said("i0", "zoe", "dog")])
     np.testing.assert_allclose(
-        waiting._belief_now(version), by_bayes(version, [("i0", "zoe", "dog"), ("i0", "yan", "dog")])
+        waiting._posterior_now(version), by_bayes(version, [("i0", "zoe", "dog"), ("i0", "yan", "dog")])
     )
     waiting.heard([Said("i0", "zoe", None), Said("i0", "yan", None), Said("i1", "zoe", "never heard")])
-    np.testing.assert_array_equal(waiting._belief_now(version), version.belief)
+    np.testing.assert_array_equal(waiting._posterior_now(version), version.posterior)
 
 
 def test_others_who_were_asked_are_reckoned_with(version):
@@ -79,7 +79,7 @@ def test_others_who_were_asked_are_reckoned_with(version):
     row, new = version.place[asked["item"]], version.confusion[-1]
     expected = 0.0
     for k in range(version.annotations.n_classes):
-        case = version.belief[row] * new[:, k]
+        case = version.posterior[row] * new[:, k]
         expected += case.sum() * asking.gains(case[None] / case.sum(), new[None])[0, 0]
     assert gains(version, waiting, "third")[asked["item"]] == pytest.approx(expected)
 

@@ -81,12 +81,14 @@ def check_default(rng: np.random.Generator) -> str:
         warnings.simplefilter("ignore")
         clf = CrowdClassifier("identity").fit(x.numpy(), matrix)
         other = CrowdClassifier("identity").fit(x.numpy()[order], again)
-    if told := _sound(torch.from_numpy(clf.belief_), "belief") or _sound(
+    if told := _sound(torch.from_numpy(clf.label_proba_), "posterior") or _sound(
         torch.from_numpy(clf.predict_proba(x.numpy())), "predict_proba"
     ):
         return told
     place = [list(other.classes_).index(names[c]) for c in clf.classes_]
-    return "" if np.allclose(other.belief_[:, place], clf.belief_[order], atol=1e-4) else "names or order decide"
+    return (
+        "" if np.allclose(other.label_proba_[:, place], clf.label_proba_[order], atol=1e-4) else "names or order decide"
+    )
 
 
 CHECKS: dict[str, Callable[[np.random.Generator], str]] = {

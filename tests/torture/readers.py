@@ -57,7 +57,7 @@ def _read_labels(path: Path) -> None:
     """As `aggregate` does: what was read is written in every format too."""
     labels = read_labels(path)
     ann = labels.annotations
-    _ = labels.near_twins
+    _ = labels.near_duplicates
     table = ann.to_frame().drop_duplicates(ann.columns.item).assign(confidence=0.5)
     json.dumps(to_label_studio(table, labels), allow_nan=False)
     for name in ("csv", "argilla", "cvat", "coco"):
@@ -84,7 +84,7 @@ def _read_source(path: Path) -> None:
 
 def _load_classifier(path: Path) -> None:
     clf = CrowdClassifier.load(path)
-    assert np.isfinite(clf.belief_).all()
+    assert np.isfinite(clf.label_proba_).all()
     assert clf.annotators_.shape[0] == clf.annotations_.n_annotators
     _ = clf.consensus_, clf.gold_, clf.confusion_
     if type(clf.encoder_.input) is FeatureInput:

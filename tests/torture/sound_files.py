@@ -87,8 +87,8 @@ def classifiers() -> dict[str, bytes]:
     wanted: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "learned": ("identity", x, {}),
         "ours": ("identity", x, {"method": "ours", "covariance": "full"}),
-        "labelings": ("identity", x, {"method": "labelings"}),
-        "both": ("identity", x, {"method": "both"}),
+        "labelings": ("identity", x, {"method": "labeling-search"}),
+        "both": ("identity", x, {"method": "combined"}),
         "lrds": ("identity", x, {"method": "lrds"}),
         "texts": ("texts", texts, {}),
         "table": ("table", table, {}),

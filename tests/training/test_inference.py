@@ -195,18 +195,18 @@ def test_nothing_known_costs_nothing():
 
 
 def test_scores_by_hand(monkeypatch):
-    """Five items, of one of which the truth is not known; beliefs put in by hand."""
+    """Five items, of one of which the truth is not known; posteriors put in by hand."""
     ann = Annotations.from_matrix([[0], [1], [1], [0], [0]])
-    belief = np.array([[0.95, 0.05], [0.5, 0.5], [0.0, 1.0], [0.6, 0.4], [0.8, 0.2]])
-    monkeypatch.setattr(label_model_training, "belief_of", lambda problem, score: belief.ravel())
+    posterior = np.array([[0.95, 0.05], [0.5, 0.5], [0.0, 1.0], [0.6, 0.4], [0.8, 0.2]])
+    monkeypatch.setattr(label_model_training, "posterior_of", lambda problem, score: posterior.ravel())
     found = scores(label_model.constant(1), ann, np.array([0, 1, 0, 0, -1]))
     assert found.items == 4
     assert found.accuracy == pytest.approx((1 + 0.5 + 0 + 1) / 4)
     assert found.log_loss == pytest.approx(-np.log([0.95, 0.5, 0.001, 0.6]).mean())
     assert found.over == pytest.approx((0.95 + 0.5 + 1 + 0.6) / 4 - 0.625)
-    assert (found.settled, found.right) == (0.5, 0.5)
+    assert (found.accepted, found.right) == (0.5, 0.5)
     unsettled = scores(label_model.constant(1), ann, np.array([-1, 1, -1, 0, -1]))
-    assert (unsettled.settled, unsettled.right) == (0.0, None)
+    assert (unsettled.accepted, unsettled.right) == (0.0, None)
 
 
 def test_scores_where_classes_are_many(monkeypatch):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 
 from crowdshot import Job, Recipe, build_encoder
-from crowdshot._cli.train import tell_time
+from crowdshot._cli.train import warn_time
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.training import loop
@@ -30,8 +30,8 @@ def test_steps_and_validations_are_counted_and_nothing_changes(monkeypatch):
 def test_what_takes_long_is_told_with_what_does_not():
     network = build_encoder("conv4", {"width": 8}, ImageInput((16, 16)))
     job = Job(network, range(6), range(6, 10), Recipe(iterations=30_000))
-    assert tell_time(100, job) == "30,000 iterations of conv4 take about 100 s on this CPU"
-    assert tell_time(120_000, job) == (
+    assert warn_time(100, job) == "30,000 iterations of conv4 take about 100 s on this CPU"
+    assert warn_time(120_000, job) == (
         "30,000 iterations of conv4 take about 33 h on this CPU; shipped encoders (crowdshot encoders) need no"
         " training, a head on a frozen one a minute (docs/training.md)"
     )

@@ -100,7 +100,7 @@ def run_adapt(
             "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
         },
         respelled=[str(each) for each in read.respelled],
-        twins=read.near_twins,
+        twins=read.near_duplicates,
         ordered=read.ordered,
         left_out=summary.left_out(fitted.left_out),
         looks=summary.what_looks_were_worth(looks, n_labelled),
@@ -114,15 +114,15 @@ def run_adapt(
         with progress("exporting"):
             files += write_export(export, consensus, clf.annotations_, read, items.paths, items.texts, output.overwrite)
     labelled = consensus["n_labels"] > 0
-    settled = consensus["confidence"] >= THRESHOLD
+    accepted = consensus["confidence"] >= THRESHOLD
     return {
         **method_of(clf),
         **counts(clf.annotations_),
         "items": n_labelled,
-        "settled": int((settled & labelled).sum()),
-        "settled_at": THRESHOLD,
+        "accepted": int((accepted & labelled).sum()),
+        "accepted_at": THRESHOLD,
         "predicted": int((~labelled).sum()),
-        "predicted_settled": int((settled & ~labelled).sum()),
+        "predicted_accepted": int((accepted & ~labelled).sum()),
         "need_a_person": found.of_kind(),
         "classifier": _on_new_items(found),
         "do_next": [{"text": in_a_terminal(step.text), "command": step.command} for step in steps(found)],

@@ -78,7 +78,7 @@ def run_aggregate(
     check_columns(ann.columns, str(labels))
     gold = {} if method in VOTES and labels.gold is None else read.gold
     gold_labels.some_of(gold, ann.items, source=labels.gold)
-    gold_labels.tell_unlabelled(list(gold), ann.items, labels.gold_from)
+    gold_labels.warn_unlabelled(list(gold), ann.items, labels.gold_from)
     ann, known = gold_labels.hold(gold_labels.join(ann, gold), gold)
     with progress("aggregating"):
         believed = aggregate_labels(read, ann, method, steps, gold or None, network)
@@ -91,7 +91,7 @@ def run_aggregate(
         table = with_probabilities(table, believed.names, believed.probabilities)
     people = judge(ann, consensus.probabilities, read.history.of(ann.annotators))
     if not read.several:
-        _tell_copies(ann, consensus.probabilities)
+        _warn_duplicate_annotators(ann, consensus.probabilities)
     with progress("writing"):
         long = likeliest_table(ann, consensus.probabilities, top)
         for path, content in ((out, table), (annotators, with_others(people, read.history)), (likeliest, long)):
@@ -103,8 +103,8 @@ def run_aggregate(
         "method": method,
         **counts(ann),
         "classes": believed.names.tolist(),
-        "settled": int((table["confidence"] >= THRESHOLD).sum()),
-        "settled_at": THRESHOLD,
+        "accepted": int((table["confidence"] >= THRESHOLD).sum()),
+        "accepted_at": THRESHOLD,
         "annotator_column": ann.columns.annotator,
         "annotator_table": records(people),
         **gold_facts(
@@ -119,15 +119,15 @@ def run_aggregate(
     return report, table
 
 
-def _tell_copies(ann: Annotations, belief: PosteriorMatrix) -> None:
+def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> None:
     """Where these can be compared."""
     import numpy as np
 
     from crowdshot.labels import duplicate_annotators
 
-    if not isinstance(belief, np.ndarray) or belief.size > MOST_COMPARED or ann.n_classes < 2:
+    if not isinstance(posterior, np.ndarray) or posterior.size > MOST_COMPARED or ann.n_classes < 2:
         return
-    told = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, belief))
+    told = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, posterior))
     if told:
         hint = "their one voice counts as several, unless names= makes one of them"
         warnings.warn(f"{told}; {hint}.", UserWarning, stacklevel=2)
@@ -163,7 +163,7 @@ def aggregate_parts(
     from crowdshot.labels.aggregation import of_default_alone
     from crowdshot.labels.annotator_priors import AnnotatorPriors
     from crowdshot.labels.confidence import THRESHOLD
-    from crowdshot.labels.formats.cleaning import tell_blanks, tell_twins
+    from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
     from crowdshot.report.result_tables import check_columns, records, with_others
 
     if out is None:
@@ -212,8 +212,8 @@ def aggregate_parts(
             abandon(job)
             raise
     source = str(labels)
-    tell_blanks(done.classes, source)
-    tell_twins(done.twins, source)
+    warn_blanks(done.classes, source)
+    warn_near_duplicates(done.twins, source)
     files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]
     if annotators is not None:
         write_file(annotators, with_others(done.people, history))
@@ -225,13 +225,13 @@ def aggregate_parts(
         "annotators": done.sizes.annotators,
         "labels": done.labels,
         "classes": done.classes,
-        "settled": done.settled,
-        "settled_at": THRESHOLD,
+        "accepted": done.accepted,
+        "accepted_at": THRESHOLD,
         "annotator_column": done.columns.annotator,
         "annotator_table": records(_weakest(done.people)),
         "gold": done.gold,
         "gold_from": labels.gold_from,
-        "near_twins": [each._asdict() for each in done.twins],
+        "near_duplicates": [each._asdict() for each in done.twins],
         "respelled": [each._asdict() for each in done.respelled],
         "left_out": done.left_out,
         "files": files,

@@ -29,8 +29,7 @@ TAUGHT_BY = {
 
 def describe_encoders() -> dict[str, str]:
     """The encoders that come with crowdshot, a line each."""
-    from crowdshot.encoders.outside import LIBRARIES
-    from crowdshot.encoders.shipped import describe_input, shipped_encoders, weights_file
+    from crowdshot.encoders.shipped import LIBRARIES, describe_input, shipped_encoders, weights_file
     from crowdshot.io.cards import read_card
 
     lines = {
@@ -73,8 +72,8 @@ def describe_method(name: str) -> dict[str, Any]:
 
 def _describe(one: Method) -> dict[str, Any]:
     """``encoders``: those it uses by default for images, of which there may be none."""
-    from crowdshot.classifier.encoder_choice import shipped_names, training_command
     from crowdshot.encoders.shipped import shipped_encoders
+    from crowdshot.methods import encoder_names, training_command
 
     tried: dict[str, list[Any]] = {}
     for candidate in one.candidates:
@@ -85,7 +84,7 @@ def _describe(one: Method) -> dict[str, Any]:
         "summary": one.summary,
         "needs": None if one.needs is None else str(one.needs),
         "train": None if one.needs is None else training_command(one.needs),
-        "encoders": [name for name in shipped_names(one.needs) if name in shipped_encoders()] if one.needs else [],
+        "encoders": [name for name in encoder_names(one.needs) if name in shipped_encoders()] if one.needs else [],
         "default": dict(one.default),
         "candidates": {setting: sorted(set(values)) for setting, values in tried.items()},
     }

@@ -51,7 +51,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="A page to write.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Two rounds side by side: what got settled, how annotators changed, and which items have another label."""
+    """Two rounds side by side: what got accepted, how annotators changed, and which items have another label."""
     from crowdshot.report.round_comparison import as_json as plain
     from crowdshot.report.round_comparison import tell
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +35,12 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
             options = _options(command, kwargs)
-            warnings.showwarning = lambda message, *_, **__: note(in_options(str(message), options))
+            warnings.showwarning = lambda message, *_, **__: note(_text(message, options))
             try:
                 command(*args, **kwargs)
                 sys.stdout.flush()
             except CrowdshotError as error:
-                typer.echo(f"crowdshot: {in_options(str(error), options)}", err=True)
+                typer.echo(f"crowdshot: {_text(error, options)}", err=True)
                 raise SystemExit(2) from None
             except KeyboardInterrupt:
                 typer.echo("crowdshot: interrupted.", err=True)
@@ -74,7 +74,30 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def note(sentence: str) -> None:
+    """Print a note on stderr."""
     typer.echo(f"crowdshot: note: {' '.join(sentence.split())}", err=True)
+
+
+def _text(message: CrowdshotError | Warning | str, options: Mapping[str, str]) -> str:
+    """Return a message with the names of the command's options in place of the library's arguments."""
+    if not isinstance(message, CrowdshotError | CrowdshotWarning):
+        return in_options(str(message), options)
+    if message.argument is None and message.hint is None:
+        return in_options(str(message), options)
+
+    def written(argument: str, value: Any) -> str:
+        if argument not in options:
+            return f"{argument}={value!r}"
+        return options[argument] if value is True else f"{options[argument]} {_typed(value)}"
+
+    return message.text(lambda argument: options.get(argument, argument), written)
+
+
+def _typed(value: Any) -> str:
+    """Return the value as it is typed in a shell."""
+    if isinstance(value, Mapping):
+        return shlex.quote(",".join(f"{key}={each}" for key, each in value.items()))
+    return shlex.quote(str(value))
 
 
 # An argument stands at the head of a sentence ("steps is 0, …") or as Python callers write it (`overwrite=True`).
@@ -150,7 +173,7 @@ def print_result(
 def flat(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the fields of its dataclasses as arguments, which is how typer wants them."""
     hints: dict[str, Any] = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     arguments: list[Parameter] = []
     for name, argument in signature(command).parameters.items():
         if name not in groups:

@@ -119,13 +119,13 @@ def draw_problem(truth: NDArray[np.int64], seed: int, shots: int = SHOTS, labels
     import torch
 
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.training import simulated_annotators
+    from crowdshot.training import default_settings, simulated_annotators
 
     random, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     order = random.permutation(len(truth))
     support = np.concatenate([order[truth[order] == k][:shots] for k in range(CLASSES)])
     query = np.setdiff1d(order, support, assume_unique=True)[:UNSEEN]
-    kinds = torch.tensor([simulated_annotators.KINDS.index(kind) for kind in KINDS])
+    kinds = torch.tensor([default_settings.KINDS.index(kind) for kind in KINDS])
     confusion = simulated_annotators.draw_confusion(kinds, CLASSES, generator)
     labels = simulated_annotators.draw_labels(torch.from_numpy(truth[support]), confusion, None, generator).numpy()
     labels[random.random(labels.shape).argsort(1) >= labels_per_item] = -1

@@ -19,7 +19,7 @@ from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.formats import called, join_parts, read_parts
-from crowdshot.labels.formats.cleaning import Naming, refuse_others, tell_new_classes
+from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.label_values import refuse_many
 from crowdshot.labels.matching import named_like
@@ -112,7 +112,7 @@ class LabelFiles:
         gold = gold_labels.read(self.gold, read.annotations.columns, read.spelling)
         if self.ordered:
             refuse_others(gold.values(), self.ordered, str(self.gold))
-        tell_new_classes(gold, read, str(self.gold))
+        warn_new_classes(gold, read, str(self.gold))
         return replace(read, gold=gold)
 
     def options(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ Report = dict[str, Any]  # plain JSON, what a command has to say
 def spellings(read: LabelsRead) -> Report:
     """What may be written in several ways, and what was read as something else than it was written."""
     return {
-        "near_twins": [twins._asdict() for twins in read.near_twins],
+        "near_duplicates": [twins._asdict() for twins in read.near_duplicates],
         "respelled": [each._asdict() for each in read.respelled],
     }
 

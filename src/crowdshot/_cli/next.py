@@ -88,31 +88,33 @@ def ask(
 
     given = NO_ITEMS if given is None else given
     if out is not None:
-        lists = [given_as for given_as in (cost, available) if isinstance(given_as, Path)]
+        lists = [input_kind for input_kind in (cost, available) if isinstance(input_kind, Path)]
         check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
     if stop_at is not None and not 0 < stop_at <= 1:
         raise CrowdshotError(f"stop_at is {stop_at:g}, expected a share of the items, above 0 and at most 1.")
     if not given:
-        belief = _from_labels(labels, given.encoder)
+        posterior = _from_labels(labels, given.encoder)
     else:
         from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
 
         fitted = fit(labels, given)
-        belief = Belief(fitted.labels, fitted.clf.annotations_, fitted.clf.belief_, fitted.left_out, fitted.items.texts)
-    check_columns(belief.annotations.columns, str(labels), OWN_NAMES)
-    if stop_at is not None and not isinstance(belief.probabilities, np.ndarray):
-        many = f"{belief.annotations.n_classes:,} classes of {belief.annotations.n_annotators:,} annotators"
+        posterior = Belief(
+            fitted.labels, fitted.clf.annotations_, fitted.clf.label_proba_, fitted.left_out, fitted.items.texts
+        )
+    check_columns(posterior.annotations.columns, str(labels), OWN_NAMES)
+    if stop_at is not None and not isinstance(posterior.probabilities, np.ndarray):
+        many = f"{posterior.annotations.n_classes:,} classes of {posterior.annotations.n_annotators:,} annotators"
         raise CrowdshotError(f"stop_at is given with labels of {many}, expected fewer of them for a forecast.")
-    can = _worth_asking(belief) if available is None else None
-    foretold = _foretold(belief)
-    ann, named = _available(available, belief.annotations)
+    can = _useful_questions(posterior) if available is None else None
+    foretold = _foretold(posterior)
+    ann, named = _available(available, posterior.annotations)
     can = named if can is None else can
-    belief = belief._replace(annotations=ann)
+    posterior = posterior._replace(annotations=ann)
     price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
     closed = np.append(ann.item, foretold[0]), np.append(ann.annotator, foretold[1])
-    history = belief.labels.history.of(ann.annotators)
+    history = posterior.labels.history.of(ann.annotators)
     with progress("choosing questions"):
-        asked = aggregation.questions(ann, belief.probabilities, belief.labels.several)
+        asked = aggregation.questions(ann, posterior.probabilities, posterior.labels.several)
         p = asking.at_once([of_one for _, of_one in asked])
         confusion = asking.at_once([asking.expected_confusion(*one, history) for one in asked])
         if most is None:
@@ -120,13 +122,13 @@ def ask(
         limit = np.where(can, most, 0)
         questions = asking.choose(p, confusion, closed, budget, price, limit)
         plain = asking.at_once([annotator_quality.expected_confusion(*one, history) for one in asked])
-        open_ = np.flatnonzero(likeliest(belief.probabilities)[1] < THRESHOLD)
-    table = _table(questions, belief, None if cost is None else price)
+        open_ = np.flatnonzero(likeliest(posterior.probabilities)[1] < THRESHOLD)
+    table = _table(questions, posterior, None if cost is None else price)
     if out is not None:
         with progress("writing"):
             if out.suffix.lower() == ".json":
-                texts = dict(zip(ann.items.tolist(), belief.texts, strict=True)) if belief.texts else None
-                write_questions(out, table, belief.labels, texts)
+                texts = dict(zip(ann.items.tolist(), posterior.texts, strict=True)) if posterior.texts else None
+                write_questions(out, table, posterior.labels, texts)
             else:
                 write_file(out, table)
     report = {
@@ -145,13 +147,15 @@ def ask(
         "unasked": ann.n_items * int(can.sum()) - int(can[ann.annotator].sum()),
         "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
         "most": most,
-        "not_settled": len(open_),
+        "not_accepted": len(open_),
         "nobody_left": asking.nobody_left(open_, closed, questions, limit),
         **(
-            {} if stop_at is None else {"stop_at": labels_needed.forecast(ann, belief.probabilities, stop_at)._asdict()}
+            {}
+            if stop_at is None
+            else {"stop_at": labels_needed.forecast(ann, posterior.probabilities, stop_at)._asdict()}
         ),
-        **spellings(belief.labels),
-        "left_out": {**belief.left_out, "costs of people who gave no label": others},
+        **spellings(posterior.labels),
+        "left_out": {**posterior.left_out, "costs of people who gave no label": others},
         "files": [] if out is None else [str(out)],
     }
     return report, table
@@ -178,25 +182,25 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     ann, _ = gold_labels.hold(gold_labels.join(ann, read.gold), read.gold)
     with progress("aggregating"):
         believed = aggregate_labels(read, ann, gold=read.gold)
-    return Belief(read, believed.annotations, believed.belief, left_out)
+    return Belief(read, believed.annotations, believed.posterior, left_out)
 
 
-def _judged_one_by_one(belief: Belief) -> bool:
+def _judged_one_by_one(posterior: Belief) -> bool:
     import numpy as np
 
-    p = belief.probabilities
+    p = posterior.probabilities
     few = isinstance(p, np.ndarray) and p.size <= MOST_CELLS
-    return few and not belief.labels.several and belief.annotations.n_classes > 1
+    return few and not posterior.labels.several and posterior.annotations.n_classes > 1
 
 
-def _foretold(belief: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _foretold(posterior: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Items and annotators, (M,) each: who gives the same answers as somebody else is not asked what that one was."""
     import numpy as np
 
     from crowdshot.labels import duplicate_annotators
 
-    ann, p = belief.annotations, belief.probabilities
-    if not _judged_one_by_one(belief):
+    ann, p = posterior.annotations, posterior.probabilities
+    if not _judged_one_by_one(posterior):
         return ann.item[:0], ann.annotator[:0]
     pairs = duplicate_annotators.compare_pairs(ann, np.asarray(p))
     told = duplicate_annotators.in_words(ann, pairs)
@@ -205,20 +209,20 @@ def _foretold(belief: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return duplicate_annotators.said_by_partner(ann, pairs)
 
 
-def _worth_asking(belief: Belief) -> NDArray[np.bool_]:
+def _useful_questions(posterior: Belief) -> NDArray[np.bool_]:
     """(R,) whom to ask where nobody is named: not those whose labels, as it seems, do not follow the items."""
     import numpy as np
 
-    ann, p = belief.annotations, belief.probabilities
-    if not _judged_one_by_one(belief):
+    ann, p = posterior.annotations, posterior.probabilities
+    if not _judged_one_by_one(posterior):
         return np.ones(ann.n_annotators, dtype=bool)
     from crowdshot.labels.annotator_flags import (
         judge_each,
-        worth_asking,  # here, as scipy.stats takes a second
+        useful_questions,  # here, as scipy.stats takes a second
     )
 
-    judged = judge_each(ann, p, [apart(name) for name in ann.classes], belief.labels.history.of(ann.annotators))
-    can = worth_asking(judged)
+    judged = judge_each(ann, p, [apart(name) for name in ann.classes], posterior.labels.history.of(ann.annotators))
+    can = useful_questions(judged)
     flagged = [(r, one.flag) for r, one in enumerate(judged) if one and one.flag and not can[r]]
     idle = [f"{show(ann.annotators[r])} ({flag.name})" for r, flag in flagged]
     if idle:
@@ -294,7 +298,7 @@ def _read_cost(path: Path, annotator: str) -> dict[str, float]:
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
-def _table(questions: Sequence[asking.Question], belief: Belief, price: NDArray[np.float64] | None) -> pd.DataFrame:
+def _table(questions: Sequence[asking.Question], posterior: Belief, price: NDArray[np.float64] | None) -> pd.DataFrame:
     """Under the column names that came in: item, text, annotator, room for the label, gain, cost, and what is believed.
 
     The label is empty until somebody answers, so that the file can be filled in and given back beside the old one.
@@ -305,14 +309,14 @@ def _table(questions: Sequence[asking.Question], belief: Belief, price: NDArray[
     from crowdshot.labels.indexing import as_index
     from crowdshot.model.posteriors import likeliest
 
-    ann = belief.annotations
+    ann = posterior.annotations
     item = np.array([question.item for question in questions], dtype=np.int64)
     annotator = np.array([question.annotator for question in questions], dtype=np.int64)
-    believed, confidence = likeliest(belief.probabilities[item])
+    believed, confidence = likeliest(posterior.probabilities[item])
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
-            **({TEXT: [belief.texts[i] for i in item]} if belief.texts and TEXT not in ann.columns else {}),
+            **({TEXT: [posterior.texts[i] for i in item]} if posterior.texts and TEXT not in ann.columns else {}),
             ann.columns.annotator: as_index(ann.annotators).take(annotator),
             ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),

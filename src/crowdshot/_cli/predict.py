@@ -47,7 +47,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     if out is not None:
         check_table(out, model, given.features, given.texts)
     clf = CrowdClassifier.load(model)
-    counts = {"items": 0, "settled": 0}
+    counts = {"items": 0, "accepted": 0}
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
     begun = False
@@ -55,7 +55,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
         file = None if out is None else stack.enter_context(written(out))
         for table, kind, unreadable in _tables(clf, model, given):
             counts["items"] += len(table)
-            counts["settled"] += int((table["confidence"] >= THRESHOLD).sum())
+            counts["accepted"] += int((table["confidence"] >= THRESHOLD).sum())
             left_out.setdefault(f"unreadable {kind}", []).extend(unreadable)
             if file is None:
                 tables.append(table)
@@ -66,7 +66,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
         **method_of(clf),
         **counts,
         "classes": clf.classes_.tolist(),
-        "settled_at": THRESHOLD,
+        "accepted_at": THRESHOLD,
         "left_out": left_out,
         "files": [] if out is None else [str(out)],
     }

@@ -30,10 +30,10 @@ def run_push(
     token = os.environ.get(chosen.variable, "").strip()
     if not token or not token.isascii():
         raise CrowdshotError(f"the environment has no token in {chosen.variable}, expected one of {tool}'s.")
-    beliefs = read_suggestions(path, threshold)
-    if not beliefs:
+    posteriors = read_suggestions(path, threshold)
+    if not posteriors:
         raise CrowdshotError(f"{path} holds no label of a probability of {threshold:g} or more, expected one.")
-    found = chosen.push(chosen.connect(url, token), project, beliefs, question, _name(path))
+    found = chosen.push(chosen.connect(url, token), project, posteriors, question, _name(path))
     if not found.pushed:
         raise CrowdshotError(
             f"project {project} has none of the {len(found.lost):,} items, first {found.lost[0]!r}, expected some."

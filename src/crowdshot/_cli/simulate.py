@@ -40,6 +40,7 @@ def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], see
     import torch
 
     from crowdshot.io.atomic import check_folder
+    from crowdshot.training import default_settings
     from crowdshot.training import simulated_annotators as simulation
 
     check_folder(output.out, output.overwrite)
@@ -56,7 +57,7 @@ def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], see
             triples.append(_triples(said(truth[start : start + block]).numpy(), start))
             tick(start + len(truth[start : start + block]), sizes.items)
     accuracy = drawn.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
-    people = {"kind": [simulation.KINDS[kind] for kind in drawn.kind.tolist()], "accuracy": accuracy}
+    people = {"kind": [default_settings.KINDS[kind] for kind in drawn.kind.tolist()], "accuracy": accuracy}
     return _write(output, sizes, np.concatenate(triples, axis=1), truth.numpy(), people)
 
 
@@ -155,7 +156,7 @@ def simulate(
 ) -> None:
     """A simulated crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
     from crowdshot._cli.inputs import Output
-    from crowdshot.training.simulated_annotators import KINDS
+    from crowdshot.training.default_settings import KINDS
 
     sizes = Sizes(items, classes, annotators, labels_per_item)
     output = Output(out, overwrite)

@@ -18,7 +18,7 @@ import typer
 from crowdshot._cli.console import flat
 from crowdshot._cli.options import as_shares
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import about_duration, retold
+from crowdshot.formatting import about_duration, command_line
 
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import Network, TrainingFiles
@@ -38,13 +38,13 @@ def train_encoder(
     network: Network | None = None,
     *,
     others: Sequence[Recipe] = (),
-    fewer_ways: bool = False,
+    fewer_labelings: bool = False,
     command: Sequence[str] = (),
 ) -> Report:
     """Train one encoder on a source and save it, with a card that says how it came about.
 
     ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
-    the one with the best validation accuracy is kept. ``fewer_ways`` lets episodes have fewer classes than the recipe
+    the one with the best validation accuracy is kept. ``fewer_labelings`` lets episodes have fewer classes than the recipe
     says, where the source has not so many.
 
     Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
@@ -91,8 +91,8 @@ def train_encoder(
         annotations=labels,
         terms=files.terms,
     )
-    if fewer_ways:
-        most = max(2, min(recipe.ways[1], data.most_ways(files.validation_classes, files.test_classes)))
+    if fewer_labelings:
+        most = max(2, min(recipe.ways[1], data.most_labelings(files.validation_classes, files.test_classes)))
         ways = (min(recipe.ways[0], most), most)
         recipe, *others = (replace(each, ways=ways) for each in (recipe, *others))
     learned_from, validated_on, tested_on = data.split(
@@ -111,7 +111,7 @@ def train_encoder(
         jobs.append(Job(encoder, learned_from, validated_on, each))
     pool = data.pool.to(place)
     if world.leads and world.size == 1 and place.type == "cpu" and not checkpoint.exists():
-        print(tell_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
+        print(warn_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
     log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
     began = time.monotonic()
     try:
@@ -184,7 +184,7 @@ def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
         trained[0].card["scores"]["test of a prototypical network with soft votes"] = encoder.card["scores"]["test"]
 
 
-def tell_time(seconds: float, job: Job) -> str:
+def warn_time(seconds: float, job: Job) -> str:
     """How long it will take on this CPU, before it begins, and what takes less where that is long."""
     time = f"{job.recipe.iterations:,} iterations of {job.encoder.architecture} take {about_duration(seconds)}"
     if seconds < LONG or job.encoder.architecture != "conv4":
@@ -214,7 +214,7 @@ def _card(
     command: Sequence[str],
 ) -> Report:
     return {
-        "command": retold(command) if command else "",
+        "command": command_line(command) if command else "",
         "trained_on": f"{data.description['classes']:,} classes of {data.description['name']}",
         "source": {
             **data.description,
@@ -430,7 +430,7 @@ def train(
             backbone=None if network.backbone is None else network.backbone.value,
         ),
         others=others,
-        fewer_ways=for_labelings and shape.ways is None,
+        fewer_labelings=for_labelings and shape.ways is None,
         command=sys.argv[1:],
     )
     if report.pop("leads"):
@@ -441,10 +441,9 @@ def train(
 
 def recipes(shape: ShapeOptions, how: RecipeOptions) -> list[Recipe]:
     """One for each combination of steps and b."""
-    from crowdshot.training.default_settings import NARROW, WIDE
+    from crowdshot.training.default_settings import KINDS, NARROW, WIDE
     from crowdshot.training.episodes import as_range
     from crowdshot.training.recipe import Recipe, sweep
-    from crowdshot.training.simulated_annotators import KINDS
 
     for_labelings = how.objective is Objective.LABELINGS
     usual = WIDE if for_labelings else NARROW

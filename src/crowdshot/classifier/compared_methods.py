@@ -166,7 +166,7 @@ class Adapted:
 
     What is said of labelled items and of annotators is Dawid–Skene's with the paper's priors, from the labels alone
     (`consensus_`, `annotators_` and `confusion_` of the classifier), after as many steps as the method's own
-    Dawid–Skene takes, or `STEPS`: most methods have no belief about an item that could be told. An item that nobody
+    Dawid–Skene takes, or `STEPS`: most methods have no posterior about an item that could be told. An item that nobody
     labelled is the method's to predict. Where an item's class is known, it learns as if everybody had named that.
     """
 
@@ -220,17 +220,25 @@ def adapt(
     gold = torch.from_numpy(known.gold[rows]).to(x.device)
     nothing = x.new_zeros(len(rows), 0)
     steps, prior = settings.get("steps", STEPS), with_history(prototypes.C, known, annotations.n_classes)
-    belief = mixture.fit(
+    posterior = mixture.fit(
         nothing, labels, annotations.n_classes, steps=steps, b=prototypes.B, c=prior, truth=gold, track=False
     )
     responsibilities = x.new_zeros(len(x), annotations.n_classes)
     labelled = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     labelled[torch.from_numpy(rows).to(x.device)] = True
-    responsibilities[labelled] = belief.responsibilities
+    responsibilities[labelled] = posterior.responsibilities
     labels = torch.where((gold >= 0)[:, None], gold[:, None], labels)  # for the method, everybody knew
     support = x[labelled].reshape(len(rows), *shape)
     adapted = Adapted(
-        method.name, settings, seed, network, support, labels, responsibilities, belief.class_probs, belief.confusion
+        method.name,
+        settings,
+        seed,
+        network,
+        support,
+        labels,
+        responsibilities,
+        posterior.class_probs,
+        posterior.confusion,
     )
     if len(rows) < len(x):
         responsibilities[~labelled] = adapted.log_proba(x[~labelled]).exp()

@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from crowdshot.classifier import saving
-from crowdshot.classifier.encoder_choice import are_features, given_encoder
-from crowdshot.classifier.learner_contract import Fitted, Learner, belief_of
+from crowdshot.classifier.encoder_choice import are_features, encoder_input
+from crowdshot.classifier.learner_contract import Fitted, Learner, posterior_of
 from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.mixture_learners import ARGUMENTS
 from crowdshot.classifier.outliers import find_outliers
@@ -33,13 +33,13 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids
 from crowdshot.labels import gold_labels
-from crowdshot.labels.aggregation import Consensus
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import GivenPriors
+from crowdshot.labels.annotator_priors import PriorsInput
 from crowdshot.labels.annotator_quality import judge, label_quality, likely_wrong
+from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.indexing import ordered, positions, unique_ids
-from crowdshot.labels.label_values import categories_order, tell_alphabet
+from crowdshot.labels.label_values import categories_order, warn_alphabetical_order
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 from crowdshot.labels.wide_tables import wide_table
 from crowdshot.model import priors
@@ -72,14 +72,22 @@ class Findings:
         return out
 
     @property
-    def belief_(self) -> NDArray[np.float64]:
+    def label_proba_(self) -> NDArray[np.float64]:
         """p(class | labels, items), (N, K), columns in the order of ``classes_``; rows sum to one."""
         check_is_fitted(self, "fit_")
-        return belief_of(self.fit_)
+        return posterior_of(self.fit_)
+
+    @property
+    def belief_(self) -> NDArray[np.float64]:
+        """Return `label_proba_`, under the name that it had before version 0.3."""
+        warnings.warn(
+            "belief_ is called label_proba_ now; the old name goes with version 0.4.", FutureWarning, stacklevel=2
+        )
+        return self.label_proba_
 
     @property
     def consensus_(self) -> pd.DataFrame:
-        probabilities = self.belief_
+        probabilities = self.label_proba_
         class_probs = self.fit_.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
         return Consensus(best, probabilities, class_probs).to_frame(self.annotations_)
@@ -93,17 +101,17 @@ class Findings:
     @property
     def annotators_(self) -> pd.DataFrame:
         """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotator_quality`)."""
-        return judge(self.annotations_, self.belief_, self.known_.history)
+        return judge(self.annotations_, self.label_proba_, self.known_.history)
 
     @property
     def label_quality_(self) -> pd.DataFrame:
         """A row for each label: how probable it is that it is right (`crowdshot.labels.annotator_quality`)."""
-        return label_quality(self.annotations_, self.belief_)
+        return label_quality(self.annotations_, self.label_proba_)
 
     @property
     def likely_wrong_(self) -> pd.DataFrame:
         """The labels that are rather wrong than right, the worst first."""
-        return likely_wrong(self.annotations_, self.belief_)
+        return likely_wrong(self.annotations_, self.label_proba_)
 
     @property
     def outliers_(self) -> pd.DataFrame:
@@ -111,7 +119,7 @@ class Findings:
         check_is_fitted(self, "fit_")
         if self.embeddings_ is None:
             raise CrowdshotError("the classifier has been loaded without its items, expected them; fit it again.")
-        return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.belief_)
+        return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.label_proba_)
 
 
 # ---- predicting ------------------------------------------------------------
@@ -329,8 +337,8 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     ['cat', 'dog']
     >>> clf.consensus_["label"].tolist()
     ['cat', 'cat', 'dog', 'dog']
-    >>> clf.learner_, clf.belief_.shape
-    ('Learned', (4, 2))
+    >>> clf.learner_, clf.label_proba_.shape
+    ('features', (4, 2))
 
     Parameters
     ----------
@@ -359,7 +367,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : the classes, sorted, or as the annotations or an ordered categorical dtype list them.
-    belief_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
+    label_proba_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
     consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
         nobody labelled included. Columns are named as in the table of labels.
     gold_ : DataFrame with item, truth, believed, confidence, n_labels; a row for each item whose true class was given,
@@ -370,7 +378,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         likely_wrong_ has those below a half, the worst first.
     outliers_ : DataFrame with a row for each item, those first that look like no other.
     confusion_ : (R, K, K) array [annotator, true, observed].
-    learner_ : the name of what learned, as in `METHODS`: "Both" or "Learned" where ``method`` is "auto".
+    learner_ : the name of what learned, as in `METHODS`: "combined" or "features" where ``method`` is "auto".
     settings_ : what it was run with.
     scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """
@@ -427,7 +435,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
-        priors: GivenPriors = None,
+        priors: PriorsInput = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
         ordered: bool = False,
@@ -483,7 +491,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         learner = self.learner()
         if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
-        return given_encoder(self.encoder, X)
+        return encoder_input(self.encoder, X)
 
     def fit_embeddings(
         self,
@@ -493,7 +501,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
-        priors: GivenPriors = None,
+        priors: PriorsInput = None,
         sample_weight: Any = None,
         pred_probs: Any = None,
         ordered: bool = False,
@@ -504,7 +512,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         annotations = annotations_of(labels, len(embeddings), names, classes, missing)
         closed = classes is not None
         if ordered and not closed and not isinstance(labels, Annotations):
-            tell_alphabet(labels, annotations.classes, "classes=")
+            warn_alphabetical_order(labels, annotations.classes, "classes=")
         annotations, known = known_of(
             annotations, gold, priors, names, closed, sample_weight, pred_probs, bool(ordered)
         )

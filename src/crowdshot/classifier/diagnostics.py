@@ -3,7 +3,7 @@
 All labels of a tenth of the items are hidden, the rest is learned from, and what is then said of the hidden ones from
 their image or features alone counts as far as it is believed with the labels; ten times over, so that each item is
 hidden once or, of many items, until `MOST` have been. The truth nobody told. Two things bend it. It learns from a tenth
-less than the real classifier, which makes it too low where classes have only a few items; and a belief in an item of
+less than the real classifier, which makes it too low where classes have only a few items; and a posterior in an item of
 few labels leans on the same image or features, which makes it too high where these promise more than they hold. (To
 count agreement with the likeliest class is worse: that takes for certain what the same features have decided.)
 """
@@ -31,7 +31,7 @@ from crowdshot.classifier.feature_learners import (
     FeatureLearner,
     Pooled,
 )
-from crowdshot.classifier.learner_contract import belief_of
+from crowdshot.classifier.learner_contract import posterior_of
 from crowdshot.classifier.learners import AmongAll, learn
 from crowdshot.classifier.mixture_learners import LABELINGS
 from crowdshot.labels import aggregation
@@ -53,13 +53,13 @@ class Check:
     """
 
     rows: Positions
-    belief: NDArray[np.float64]
+    posterior: NDArray[np.float64]
     probabilities: NDArray[np.float64]
     besides: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def consensus(self) -> Positions:
-        best: Positions = self.belief.argmax(1)
+        best: Positions = self.posterior.argmax(1)
         return best
 
     @property
@@ -70,7 +70,7 @@ class Check:
     def when_sure(self, confidence: float = 0.0) -> Share | None:
         """How often it is right when it is at least so sure; None if it never is."""
         sure = self.probabilities.max(1) >= confidence
-        return Share.of_all(self.belief[sure, self.said[sure]])
+        return Share.of_all(self.posterior[sure, self.said[sure]])
 
 
 def why_not(clf: CrowdClassifier, embeddings: Tensor) -> str:
@@ -100,10 +100,10 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
         ann, known, embeddings = ann.with_items(place, ann.items[told]), known.of(told), embeddings[told]
     else:
         told = np.arange(ann.n_items)
-    belief = clf.belief_[told]
+    posterior = clf.label_proba_[told]
     rows = np.unique(ann.item)
     part = np.full(ann.n_items, -1)
-    part[rows] = _parts(belief[rows].argmax(1), np.random.default_rng(clf.seed))
+    part[rows] = _parts(posterior[rows].argmax(1), np.random.default_rng(clf.seed))
     enough = min(part.max() + 1, -(-PARTS * MOST // len(rows)))
     rows = rows[part[rows] < enough]
     others = np.setdiff1d(np.intersect1d(np.flatnonzero(np.isin(told, besides)), ann.item), rows)
@@ -117,11 +117,11 @@ def leave_out(clf: CrowdClassifier, embeddings: Tensor, besides: Sequence[int] =
         if len(classes) == 1:  # nobody knows of another
             said = np.tile(np.eye(ann.n_classes)[classes], (len(hidden), 1))
         else:
-            said = belief_of(learn(learner, embeddings, rest, clf.encoder_, left).fit)[hidden]  # which have no label
+            said = posterior_of(learn(learner, embeddings, rest, clf.encoder_, left).fit)[hidden]  # which have no label
         probabilities |= zip(hidden.tolist(), said, strict=True)
     return Check(
         told[rows],
-        belief[rows],
+        posterior[rows],
         np.array([probabilities[row] for row in rows.tolist()]),
         {int(told[row]): probabilities[row] for row in others.tolist()},
     )
@@ -171,8 +171,8 @@ class FeatureValue(NamedTuple):
 
 def feature_value(clf: CrowdClassifier, embeddings: Tensor) -> FeatureValue:
     """Embeddings (N, D): those that ``clf`` was fitted with."""
-    ann, belief = clf.annotations_, clf.belief_
-    best = belief.argmax(1)
+    ann, posterior = clf.annotations_, clf.label_proba_
+    best = posterior.argmax(1)
     rows = np.setdiff1d(ann.item, np.flatnonzero(clf.known_.gold >= 0))  # what gold decides, neither did
     alone = _by_labels_alone(clf)
     differ = rows[alone[rows, best[rows]] < alone[rows].max(1) - TIE]

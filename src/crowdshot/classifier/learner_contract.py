@@ -65,10 +65,10 @@ class Learner(Protocol):
         """The fit again, from its tensors and the settings that it was made with."""
 
 
-def belief_of(fit: Fitted) -> NDArray[np.float64]:
+def posterior_of(fit: Fitted) -> NDArray[np.float64]:
     """p(class | labels, items), (N, K); rows of single precision sum to nearly one, these to one."""
-    belief = fit.responsibilities.double()
-    out: NDArray[np.float64] = (belief / belief.sum(-1, keepdim=True)).cpu().numpy()
+    posterior = fit.responsibilities.double()
+    out: NDArray[np.float64] = (posterior / posterior.sum(-1, keepdim=True)).cpu().numpy()
     return out
 
 

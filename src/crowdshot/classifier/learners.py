@@ -18,12 +18,13 @@ from torch import Tensor
 
 from crowdshot.classifier import compared_methods
 from crowdshot.classifier.feature_learners import BOTH, LEARNED, SEVERAL, BySets, CombinedLearner, FeatureLearner
-from crowdshot.classifier.learner_contract import Fitted, Learned, Learner, belief_of, check_names, refuse
+from crowdshot.classifier.learner_contract import Fitted, Learned, Learner, check_names, posterior_of, refuse
 from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
 from crowdshot.classifier.side_information import Known
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+from crowdshot.methods import current_name
 from crowdshot.model import priors
 
 AUTO, PAPER = "auto", "paper"
@@ -49,14 +50,14 @@ def without_gold(
 ) -> NDArray[np.float64]:
     """(n, K): what would be believed of the n items whose class is known, had nobody told of any."""
     rows = np.flatnonzero(known.gold >= 0)
-    belief = np.zeros((len(rows), annotations.n_classes))
+    posterior = np.zeros((len(rows), annotations.n_classes))
     unknown = known.without_gold()
     classes = unknown.classes_of(annotations)
     if len(classes) == 1:
-        belief[:, classes] = 1
+        posterior[:, classes] = 1
     elif len(rows):
-        belief = belief_of(learn(learner, x, annotations, encoder, unknown).fit)[rows]
-    return belief
+        posterior = posterior_of(learn(learner, x, annotations, encoder, unknown).fit)[rows]
+    return posterior
 
 
 def among_all(fit: Fitted, annotations: Annotations, known: Known) -> Fitted:
@@ -105,7 +106,7 @@ def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[s
     """
     if not isinstance(settings, Mapping | None):
         raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")
-    settings, name = dict(settings or {}), str(method).lower()
+    settings, name = dict(settings or {}), str(current_name(method)).lower()
     for_em = bool(given) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
     if name == OURS.lower() or (name == AUTO and for_em):
         return Mixture(OURS, {**settings, **given}, seed)

@@ -125,7 +125,7 @@ def _few_enough(
 # ---- own ------------------------------------------------------------
 
 
-LABELINGS, OURS = "Labelings", "Ours"
+LABELINGS, OURS = "labeling-search", "Ours"
 MOST_SEARCHED = 2_000
 MOST_DENSE = 20_000_000  # cells of the vote matrix; a larger crowd is kept sparse
 LARGEST = 1e12  # of what a user may set: single precision has no use for more
@@ -189,7 +189,7 @@ def search(
     """Of a problem in its own order, told of all items x (N, D) in theirs. ``sizes`` as of `labelings.fit`."""
     K = len(own.classes)
     fit = labeling_search.fit(own.x, own.labels, K, truth=own.truth, history=own.history, sizes=sizes, **settings)
-    believed = labeling_search.item_beliefs(fit, own.labels, own.truth, own.history)
+    believed = labeling_search.item_posteriors(fit, own.labels, own.truth, own.history)
     everywhere = torch.full((len(fit.labelings), len(x)), -1, dtype=torch.int16, device=x.device)  # small in a file
     everywhere[:, own.place] = own.classes[fit.labelings.long()].to(everywhere)
     back, people = own.classes.argsort(), own.annotators.argsort()

@@ -179,8 +179,8 @@ class _Standardised(torch.nn.Module):
 def probabilities(fit: Fitted, graph: Graph, x: Name) -> Name:
     """The graph's p(class | x), (n, K), for x (n, D)."""
     raise CrowdshotError(
-        f"the classifier is fitted by {getattr(fit, 'method', type(fit).__name__)}, expected one of Both, Labelings,"
-        " Learned and Ours, which can be written as ONNX."
+        f"the classifier is fitted by {getattr(fit, 'method', type(fit).__name__)}, expected one of combined,"
+        " labeling-search, features and Ours, which can be written as ONNX."
     )
 
 

@@ -17,7 +17,7 @@ USUAL = 1.4826  # of the median deviation: a standard deviation, of what is norm
 LEAST = 1e-12
 
 
-def find_outliers(x: Floats, ann: Annotations, belief: Floats) -> pd.DataFrame:
+def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFrame:
     """A row for each item, the oddest first: item, oddness, outlier, nearest, believed, confidence, n_labels.
 
     x (N, D): embeddings. ``oddness`` is the mean distance from the nearest items, over what is usual of it; features
@@ -39,8 +39,8 @@ def find_outliers(x: Floats, ann: Annotations, belief: Floats) -> pd.DataFrame:
             "oddness": odd,
             "outlier": log - np.median(log) > FAR * max(usual, LEAST),
             "nearest": as_index(ann.items).take(nearest),
-            "believed": as_index(ann.classes).take(belief.argmax(1)),
-            "confidence": belief.max(1),
+            "believed": as_index(ann.classes).take(posterior.argmax(1)),
+            "confidence": posterior.max(1),
             "n_labels": np.bincount(ann.item, minlength=ann.n_items),
         }
     )

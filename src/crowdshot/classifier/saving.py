@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.learner_contract import Learner, belief_of
+from crowdshot.classifier.learner_contract import Learner, posterior_of
 from crowdshot.classifier.learners import AUTO, PAPER, AmongAll, among_all, learner_of
 from crowdshot.classifier.mixture_learners import LABELINGS, OURS
 from crowdshot.classifier.side_information import Known
@@ -22,7 +22,7 @@ from crowdshot.io.cards import Card, read_safetensors, write_safetensors
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.indexing import unique_ids
-from crowdshot.methods import METHODS
+from crowdshot.methods import METHODS, current_name
 from crowdshot.model import priors
 
 if TYPE_CHECKING:
@@ -86,11 +86,17 @@ def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: 
         encoder = encoder_from_state(part("encoder."), card["encoder"], str(path))
         settings = _from_card(card["settings"])
         asked = {name: settings[name] for name in card.get("asked", settings) if name in settings}
-        clf.set_params(encoder=encoder, method=card["method"], settings=asked, random_state=card["random_state"])
+        clf.set_params(
+            encoder=encoder,
+            method=current_name(card["method"], warn=False),
+            settings=asked,
+            random_state=card["random_state"],
+        )
         triples = {k: v.numpy() for k, v in part("labels.").items()}
         ids = {k: unique_ids(card[k], k) for k in IDS}
         clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*map(str, card["columns"])))
         name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
+        name = current_name(name, warn=False)
         learner = _find(name, settings, clf.seed, path)
         gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
         besides = {name: tensors[name].numpy() for name in BESIDES if name in tensors}
@@ -139,7 +145,7 @@ def _check(clf: CrowdClassifier) -> None:
         "shift": (clf.shift_, (D,)),
         "factor": (clf.factor_, ()),
         "log_proba": (said.exp(), (1, K)),
-        "belief": (belief_of(clf.fit_), (N, K)),
+        "belief": (posterior_of(clf.fit_), (N, K)),
         "class_probs": (clf.fit_.class_probs, (K,)),
         "confusion": (clf.fit_.confusion, (R, K, K)),
         "without_gold": (torch.from_numpy(clf.without_gold_), (int((known.gold >= 0).sum()), K)),

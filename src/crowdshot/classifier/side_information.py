@@ -14,7 +14,7 @@ from crowdshot.formatting import first, listing, show
 from crowdshot.labels import gold_labels
 from crowdshot.labels.aggregation import check_probabilities
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import GivenPriors, as_priors
+from crowdshot.labels.annotator_priors import PriorsInput, as_priors
 from crowdshot.labels.confidence import Floats
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.indexing import Positions
@@ -91,7 +91,7 @@ class Known:
 def known_of(
     annotations: Annotations,
     gold: Gold,
-    priors: GivenPriors = None,
+    priors: PriorsInput = None,
     items: Sequence[Any] | None = None,
     closed: bool = False,
     sample_weight: Any = None,
@@ -216,8 +216,8 @@ def judged(ann: Annotations, predicted: Floats, confusion: Floats, known: Known)
     said = np.zeros_like(score)
     np.add.at(said, ann.item, np.log(confusion.clip(LEAST))[ann.annotator, :, ann.label])
     score += said * np.bincount(ann.item, minlength=ann.n_items).clip(1)[:, None] ** (POWER - 1)
-    belief: Floats = np.exp(score - score.max(1, keepdims=True))
-    belief /= belief.sum(1, keepdims=True)
+    posterior: Floats = np.exp(score - score.max(1, keepdims=True))
+    posterior /= posterior.sum(1, keepdims=True)
     told = known.gold >= 0
-    belief[told] = np.eye(belief.shape[1])[known.gold[told]]
-    return belief
+    posterior[told] = np.eye(posterior.shape[1])[known.gold[told]]
+    return posterior

@@ -16,8 +16,8 @@ from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput, PictureInput
 from crowdshot.encoders.lite0 import FAST_SIDE, MEAN, SIDE, STD
 from crowdshot.encoders.networks import ARCHITECTURES, MLP
-from crowdshot.encoders.outside import LIBRARIES, is_outside, outside_encoder
-from crowdshot.encoders.shipped import shipped_encoders, weights_file
+from crowdshot.encoders.outside import is_outside, outside_encoder
+from crowdshot.encoders.shipped import LIBRARIES, shipped_encoders, weights_file
 from crowdshot.encoders.table_input import TableInput
 from crowdshot.encoders.text_input import TextInput
 from crowdshot.errors import CrowdshotError

@@ -72,7 +72,7 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
     return x / torch.tensor(spec.std) if spec.std else x
 
 
-def _tell_rounded(array: NDArray[Any]) -> None:
+def _warn_rounded(array: NDArray[Any]) -> None:
     """Seconds since 1970 that lie within a minute are all the same in single precision."""
     if array.ndim != 2 or array.dtype.kind == "b" or len(array) < 2:
         return
@@ -105,7 +105,7 @@ def as_numbers(X: Any) -> Tensor | None:
             return None
         with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below
             x = torch.from_numpy(np.array(array, dtype=np.float32))
-        _tell_rounded(array)
+        _warn_rounded(array)
     finite = x.abs() <= LARGEST  # NaN is not
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0

@@ -30,10 +30,10 @@ from crowdshot.io.image_decoding import (
     as_tensor,
     channels_first,
     decode,
+    name_in_message,
     quiet_pillow,
     scale_of_batch,
     scales_of,
-    told_as,
 )
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
@@ -142,7 +142,7 @@ def in_pieces(
 ) -> Iterator[list[Made]]:
     """What ``make`` makes of pixels (n, C, H, W) in 0..full, and of that ``full``: of one image, or of several."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OUST"):
-        with told_as("images"):
+        with name_in_message("images"):
             pixels = _as_batch(images)
             full = scale_of_batch(pixels) if len(pixels) else 1.0
         for start in range(0, len(pixels), batch_size):
@@ -159,7 +159,7 @@ def _read_one_by_one(
     bad: list[BadImage] | None,
 ) -> Iterator[list[Made]]:
     found: list[BadImage] = []
-    with told_as("images"):
+    with name_in_message("images"):
         scales = scales_of(items)
 
     def read(item: Any) -> Made | str:

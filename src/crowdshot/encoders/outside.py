@@ -18,32 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from crowdshot.encoders.encoder import Encoder, Input
+from crowdshot.encoders.shipped import LIBRARIES
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
-
-
-class Library(NamedTuple):
-    """``loader``: module and function that load a model, imported when first needed; ``extra``: what installs the library."""
-
-    loader: str
-    extra: str
-    summary: str
-
-
-LIBRARIES = {
-    "hf": Library(
-        "hub_models:load_hugging_face",
-        "hf",
-        "images or texts; a model of Hugging Face's transformers, by name or folder",
-    ),
-    "sentence-transformers": Library(
-        "hub_models:load_sentence_transformers", "sentence-transformers", "texts; by name or folder"
-    ),
-    "timm": Library("hub_models:load_timm", "timm", "images; a model of timm, by name"),
-    "open_clip": Library("hub_models:load_open_clip", "open-clip", "images; a model of OpenCLIP, name/weights"),
-    "onnx": Library("onnx_models:load_onnx", "onnx", "images, texts or feature vectors; a file"),
-}
-
 
 # ---- contract ------------------------------------------------------------
 #

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 WEIGHTS = Path(__file__).parent / "weights"
 GROUP = "crowdshot.encoders"  # entry points of packages with more encoders: each a folder of .safetensors files
-PROTOTYPICAL = "-protonet"  # what the name of a shipped encoder's clean twin ends with
+PROTOTYPICAL_SUFFIX = "-protonet"  # what the name of a shipped encoder's clean twin ends with
 
 
 def _files() -> dict[str, Path]:
@@ -25,6 +25,32 @@ def shipped_encoders() -> list[str]:
 def weights_file(name: str) -> Path:
     """Return the file of a shipped encoder."""
     return _files().get(name, WEIGHTS / f"{name}.safetensors")
+
+
+class Library(NamedTuple):
+    """Another library whose models can be named as encoders.
+
+    ``loader``: module and function that load a model. ``extra``: the extra of this package that installs the library.
+    """
+
+    loader: str
+    extra: str
+    summary: str
+
+
+LIBRARIES = {
+    "hf": Library(
+        "hub_models:load_hugging_face",
+        "hf",
+        "images or texts; a model of Hugging Face's transformers, by name or folder",
+    ),
+    "sentence-transformers": Library(
+        "hub_models:load_sentence_transformers", "sentence-transformers", "texts; by name or folder"
+    ),
+    "timm": Library("hub_models:load_timm", "timm", "images; a model of timm, by name"),
+    "open_clip": Library("hub_models:load_open_clip", "open-clip", "images; a model of OpenCLIP, name/weights"),
+    "onnx": Library("onnx_models:load_onnx", "onnx", "images, texts or feature vectors; a file"),
+}
 
 
 def describe_input(spec: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from crowdshot.io.cells import AROUND
 from crowdshot.io.file_names import expand
 from crowdshot.io.parquet import MAGIC
 from crowdshot.io.tables import Table, sniff
-from crowdshot.labels.columns import TRUTH, Columns, GivenColumns, find_columns, given_names, plain
+from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, input_names, plain
 from crowdshot.labels.formats.question_choice import asked_in, refuse_several
 
 # ---- remote ------------------------------------------------------------
@@ -130,7 +130,7 @@ class Source:
             raise _damaged(self.path, error) from None
 
 
-def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Source]:
+def sources_of(paths: Sequence[Path], columns: ColumnsInput = None) -> list[Source]:
     """The files in their order, in bits that can be worked on side by side where they are Parquet."""
     found = [bit for path in paths for bit in _open(path, columns)]
     integers = all(bit.integers for bit in found)  # else 7 and "7" are the same item, and all are text
@@ -146,7 +146,7 @@ def sources_of(paths: Sequence[Path], columns: GivenColumns = None) -> list[Sour
     return [Source(**{**vars(bit), "integers": integers}) for bit in found]
 
 
-def _open(path: Path, columns: GivenColumns) -> list[Source]:
+def _open(path: Path, columns: ColumnsInput) -> list[Source]:
     try:
         with _opened(path) as file:
             start = file.read(SAMPLE)
@@ -192,9 +192,9 @@ def _table(path: Path, rows: pa.Table) -> Table:
     return Table(str(path), rows.to_pandas(), np.arange(rows.num_rows))
 
 
-def _said(table: Table, columns: GivenColumns) -> dict[str, Any]:
+def _said(table: Table, columns: ColumnsInput) -> dict[str, Any]:
     """What the first rows of a file say of its columns, as fields of a `Source`."""
-    named = given_names(columns)
+    named = input_names(columns)
     place = asked_in(table, columns, several=False)
     question = None if place is None else (table.header[place], named.pop("label"))
     names = find_columns(table.header, columns if question is None else named, table.name)
@@ -213,7 +213,7 @@ def _damaged(path: Path, error: Exception, expected: str = "a table of labels") 
     return CrowdshotError(f"{path} is damaged ({str(error).splitlines()[0]}), expected {expected}.")
 
 
-def _of_parquet(path: Path, columns: GivenColumns) -> list[Source]:
+def _of_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
     try:
         with _opened(path) as stored:
             file = pa.parquet.ParquetFile(stored)

@@ -42,7 +42,7 @@ from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.labels.annotator_quality import Tally, judged, tally
-from crowdshot.labels.columns import WHEN, Columns, GivenColumns
+from crowdshot.labels.columns import WHEN, Columns, ColumnsInput
 from crowdshot.labels.confidence import THRESHOLD
 from crowdshot.labels.consensus import agreed
 from crowdshot.labels.formats.cleaning import Naming
@@ -73,7 +73,7 @@ class Finishing(NamedTuple):
 class Finished(NamedTuple):
     """Sums over parts."""
 
-    settled: int
+    accepted: int
     tally: Tally
 
 
@@ -84,13 +84,13 @@ def finish_share(folders: Sequence[Path], plan: Finishing) -> Finished:
 
 def finish(folder: Path, plan: Finishing) -> Finished:
     part = open_part(folder)
-    belief = plan.way.believe(part, plan.state)
-    best, confidence = likeliest(belief)
+    posterior = plan.way.believe(part, plan.state)
+    best, confidence = likeliest(posterior)
     file = plan.out / f"part-{folder.name}.parquet"
     if not file.exists():
         items = read_list(folder / "items.arrow")["name"]
         if plan.top:
-            long = _likeliest(items, belief, plan)
+            long = _likeliest(items, posterior, plan)
             _put(long, plan.work, plan.out / f"_likeliest-{folder.name}.parquet")
         n_labels, agreement = agreed(part.item, part.label, best)
         classes = pa.array(plan.classes.tolist(), pa.string())
@@ -102,17 +102,17 @@ def finish(folder: Path, plan: Finishing) -> Finished:
             "agreement": pa.array(agreement, from_pandas=True),
         }
         if plan.ordered:
-            columns["expected_rank"] = expected_rank(belief)
+            columns["expected_rank"] = expected_rank(posterior)
         if plan.probabilities and len(classes) <= MANY:
-            dense: Floats = belief if isinstance(belief, np.ndarray) else belief.toarray()
+            dense: Floats = posterior if isinstance(posterior, np.ndarray) else posterior.toarray()
             columns |= {f"p_{name}": dense[:, k] for k, name in enumerate(plan.classes)}
         _put(pa.table(columns), plan.work, file)
-    settled = int((confidence >= THRESHOLD).sum())
-    return Finished(settled, tally(part.item, part.annotator, part.label, belief, plan.way.sizes))
+    accepted = int((confidence >= THRESHOLD).sum())
+    return Finished(accepted, tally(part.item, part.annotator, part.label, posterior, plan.way.sizes))
 
 
-def _likeliest(items: pa.ChunkedArray, belief: PosteriorMatrix, plan: Finishing) -> pa.Table:
-    row, rank, label, probability = top_classes(belief, plan.top)
+def _likeliest(items: pa.ChunkedArray, posterior: PosteriorMatrix, plan: Finishing) -> pa.Table:
+    row, rank, label, probability = top_classes(posterior, plan.top)
     return pa.table(
         {
             plan.columns.item: items.take(pa.array(row)),
@@ -143,7 +143,7 @@ class Job:
     method: str
     steps: int
     memory: int
-    columns: GivenColumns = None
+    columns: ColumnsInput = None
     naming: Naming = field(default_factory=Naming)
     gold: Callable[[Columns], dict[str, str]] = lambda columns: {}
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
@@ -160,7 +160,7 @@ class Done(NamedTuple):
     sizes: Sizes
     labels: int
     classes: list[str]
-    settled: int
+    accepted: int
     people: pd.DataFrame
     left_out: dict[str, int]
     respelled: list[Respelled]
@@ -252,7 +252,7 @@ def run_job(job: Job, workers: Workers, share: Share) -> Done:
         sizes,
         found.labels,
         names.classes.tolist(),
-        finished.settled,
+        finished.accepted,
         people,
         {reason: n for reason, n in left_out.items() if n},
         names.respelled,

@@ -140,8 +140,8 @@ def _read(
             if odd is not None:  # bfloat16, which NumPy has where another package adds it
                 raise TypeError(odd)
     except SafetensorError as error:
-        looks_right = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
-        what = "is truncated or damaged" if looks_right else "is not a safetensors file"
+        plausible = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
+        what = "is truncated or damaged" if plausible else "is not a safetensors file"
         raise CrowdshotError(f"{source} {what} ({error}), expected {_a(kind)} saved by crowdshot.") from None
     except TypeError as error:  # NumPy has no bfloat16
         raise CrowdshotError(f"{source} holds numbers of an unknown type ({error}), expected {_a(kind)}.") from None

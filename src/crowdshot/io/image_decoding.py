@@ -186,7 +186,7 @@ def as_tensor(pixels: Array | Tensor) -> Tensor:
 
 
 @contextmanager
-def told_as(name: str) -> Iterator[None]:
+def name_in_message(name: str) -> Iterator[None]:
     """Tell what is wrong with the whole input as an error about ``name``."""
     try:
         yield

@@ -2,7 +2,7 @@
 
 `learned` and `shrunk`: see `crowdshot.labels.aggregation`. The story that the two others tell: item n has a true class t,
 drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One
-EM step is an M-step (class probabilities and confusion matrices from the belief λ, (N, K)) and then an E-step (λ from
+EM step is an M-step (class probabilities and confusion matrices from the posterior λ, (N, K)) and then an E-step (λ from
 these); the first M-step takes the soft vote for λ (`crowdshot.model.dawid_skene`).
 
 A. P. Dawid and A. M. Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm.
@@ -113,24 +113,24 @@ def _inferred(
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
     way = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
-    belief = crowd.believe(way)[1]
+    posterior = crowd.believe(way)[1]
     told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
-    class_probs = told @ belief / told.sum()
-    if not isinstance(belief, np.ndarray):
+    class_probs = told @ posterior / told.sum()
+    if not isinstance(posterior, np.ndarray):
         if said is not None:
             raise CrowdshotError(f"pred_probs is given with {K} classes, expected fewer where items are so many.")
-        return Consensus(ann.classes[likeliest(belief)[0]], belief, class_probs)
-    belief[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
+        return Consensus(ann.classes[likeliest(posterior)[0]], posterior, class_probs)
+    posterior[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
     if said is not None:
-        evidence = np.log(belief.clip(LEAST)) - np.log(class_probs.clip(LEAST))
-        beside = belief * np.exp(feature_model.BESIDE_LABELS * feature_model.trusted(said, evidence, told))
-        belief = np.where((known >= 0)[:, None], belief, beside / beside.sum(axis=1, keepdims=True))
-        class_probs = belief[told].sum(axis=0) / told.sum()
+        evidence = np.log(posterior.clip(LEAST)) - np.log(class_probs.clip(LEAST))
+        beside = posterior * np.exp(feature_model.BESIDE_LABELS * feature_model.trusted(said, evidence, told))
+        posterior = np.where((known >= 0)[:, None], posterior, beside / beside.sum(axis=1, keepdims=True))
+        class_probs = posterior[told].sum(axis=0) / told.sum()
     return Consensus(
-        labels=ann.classes[belief.argmax(axis=1)],
-        probabilities=belief,
+        labels=ann.classes[posterior.argmax(axis=1)],
+        probabilities=posterior,
         class_probs=class_probs,
-        confusion=expected_confusion(ann, belief),
+        confusion=expected_confusion(ann, posterior),
     )
 
 
@@ -287,10 +287,10 @@ def one_coin(
 def _em(ann: Annotations, model: Matrices | Coins, steps: int, b: float, tolerance: float, gold: Gold) -> Consensus:
     crowd = in_parts(ann, gold)
     way = Em(crowd.sizes, len(ann), model, steps, b, tolerance)
-    state, belief = crowd.believe(way)
+    state, posterior = crowd.believe(way)
     return Consensus(
-        labels=ann.classes[likeliest(belief)[0]],
-        probabilities=belief,
+        labels=ann.classes[likeliest(posterior)[0]],
+        probabilities=posterior,
         class_probs=way.class_probs(state),
         confusion=None if crowd.sizes.sparse else way.confusion(state),
         log_posterior=state.log_posterior,
@@ -378,22 +378,22 @@ def aggregate_sets(
     likeliest[np.arange(len(yes)), yes.argmax(1)] = True
     new = {JOINED.join(names[row]) for row in np.unique(likeliest, axis=0)} - set(ann.classes)
     classes = np.array([*ann.classes, *sorted(new)], dtype=object)
-    belief = _probability(yes, members(classes, names))
+    posterior = _probability(yes, members(classes, names))
     ann = replace(ann, classes=classes)
-    return ann, Consensus(classes[belief.argmax(1)], belief, belief.mean(0)), yes
+    return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0)), yes
 
 
 def questions(
-    ann: Annotations, belief: NDArray[np.float64], several: bool = True
+    ann: Annotations, posterior: NDArray[np.float64], several: bool = True
 ) -> list[tuple[Annotations, NDArray[np.float64]]]:
-    """For each label, what was answered about it and (N, 2) what is believed; belief (N, S) in the sets.
+    """For each label, what was answered about it and (N, 2) what is believed; posterior (N, S) in the sets.
 
-    Where answers do not name ``several`` labels, there is one question: the labels and the belief as they are.
+    Where answers do not name ``several`` labels, there is one question: the labels and the posterior as they are.
     """
     if not several:
-        return [(ann, belief)]
+        return [(ann, posterior)]
     said = members(ann.classes, names_of(ann.classes))
-    yes = (belief @ said).clip(0, 1)
+    yes = (posterior @ said).clip(0, 1)
     return [(_about(ann, said[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]
 
 
@@ -425,10 +425,10 @@ class LabelsAggregated(NamedTuple):
     probabilities: NDArray[np.float64]
 
     @property
-    def belief(self) -> NDArray[np.float64]:
+    def posterior(self) -> NDArray[np.float64]:
         """(N, K) in the annotations' classes; of all sets those that somebody named, and the likeliest."""
-        belief = self.consensus.probabilities
-        return belief if self.names is self.annotations.classes else belief / belief.sum(1, keepdims=True)
+        posterior = self.consensus.probabilities
+        return posterior if self.names is self.annotations.classes else posterior / posterior.sum(1, keepdims=True)
 
 
 def aggregate_labels(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids
-from crowdshot.labels.columns import Columns, GivenColumns, find_columns
+from crowdshot.labels.columns import Columns, ColumnsInput, find_columns
 from crowdshot.labels.indexing import Positions, arrange, as_index, factorize, ordered, positions, unique_ids, without
 from crowdshot.labels.label_values import categories_order
 
@@ -86,7 +86,7 @@ class Annotations:
     def from_frame(
         cls,
         df: pd.DataFrame,
-        columns: GivenColumns = None,
+        columns: ColumnsInput = None,
         *,
         classes: ListOfIds = None,
         items: ListOfIds = None,

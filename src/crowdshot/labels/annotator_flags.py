@@ -63,18 +63,18 @@ class Judged(NamedTuple):
     flag: Flag | None
 
 
-def worth_asking(judged: Sequence[Judged | None]) -> NDArray[np.bool_]:
+def useful_questions(judged: Sequence[Judged | None]) -> NDArray[np.bool_]:
     """(R,) who is not flagged as saying nothing of the items; everybody, where that would leave nobody."""
     can = np.array([one is None or one.flag is None or not one.flag.says_nothing for one in judged], dtype=bool)
     return can if can.any() else np.ones_like(can)
 
 
 def judge_each(
-    ann: Annotations, belief: Floats, names: list[str], history: Floats | None = None
+    ann: Annotations, posterior: Floats, names: list[str], history: Floats | None = None
 ) -> list[Judged | None]:
-    """(R,), None for who gave no label; belief (N, K)."""
+    """(R,), None for who gave no label; posterior (N, K)."""
     table, votes = (
-        annotator_quality.judge(ann, belief, history)[["accuracy", "low", "high"]].to_numpy(),
+        annotator_quality.judge(ann, posterior, history)[["accuracy", "low", "high"]].to_numpy(),
         ann.vote_counts(),
     )
     order = np.argsort(ann.annotator, kind="stable")
@@ -87,8 +87,8 @@ def judge_each(
             found.append(None)
             continue
         item, said = ann.item[rows], ann.label[rows]
-        counts = np.zeros((belief.shape[1], belief.shape[1]))
-        np.add.at(counts, said, belief[item])
+        counts = np.zeros((posterior.shape[1], posterior.shape[1]))
+        np.add.at(counts, said, posterior[item])
         counts = counts.T
         guessing = float(counts.sum(0) @ counts.sum(1)) / len(rows) ** 2
         agreement = agree(votes[item], said)

@@ -93,10 +93,10 @@ class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
         return f"AnnotatorPriors({self._records!r})"
 
 
-GivenPriors: TypeAlias = "AnnotatorPriors | Mapping[Any, tuple[float, float] | str] | pd.DataFrame | None"
+PriorsInput: TypeAlias = "AnnotatorPriors | Mapping[Any, tuple[float, float] | str] | pd.DataFrame | None"
 
 
-def as_priors(given: GivenPriors) -> AnnotatorPriors:
+def as_priors(given: PriorsInput) -> AnnotatorPriors:
     if given is None:
         return AnnotatorPriors({})
     if isinstance(given, AnnotatorPriors):

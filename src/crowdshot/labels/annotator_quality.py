@@ -1,13 +1,13 @@
 """How good each annotator is, judged by what is believed of the items.
 
-A label is right with probability p, the belief in the class it names. Of n labels h = sum p are expected to be right,
+A label is right with probability p, the posterior in the class it names. Of n labels h = sum p are expected to be right,
 and the crowd's mean accuracy m counts for `CROWD` labels more:
 
     accuracy = (h + CROWD m) / (n + CROWD)
 
 so that of someone of whom little is known, little else is said than how good the crowd is. Nobody confirms themselves:
-the default's belief takes each label for what its annotator is worth without it. The variance is that of a Beta with so
-many labels, plus that of the beliefs, of which `SHARED` does not average out, as people share mistakes; ``low`` to
+the default's posterior takes each label for what its annotator is worth without it. The variance is that of a Beta with so
+many labels, plus that of the posteriors, of which `SHARED` does not average out, as people share mistakes; ``low`` to
 ``high`` is the middle 90 % of the Beta with that mean and variance. `SHARED` was set so that on
 real crowds, in full and with 1, 2, 3 and 5 labels an item, it holds the true accuracy of 90 % of the annotators
 (benchmarks/intervals.py).
@@ -28,7 +28,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.confidence import interval
 from crowdshot.labels.indexing import as_index
 from crowdshot.model.parts import Keyed, PosteriorMatrix, Sizes
-from crowdshot.model.posteriors import belief_at
+from crowdshot.model.posteriors import posterior_at
 
 # ---- confusions ------------------------------------------------------------
 #
@@ -84,7 +84,7 @@ class Confusions:
 
 EXPECTED = 0.7  # how often people are right, before anything is known of them
 CROWD = 4.0  # labels that the crowd's accuracy counts for in what is thought of each annotator
-SHARED = 0.06  # of the variance of a belief: what all labels of an annotator have in common
+SHARED = 0.06  # of the variance of a posterior: what all labels of an annotator have in common
 ANNOTATOR = 20.0  # labels that an annotator's accuracy counts for in what they are thought to say of each class
 
 
@@ -98,27 +98,27 @@ class Tally(NamedTuple):
 
 
 def tally(
-    item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], belief: PosteriorMatrix, sizes: Sizes
+    item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], posterior: PosteriorMatrix, sizes: Sizes
 ) -> Tally:
-    """Of these labels; belief (N, K) in the classes of their items."""
+    """Of these labels; posterior (N, K) in the classes of their items."""
     R = sizes.annotators
-    right = belief_at(belief, item, label)
+    right = posterior_at(posterior, item, label)
 
     def total(values: NDArray[Any] | None) -> Floats:
         return np.bincount(annotator, values, R).astype(np.float64)
 
-    said = said_of(item, annotator, label, belief, sizes)
+    said = said_of(item, annotator, label, posterior, sizes)
     return Tally(total(None), total(right), total(right * (1 - right)), said)
 
 
-def judge(ann: Annotations, belief: PosteriorMatrix, history: Floats | None = None) -> pd.DataFrame:
-    """annotator, n_labels, accuracy, low, high, most_confused, right, wrong; belief (N, K) in the items' classes.
+def judge(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> pd.DataFrame:
+    """annotator, n_labels, accuracy, low, high, most_confused, right, wrong; posterior (N, K) in the items' classes.
 
     ``right``, ``wrong``: of how many labels that is expected, those of earlier projects included, which ``history``
     (R, 2) tells; accuracy is by all of them.
     """
     sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
-    counts = tally(ann.item, ann.annotator, ann.label, belief, sizes)
+    counts = tally(ann.item, ann.annotator, ann.label, posterior, sizes)
     return judged(counts, ann.annotators, ann.classes, ann.columns.annotator, history)
 
 
@@ -149,19 +149,19 @@ def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: F
     )
 
 
-def expected_confusion(ann: Annotations, belief: PosteriorMatrix, history: Floats | None = None) -> Any:
+def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> Any:
     """(R, K true, K observed): what annotators said of each class, shrunk to how often they are right at all.
 
-    `Confusions`, where the belief is sparse, as classes are many.
+    `Confusions`, where the posterior is sparse, as classes are many.
     """
-    return shrunk_to(judge(ann, belief, history)["accuracy"].fillna(EXPECTED).to_numpy(), ann, belief)
+    return shrunk_to(judge(ann, posterior, history)["accuracy"].fillna(EXPECTED).to_numpy(), ann, posterior)
 
 
-def shrunk_to(right: Floats, ann: Annotations, belief: PosteriorMatrix) -> Any:
+def shrunk_to(right: Floats, ann: Annotations, posterior: PosteriorMatrix) -> Any:
     """The same to any accuracies (R,), which count for `ANNOTATOR` labels of each class."""
     K = ann.n_classes
     sizes = Sizes(ann.n_items, ann.n_annotators, K)
-    counts = said_of(ann.item, ann.annotator, ann.label, belief, sizes)
+    counts = said_of(ann.item, ann.annotator, ann.label, posterior, sizes)
     if isinstance(counts, Keyed):
         return Confusions.of(counts, right, ANNOTATOR, K)
     wrong = (1 - right) / max(K - 1, 1)
@@ -171,23 +171,23 @@ def shrunk_to(right: Floats, ann: Annotations, belief: PosteriorMatrix) -> Any:
     return out
 
 
-def said(ann: Annotations, belief: Floats) -> Floats:
+def said(ann: Annotations, posterior: Floats) -> Floats:
     """(R, K said, K true) labels, as many as are expected"""
     sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
-    out: Floats = said_of(ann.item, ann.annotator, ann.label, belief, sizes)
+    out: Floats = said_of(ann.item, ann.annotator, ann.label, posterior, sizes)
     return out.reshape(ann.n_annotators, ann.n_classes, ann.n_classes)
 
 
 def said_of(
-    item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], belief: PosteriorMatrix, sizes: Sizes
+    item: NDArray[Any], annotator: NDArray[Any], label: NDArray[Any], posterior: PosteriorMatrix, sizes: Sizes
 ) -> Any:
     """As `Tally.said` has it."""
     _, R, K = sizes
     cell = annotator.astype(np.int64) * K + label
-    if isinstance(belief, np.ndarray):
-        return csr_array((np.ones(len(cell)), (cell, item)), (R * K, len(belief))) @ belief
+    if isinstance(posterior, np.ndarray):
+        return csr_array((np.ones(len(cell)), (cell, item)), (R * K, len(posterior))) @ posterior
     found, place = np.unique(cell, return_inverse=True)
-    counts = (csr_array((np.ones(len(cell)), (place, item)), (len(found), belief.shape[0])) @ belief).tocoo()
+    counts = (csr_array((np.ones(len(cell)), (place, item)), (len(found), posterior.shape[0])) @ posterior).tocoo()
     return Keyed.total(counts.data, found[counts.row] * K + counts.col)
 
 
@@ -222,8 +222,8 @@ def _times(n: float) -> str:
 LIKELY_WRONG = 0.5
 
 
-def label_quality(ann: Annotations, belief: Floats) -> pd.DataFrame:
-    """A row for each label: item, annotator, label, quality, believed, confidence; belief (N, K) in the items' classes.
+def label_quality(ann: Annotations, posterior: Floats) -> pd.DataFrame:
+    """A row for each label: item, annotator, label, quality, believed, confidence; posterior (N, K) in the items' classes.
 
     ``quality`` is how probable it is that the label is right; ``believed`` the likeliest class, with its confidence.
 
@@ -233,15 +233,15 @@ def label_quality(ann: Annotations, belief: Floats) -> pd.DataFrame:
     >>> table["label"].tolist(), table["quality"].round(2).tolist()
     (['cat', 'cat', 'dog', 'dog', 'dog'], [0.67, 0.67, 0.33, 1.0, 1.0])
     """
-    best = belief.argmax(1)
+    best = posterior.argmax(1)
     return ann.to_frame().assign(
-        quality=belief[ann.item, ann.label],
+        quality=posterior[ann.item, ann.label],
         believed=as_index(ann.classes).take(best[ann.item]),
-        confidence=belief.max(1)[ann.item],
+        confidence=posterior.max(1)[ann.item],
     )
 
 
-def likely_wrong(ann: Annotations, belief: Floats, below: float = LIKELY_WRONG) -> pd.DataFrame:
+def likely_wrong(ann: Annotations, posterior: Floats, below: float = LIKELY_WRONG) -> pd.DataFrame:
     """Those rows of `label_quality` whose quality is lower, the worst first."""
-    table = label_quality(ann, belief)
+    table = label_quality(ann, posterior)
     return table[table["quality"] < below].sort_values("quality", kind="stable", ignore_index=True)

@@ -1,17 +1,17 @@
 """Which question to ask next: about which item, and of whom.
 
-An item's belief p (K,) says how probable each class is; an annotator's confusion matrix C (K true, K observed) what
-they will say of each. Before asking, the answer l has the probability m_l = sum_t p_t C[t, l]; after it, the belief is
+An item's posterior p (K,) says how probable each class is; an annotator's confusion matrix C (K true, K observed) what
+they will say of each. Before asking, the answer l has the probability m_l = sum_t p_t C[t, l]; after it, the posterior is
 p_t C[t, l] / m_l. An item's doubt is
 
     1 - sum_t p_t²
 
-how often one is wrong who draws the label from the belief, and an answer's gain how much doubt it is expected to take
+how often one is wrong who draws the label from the posterior, and an answer's gain how much doubt it is expected to take
 away:
 
     gain = sum_l sum_t (p_t C[t, l])² / m_l - sum_t p_t²
 
-It is never negative, and zero only where no answer would change the belief: who guesses is never asked. (How often the
+It is never negative, and zero only where no answer would change the posterior: who guesses is never asked. (How often the
 likeliest label is wrong would be the obvious doubt, but often no single answer can change which one that is, though two
 could; then its gain is zero everywhere. Entropy counts doubt among many unlikely classes for more.
 benchmarks/asking.py compares the three.)
@@ -21,15 +21,15 @@ What will be answered to these is not known, so all that may be answered is kept
 p(answers so far, class), a row for each way the answers can turn out, and gains are summed over them. That is exact for
 answers that are independent given the class, until there are more than `MOST_CASES` ways.
 
-Where an answer names several labels, it answers a yes/no question for each of them at once: beliefs and confusion
+Where an answer names several labels, it answers a yes/no question for each of them at once: posteriors and confusion
 matrices have one more axis in front, of these questions, and gains are summed over it.
 
 >>> import numpy as np
 >>> from crowdshot import asking
->>> belief = np.array([[0.5, 0.5], [0.9, 0.1]])  # of two items
+>>> posterior = np.array([[0.5, 0.5], [0.9, 0.1]])  # of two items
 >>> confusion = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])  # of one who knows, and one who guesses
 >>> nobody = np.array([], dtype=int)
->>> [(q.item, q.annotator) for q in asking.choose(belief, confusion, closed=(nobody, nobody), budget=1)]
+>>> [(q.item, q.annotator) for q in asking.choose(posterior, confusion, closed=(nobody, nobody), budget=1)]
 [(0, 0)]
 """
 
@@ -73,9 +73,9 @@ class Question(NamedTuple):
     gain: float
 
 
-def expected_confusion(ann: Annotations, belief: PosteriorMatrix, history: Floats | None = None) -> Any:
-    """(R, K true, K observed): what annotators may be expected to answer, judged by the belief (N, K), and by (R, 2)
-    labels that were right and wrong elsewhere. `Confusions`, where the belief is sparse.
+def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> Any:
+    """(R, K true, K observed): what annotators may be expected to answer, judged by the posterior (N, K), and by (R, 2)
+    labels that were right and wrong elsewhere. `Confusions`, where the posterior is sparse.
 
     From the crowd to the cell: how often the crowd is right; from there, how often each annotator is; from there, what
     they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
@@ -88,9 +88,9 @@ def expected_confusion(ann: Annotations, belief: PosteriorMatrix, history: Float
     """
     if ann.n_classes < 2:
         raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
-    people = judge(ann, belief, history)
+    people = judge(ann, posterior, history)
     better = (people["high"] - people["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # of a standard deviation
-    return shrunk_to((people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, belief)
+    return shrunk_to((people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior)
 
 
 def at_once(parts: Sequence[Any]) -> Any:
@@ -104,7 +104,7 @@ def fair_share(questions: float, n_annotators: int) -> int:
 
 
 def gains(cases: Floats, confusion: Floats) -> Floats:
-    """(A, K) beliefs, or cases that sum to less than 1, and (R, K, l) -> (A, R): the doubt that an answer takes away.
+    """(A, K) posteriors, or cases that sum to less than 1, and (R, K, l) -> (A, R): the doubt that an answer takes away.
 
     A case's gain counts by its probability: that of c p is c times that of p. There are l different answers.
     """
@@ -119,19 +119,19 @@ def gains(cases: Floats, confusion: Floats) -> Floats:
     return out
 
 
-def seen(belief: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats, Floats]:
+def seen(posterior: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats, Floats]:
     """(1, k) what is believed of an item, and (R, k, l) what annotators may say of it.
 
     Where classes are many, k of them were named for it, and any answer but these is one and the same.
     """
     if not isinstance(confusion, Confusions):
-        return belief[item, None], confusion
-    named = slice(belief.indptr[item], belief.indptr[item + 1])
-    return belief.data[None, named], confusion.among(belief.indices[named])
+        return posterior[item, None], confusion
+    named = slice(posterior.indptr[item], posterior.indptr[item + 1])
+    return posterior.data[None, named], confusion.among(posterior.indices[named])
 
 
 def choose(
-    belief: PosteriorMatrix,
+    posterior: PosteriorMatrix,
     confusion: Floats | Confusions,
     closed: tuple[Positions, Positions],
     budget: float,
@@ -141,7 +141,7 @@ def choose(
 ) -> list[Question]:
     """The questions to ask, the best first, until the budget is spent or no question is worth asking.
 
-    ``belief`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`, or both with an axis in front, of what is
+    ``posterior`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`, or both with an axis in front, of what is
     answered at once. ``closed``: items and annotators, (L,) each, of the pairs that must not be asked, as they were; no
     other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for one annotator, or (R,) for
     each of them. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
@@ -150,7 +150,7 @@ def choose(
     annotators who have had enough or cost too much by now, which is noticed when their turn comes. An answer takes away
     no more than an item's doubt, so items of little doubt wait together, and most are never looked at.
     """
-    parts = _parts(belief, confusion)
+    parts = _parts(posterior, confusion)
     (N, K), R = parts[0][0].shape, len(parts[0][1])
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
     limit = np.broadcast_to(N if most is None else most, R)
@@ -177,7 +177,7 @@ def choose(
 
     of_all = np.sum([uncertainty(p) for p, _ in parts], 0) if by is gains else np.full(N, np.inf)
     at_most = of_all * (1 + SAME) / price[limit > 0].min()
-    together = max(1, AT_ONCE // (R * (K if isinstance(belief, np.ndarray) else FEW)))
+    together = max(1, AT_ONCE // (R * (K if isinstance(posterior, np.ndarray) else FEW)))
     waiting = np.split(np.argsort(-at_most, kind="stable"), range(together, N, together))
     queue = [(-float(at_most[rows[0]]), -1 - place) for place, rows in enumerate(waiting)]  # (-value, item or who wait)
     heapq.heapify(queue)
@@ -188,7 +188,7 @@ def choose(
         if item < 0:
             rows = waiting[-1 - item]
             if isinstance(confusion, Confusions):
-                gain = np.concatenate([by(*seen(belief, confusion, row)) for row in rows.tolist()])
+                gain = np.concatenate([by(*seen(posterior, confusion, row)) for row in rows.tolist()])
             else:
                 gain = np.sum([by(p[rows], says) for p, says in parts], 0)
             worth = np.where(taken[rows].toarray(), -1, values(gain)).max(1)
@@ -214,9 +214,9 @@ def choose(
     return chosen
 
 
-def _parts(belief: Any, confusion: Any) -> list[tuple[Any, Any]]:
+def _parts(posterior: Any, confusion: Any) -> list[tuple[Any, Any]]:
     """(N, K) and (R, K, K) of each question that an answer answers."""
-    return [(belief, confusion)] if belief.ndim == 2 else list(zip(belief, confusion, strict=True))
+    return [(posterior, confusion)] if posterior.ndim == 2 else list(zip(posterior, confusion, strict=True))
 
 
 def why_no_more(
@@ -252,7 +252,7 @@ def nobody_left(
     return int((said[open_] >= (limit > 0).sum()).sum())
 
 
-def mended(belief: PosteriorMatrix, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
+def mended(posterior: PosteriorMatrix, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
     """How many more items, or labels of items, are expected to be right, by their likeliest class, after these answers.
 
     ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
@@ -260,7 +260,7 @@ def mended(belief: PosteriorMatrix, confusion: Floats | Confusions, questions: S
     it is expected, as was found on two real crowds and holds on three others (benchmarks/asking_crowds.py).
     """
     total = 0.0
-    for p, says in _parts(belief, confusion):
+    for p, says in _parts(posterior, confusion):
         before: dict[int, float] = {}
         cases: dict[int, Floats] = {}
         for item, annotator, _ in questions:
@@ -287,11 +287,11 @@ def answered(cases: Floats, confusion: Floats) -> Floats:
 
 
 def _check(
-    belief: PosteriorMatrix, confusion: Floats | Confusions, budget: float, price: Floats, limit: Positions
+    posterior: PosteriorMatrix, confusion: Floats | Confusions, budget: float, price: Floats, limit: Positions
 ) -> None:
-    R, K = len(confusion), belief.shape[1]
+    R, K = len(confusion), posterior.shape[1]
     if not isinstance(confusion, Confusions) and confusion.shape != (R, K, K):
-        raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with belief.")
+        raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with posterior.")
     if price.shape != (R,):
         raise CrowdshotError(f"cost is of shape {price.shape}, expected ({R},), as many as confusion has annotators.")
     if not (math.isfinite(budget) and budget > 0):

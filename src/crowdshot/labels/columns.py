@@ -18,7 +18,7 @@ class Columns(NamedTuple):
 
 
 NAMES = "name|nr|no|number|nummer|名|名称|名稱|姓名|番号|编号|編號"  # what may stand behind what is named or numbered
-GivenColumns = Columns | Mapping[str, str] | Sequence[str] | None
+ColumnsInput = Columns | Mapping[str, str] | Sequence[str] | None
 
 # For each column three ranks of names; the first rank that any column of the table matches decides. In English, German,
 # French, Spanish and Portuguese, Japanese, Chinese.
@@ -84,14 +84,14 @@ TRUTH = {
 }
 
 
-def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str = "the table") -> Columns:
+def find_columns(found: Iterable[Any], columns: ColumnsInput = None, source: str = "the table") -> Columns:
     """The names of the three columns: those given, the others by their aliases.
 
     ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case, accents,
     spaces, ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
     """
     found = list(found)
-    given = given_names(columns)
+    given = input_names(columns)
     free = [name for name in found if name not in given.values()]
     names = Columns(*(given[role] if role in given else _match(role, free, source) for role in Columns._fields))
     for role, name in zip(Columns._fields, names, strict=True):
@@ -105,7 +105,7 @@ def find_columns(found: Iterable[Any], columns: GivenColumns = None, source: str
     return names
 
 
-def given_names(columns: GivenColumns) -> dict[str, str]:
+def input_names(columns: ColumnsInput) -> dict[str, str]:
     """What the caller named, {role: name}."""
     roles = Columns._fields
     if columns is None:

@@ -1,4 +1,4 @@
-"""What is believed of an item, p(class | all that is known): when it is settled, how much doubt is left."""
+"""What is believed of an item, p(class | all that is known): when it is accepted, how much doubt is left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from crowdshot.model.parts import PosteriorMatrix
 
 Floats = NDArray[np.float64]
 
-THRESHOLD = 0.9  # an item is settled when its label is at least this probable
+THRESHOLD = 0.9  # an item is accepted when its label is at least this probable
 INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
 
 
-def uncertainty(belief: PosteriorMatrix) -> Floats:
-    """(..., K) -> (...): how often one is wrong who draws the label from the belief; what a sure answer takes away."""
-    squares = np.square(belief) if isinstance(belief, np.ndarray) else belief.multiply(belief)
+def uncertainty(posterior: PosteriorMatrix) -> Floats:
+    """(..., K) -> (...): how often one is wrong who draws the label from the posterior; what a sure answer takes away."""
+    squares = np.square(posterior) if isinstance(posterior, np.ndarray) else posterior.multiply(posterior)
     out: Floats = 1 - squares.sum(-1)
     return out
 

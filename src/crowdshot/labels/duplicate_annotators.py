@@ -4,7 +4,7 @@ Two annotators who know nothing of each other agree because both see the truth, 
 What b says of an item n is therefore expected to be what a said, l, with the larger one of two probabilities: that b,
 who errs as their confusion matrix C tells, says l
 
-    sum_t belief[n, t] C[t, l]
+    sum_t posterior[n, t] C[t, l]
 
 and the share of l among what others said of the item (with the former counted as `WEIGHT` labels more). If p is that
 probability, sum p of the items that both labelled should have the same label, give or take the square root of
@@ -50,8 +50,8 @@ WEIGHT = 1.0  # labels that the model counts for beside what others said of the 
 MOST_PAIRS = 5_000_000  # of labels of the same item that are looked at: of more, those of some items
 
 
-def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
-    """A row for each two annotators who labelled the same items; belief (N, K) in the classes of the items.
+def compare_pairs(ann: Annotations, posterior: Floats) -> pd.DataFrame:
+    """A row for each two annotators who labelled the same items; posterior (N, K) in the classes of the items.
 
     ``one``, ``other``: positions; ``shared``: how many items; ``same``: on how many of them they agree; ``expected``:
     on how many they should; ``stands_out``: whether that is more than luck explains.
@@ -59,7 +59,7 @@ def compare_pairs(ann: Annotations, belief: Floats) -> pd.DataFrame:
     order = np.lexsort((ann.annotator, ann.item))
     order = order[_few_enough(ann.item[order])]
     item, annotator, label = ann.item[order], ann.annotator[order], ann.label[order]
-    says = _expected_to_say(item, annotator, belief, expected_confusion(ann, belief))
+    says = _expected_to_say(item, annotator, posterior, expected_confusion(ann, posterior))
     _, cell, times = np.unique(item * ann.n_classes + label, return_inverse=True, return_counts=True)
     alike, size = times[cell], np.bincount(item)
     sums: dict[str, list[Floats]] = {"same": [], "forth": [], "forth_spread": [], "back": [], "back_spread": []}
@@ -161,13 +161,13 @@ def _few_enough(item: Positions) -> Positions:
     return np.flatnonzero(item % every == 0)
 
 
-def _expected_to_say(item: Positions, annotator: Positions, belief: Floats, confusion: Floats) -> Floats:
+def _expected_to_say(item: Positions, annotator: Positions, posterior: Floats, confusion: Floats) -> Floats:
     """(L, K): what the annotator of each label may be expected to say of its item."""
-    says = np.empty((len(item), belief.shape[1]))
+    says = np.empty((len(item), posterior.shape[1]))
     order = np.argsort(annotator, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(annotator[order])) + 1):
         if len(rows):
-            says[rows] = belief[item[rows]] @ confusion[annotator[rows[0]]]
+            says[rows] = posterior[item[rows]] @ confusion[annotator[rows[0]]]
     return says
 
 

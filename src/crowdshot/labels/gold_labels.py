@@ -128,7 +128,7 @@ def some_of(
     return known, int((row < 0).sum())
 
 
-def tell_new_classes(truth: Iterable[str], said: Iterable[Any], source: str) -> None:
+def warn_new_classes(truth: Iterable[str], said: Iterable[Any], source: str) -> None:
     """What no annotator said may be a slip of the pen, or a class that all of them missed."""
     known = [str(name) for name in said]
     new = [label for label in dict.fromkeys(map(str, truth)) if label not in known]
@@ -140,7 +140,7 @@ def tell_new_classes(truth: Iterable[str], said: Iterable[Any], source: str) -> 
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
-def tell_unlabelled(names: Iterable[Any], items: Ids, source: str) -> None:
+def warn_unlabelled(names: Iterable[Any], items: Ids, source: str) -> None:
     """Of labels alone, gold of other items teaches nothing: their names may be written in another way."""
     others = [name for name, place in zip(names, positions(items, list(names)), strict=True) if place < 0]
     if others:

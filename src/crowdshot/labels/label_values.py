@@ -27,7 +27,7 @@ def categories_order(labels: Any, classes: Ids) -> Ids | None:
     return found[0] if found and all((order == found[0]).all() for order in found) else None
 
 
-def tell_alphabet(labels: Any, classes: Ids, advice: str) -> None:
+def warn_alphabetical_order(labels: Any, classes: Ids, advice: str) -> None:
     """Words are in alphabetical order where nobody says another, which ordered classes seldom are; of two it is one."""
     words = [name for name in classes.tolist() if isinstance(name, str)]
     if len(classes) < 3 or all(WHOLE_NUMBER.fullmatch(word) for word in words):

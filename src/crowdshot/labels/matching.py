@@ -25,7 +25,7 @@ from crowdshot.io.file_names import PICTURES, strings_in
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import find_columns
 from crowdshot.labels.indexing import Positions, as_index, positions
-from crowdshot.labels.label_values import tell_alphabet
+from crowdshot.labels.label_values import warn_alphabetical_order
 from crowdshot.labels.spelling import fold
 from crowdshot.labels.wide_tables import wide_table
 
@@ -56,7 +56,7 @@ def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callabl
         annotations = as_annotations(ann)
         listed = isinstance(getattr(ann, "annotations", ann), Annotations)
         if not listed and signature.bind(annotations, *rest, **named).arguments.get("ordered"):
-            tell_alphabet(ann, annotations.classes, "classes= of Annotations.from_matrix")
+            warn_alphabetical_order(ann, annotations.classes, "classes= of Annotations.from_matrix")
         return function(annotations, *rest, **named)
 
     return wrapped  # type: ignore[return-value]  # whose first argument may be named, too

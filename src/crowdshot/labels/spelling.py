@@ -46,7 +46,7 @@ class Twins(NamedTuple):
         return f"the {self.of} {and_so(quoted(self.names))}"
 
 
-def near_twins(ann: Annotations) -> list[Twins]:
+def near_duplicates(ann: Annotations) -> list[Twins]:
     """Labels, and annotators, that differ in case, spaces or width alone: 'Cat' and 'cat'.
 
     ``merge_case=True`` makes one of such labels, ``names=`` of such annotators.

@@ -1,7 +1,7 @@
 """What annotators are like, integrated over: how probable a crowd's labels are if the true classes were known.
 
 An annotator has a skill rho, from 0 (guesses) to 1 (never wrong): right with probability q = 1/K + (1 - 1/K) rho. On
-the grid `SKILLS` any belief about skills is integrated by a sum:
+the grid `SKILLS` any posterior about skills is integrated by a sum:
 
     coin(right, wrong) = sum_rho p(rho) q^right (1 - q)^wrong
 

@@ -2,7 +2,7 @@
 
 Labels are believed as `inference` has it; what features say of an item, told by the other items (`looks`), counts for
 less than it claims beside them, as people err where items look alike, and as what looks like a
-class is learned from the same labels. The two take turns: a better belief teaches the features better.
+class is learned from the same labels. The two take turns: a better posterior teaches the features better.
 
 Class sizes are believed anew in each turn (`class_sizes`).
 """
@@ -43,11 +43,11 @@ LEAST = 1e-70  # of a probability by labels, where its logarithm is taken
 
 
 class Joint(NamedTuple):
-    belief: Floats  # (N, K), of all items: those without labels by their features
+    posterior: Floats  # (N, K), of all items: those without labels by their features
     alone: Floats  # (N, K), by labels alone; class sizes where there are none
     class_probs: Floats  # (K,)
     forecast: Forecast  # for any other item
-    taught: Floats  # (n, K), the belief of those with labels, in their order
+    taught: Floats  # (n, K), the posterior of those with labels, in their order
     unmet: Floats  # (n, K), of the same by the features of others alone, as far as these are believed
     evidence: Floats  # (n, K), log p(labels | class) of the same, by labels alone
     size: Floats  # (K,), of classes as these are believed
@@ -89,20 +89,20 @@ def fit(
     truth = np.eye(K)[gold[rows][held]]
     score[held] = CERTAIN * (truth - 1)
 
-    def settled(score: Floats) -> Floats:
-        belief = softmax(score)
-        belief[held] = truth
-        return belief
+    def accepted(score: Floats) -> Floats:
+        posterior = softmax(score)
+        posterior[held] = truth
+        return posterior
 
-    belief = settled(score)
+    posterior = accepted(score)
     evidence = score - np.log(shares(state.classes.modest))
     teach = spread_out(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), teach)
     looks = FeatureModel(x[rows[teach]].astype(np.float64))
-    told = np.zeros_like(belief)
-    for _ in range(TURNS + 1):  # the last one after the last belief, for the forecast to be of it
-        size = class_sizes(belief)
-        told[teach], forecast = looks.believed(belief[teach], evidence[teach], size)
+    told = np.zeros_like(posterior)
+    for _ in range(TURNS + 1):  # the last one after the last posterior, for the forecast to be of it
+        size = class_sizes(posterior)
+        told[teach], forecast = looks.believed(posterior[teach], evidence[teach], size)
         if len(others):
             told[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
         heard, weights = told, np.ones(1)
@@ -111,9 +111,9 @@ def fit(
             if asked.any():
                 weights = weigh([told[asked], said[rows][asked]], evidence[asked], size)
                 heard = np.where(asked[:, None], together([told, said[rows]], weights, size), told)
-        belief = settled(evidence + np.log(size) + BESIDE_LABELS * heard)
-    everyone, by_labels = np.empty((N, K)), np.tile(belief.mean(0), (N, 1))
-    everyone[rows], by_labels[rows] = belief, dense(named)
+        posterior = accepted(evidence + np.log(size) + BESIDE_LABELS * heard)
+    everyone, by_labels = np.empty((N, K)), np.tile(posterior.mean(0), (N, 1))
+    everyone[rows], by_labels[rows] = posterior, dense(named)
     if len(rows) < N:
         everyone[place < 0] = forecast(x, np.flatnonzero(place < 0))
         if pred_probs is not None and len(weights) > 1:
@@ -121,7 +121,7 @@ def fit(
             by_looks = np.log(everyone[other]) - np.log(size)
             everyone[other] = softmax(together([by_looks, said[other]], weights, size) + np.log(size))
     unmet = softmax(np.log(size) + told)
-    return Joint(everyone, by_labels, belief.mean(0), forecast, belief, unmet, evidence, size)
+    return Joint(everyone, by_labels, posterior.mean(0), forecast, posterior, unmet, evidence, size)
 
 
 def _said(p: Floats, rows: Positions, evidence: Floats, size: Floats) -> tuple[Floats, NDArray[np.bool_]]:

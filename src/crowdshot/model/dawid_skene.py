@@ -1,12 +1,12 @@
 """Expectation maximisation for labels alone, part by part: Dawid–Skene's matrices and the one-coin model.
 
 Item n has a true class t, drawn from the class probabilities; annotator r, shown an item of class t, says l with
-probability α[r, t, l]. A step is an M-step (class probabilities and α from counts) and then an E-step (beliefs from
+probability α[r, t, l]. A step is an M-step (class probabilities and α from counts) and then an E-step (posteriors from
 these), of which a part gives back the next counts and the log-likelihood; the first counts are those of the soft vote.
 Beliefs follow from counts, so nothing else is kept from step to step.
 
 Labels stay sparse: with the (N, R·K) matrix that holds a 1 where annotator r gave item n the label l, the M-step's
-counts are (its transpose) @ belief and the E-step's scores are (it) @ log α. Where classes are many, an item has only
+counts are (its transpose) @ posterior and the E-step's scores are (it) @ log α. Where classes are many, an item has only
 those that somebody named for it (`crowdshot.model.problem`), and α only the cells that these touch.
 """
 
@@ -45,7 +45,7 @@ class State(NamedTuple):
 class Model(Protocol):
     """What follows from counts of what annotators said; the first three where classes are many."""
 
-    def count_named(self, p: Problem, belief: Floats, sizes: Sizes) -> Any: ...
+    def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> Any: ...
 
     def scores_named(self, p: Problem, says: Any, sizes: Sizes) -> tuple[Floats, float]:
         """(P,) log p(labels | class), but for a sum that all classes share, and that sum."""
@@ -82,7 +82,7 @@ class Em:
         history = np.append(state.log_posterior, posterior)
         gained_little = len(history) > 1 and history[-1] - history[-2] < self.tolerance * self.n_labels
         if len(history) == self.steps or (self.tolerance > 0 and gained_little):
-            return State(state.counts, state.sizes, history, done=True)  # from which the last beliefs follow
+            return State(state.counts, state.sizes, history, done=True)  # from which the last posteriors follow
         return State(sums.counts, sums.sizes, history, done=False)
 
     def believe(self, part: Part, state: State) -> PosteriorMatrix:
@@ -137,14 +137,14 @@ class Em:
     def _believe(
         self, part: Part, said: sparse.csr_array, log_class_probs: Floats, log_alpha: Floats
     ) -> tuple[Floats, float]:
-        """All scores first and then all beliefs, as the table of annotators would else have to share the cache."""
+        """All scores first and then all posteriors, as the table of annotators would else have to share the cache."""
         scores: Floats = said @ log_alpha
         hold(part, scores, -np.inf)
         return scores, normalise(scores, log_class_probs)
 
-    def _count(self, part: Part, said: sparse.csr_array, belief: Floats, log_likelihood: float) -> Sums:
-        items = part.counted.astype(np.float64) @ belief
-        return Sums(said.T @ belief, items, log_likelihood)
+    def _count(self, part: Part, said: sparse.csr_array, posterior: Floats, log_likelihood: float) -> Sums:
+        items = part.counted.astype(np.float64) @ posterior
+        return Sums(said.T @ posterior, items, log_likelihood)
 
     def _said(self, part: Part) -> sparse.csr_array:
         """(N, R·K) with a 1 at [item, annotator · K + label]."""
@@ -178,9 +178,9 @@ class Em:
         whole = total(weight, p.pair_item, p.n_items)
         return weight / whole[p.pair_item], shared + float(top.sum() + np.log(whole[p.pair_item[starts]]).sum())
 
-    def _count_named(self, p: Problem, belief: Floats, log_likelihood: float) -> Sums:
-        items = total(belief, p.pair_class, self.sizes.classes)
-        return Sums(self.model.count_named(p, belief, self.sizes), items, log_likelihood)
+    def _count_named(self, p: Problem, posterior: Floats, log_likelihood: float) -> Sums:
+        items = total(posterior, p.pair_class, self.sizes.classes)
+        return Sums(self.model.count_named(p, posterior, self.sizes), items, log_likelihood)
 
     def _nothing(self) -> Sums:
         nothing = problem_of(*(np.empty(0, np.int64),) * 3, 0, *self.sizes[1:], named_only=True)
@@ -203,8 +203,8 @@ class Matrices:
 
     c: float = 0.0
 
-    def count_named(self, p: Problem, belief: Floats, sizes: Sizes) -> MatrixCounts:
-        own = belief[p.message_pair]
+    def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> MatrixCounts:
+        own = posterior[p.message_pair]
         return MatrixCounts(total(own, p.cell, None), total(own, p.row, None))
 
     def scores_named(self, p: Problem, says: MatrixCounts, sizes: Sizes) -> tuple[Floats, float]:
@@ -250,9 +250,9 @@ class Coins:
     c: float = 1.0
     right: float = 2.0
 
-    def count_named(self, p: Problem, belief: Floats, sizes: Sizes) -> CoinCounts:
+    def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> CoinCounts:
         R = sizes.annotators
-        return CoinCounts(total(belief[p.label_pair], p.annotator, R), total(p.weight, p.annotator, R))
+        return CoinCounts(total(posterior[p.label_pair], p.annotator, R), total(p.weight, p.annotator, R))
 
     def scores_named(self, p: Problem, says: Coin, sizes: Sizes) -> tuple[Floats, float]:
         gain = (says.right - says.wrong)[p.annotator]

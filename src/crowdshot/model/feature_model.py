@@ -1,7 +1,7 @@
 """What an item's features say of its class, without its own labels: regressions whose leave-one-out is a formula.
 
 Features x (N, D) of any origin are seen in two ways: as they are, and by how near they are to one another (a Gaussian
-kernel of half the mean squared distance). In each, a ridge regression foretells the belief q (N, K) in the items'
+kernel of half the mean squared distance). In each, a ridge regression foretells the posterior q (N, K) in the items'
 classes. With the singular values s of the centred features and their directions U, the forecast of ridge λ and what is
 left of it when item n does not teach are
 
@@ -23,10 +23,10 @@ which know best what few items say; there, too, an item is taken out of the mean
 which λ, link, β or scale is not chosen: each is believed as far as it foretells labels of items that it has not met
 (`believed`), "features say nothing" among them. So nothing depends on names, on order or on lots.
 
-Once beliefs have heard the features, an item's labels have passed through them into the beliefs of others, and a
+Once posteriors have heard the features, an item's labels have passed through them into the posteriors of others, and a
 forecast "by others" has met these labels after all; the more a regression can bend, the more it gains by that. So ways
-are judged by what they make of the first beliefs, which are of labels alone. What is said of new items, where the
-better beliefs of the end tell means and ridges apart better than that costs, is judged by these; logistic regressions
+are judged by what they make of the first posteriors, which are of labels alone. What is said of new items, where the
+better posteriors of the end tell means and ridges apart better than that costs, is judged by these; logistic regressions
 are still judged by the first.
 """
 
@@ -168,9 +168,9 @@ def by_distance(squared: Floats, size: Floats) -> Floats:
 
 # ---- logistic ------------------------------------------------------------
 #
-# Multinomial logistic regression on beliefs, and what it says of each item without that item's own labels.
+# Multinomial logistic regression on posteriors, and what it says of each item without that item's own labels.
 #
-# Features are seen along their first principal directions, φ (n, r). With class sizes s and a belief q (n, K),
+# Features are seen along their first principal directions, φ (n, r). With class sizes s and a posterior q (n, K),
 #
 #     p_k ∝ s_k exp(z_k),   z = φ W + w₀,   W = argmin -Σ_n Σ_k q_nk log p_nk + λ/2 |W|²
 #
@@ -260,7 +260,7 @@ TAU = 1.0
 UNEVEN = 0.15  # of the features, where so few have the spread of all, one unit for all is half believed
 MEANS = 0.5  # how far means are believed, before labels are foretold, against all regressions
 LOGISTIC = 0.1  # how far logistic regressions are
-SHARPER = 2.0  # power of beliefs that they learn, as what is believed of labels alone is modest
+SHARPER = 2.0  # power of posteriors that they learn, as what is believed of labels alone is modest
 ENOUGH = 50  # items from which on these are tried,
 MOST_CLASSES = 40  # classes up to which they are, and
 TAUGHT = 2_000  # items that they learn from, at most
@@ -308,7 +308,7 @@ class Regression:
 
 
 class FeatureModel:
-    """What can be said of items by their features ``x`` (n, D), for any belief in their classes."""
+    """What can be said of items by their features ``x`` (n, D), for any posterior in their classes."""
 
     def __init__(self, x: Floats) -> None:
         self.standard = Standard.of(x)
@@ -396,7 +396,7 @@ class Weights(NamedTuple):
 
 
 class Seen:
-    """What each way makes of one belief ``q`` (n, K) in the items, and class sizes (K,)."""
+    """What each way makes of one posterior ``q`` (n, K) in the items, and class sizes (K,)."""
 
     def __init__(self, looks: FeatureModel, q: Floats, size: Floats) -> None:
         self.looks, self.q, self.size = looks, q, size

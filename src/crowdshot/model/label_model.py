@@ -294,9 +294,9 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
     looked = look(xp, total, p, crowd)
     scores: list[Array] = []
     for step in range(n_rounds(network)):
-        belief = believe(xp, total, p, scores[-1] if scores else looked.log_vote)
-        turn = turn_of(xp, total, p, network, step, crowd, count(xp, total, p, looked, belief))
-        weighed = weigh(xp, total, p, looked, belief, turn)
+        posterior = believe(xp, total, p, scores[-1] if scores else looked.log_vote)
+        turn = turn_of(xp, total, p, network, step, crowd, count(xp, total, p, looked, posterior))
+        weighed = weigh(xp, total, p, looked, posterior, turn)
         scores.append(temper(xp, total, p, looked, weighed, turn, surprise(xp, total, p, weighed)))
     return [*scores, pool(xp, total, p, looked, scores[-1])]
 
@@ -309,9 +309,9 @@ def believe(xp: Any, total: Total, p: Problem, score: Array) -> Array:
 # ---- a round --------------------------------------------------------------------------------------------------------
 
 
-def count(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array) -> Counts:
+def count(xp: Any, total: Total, p: Problem, looked: Looked, posterior: Array) -> Counts:
     size = p.n_crowds * p.n_classes
-    own, hit = belief[p.message_pair], belief[p.label_pair]  # (M,), (L,)
+    own, hit = posterior[p.message_pair], posterior[p.label_pair]  # (M,), (L,)
     labelled = ones(p) * (looked.n_i > 0)
     return Counts(
         total(own, p.cell, p.n_cells),
@@ -320,7 +320,7 @@ def count(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array) -> C
         total(hit, p.annotator, p.n_annotators),
         total(hit, p.size_of_pair[p.label_pair], size),
         total(own, p.size_of_pair[p.message_pair], size),
-        total(belief * labelled[p.pair_item], p.size_of_pair, size),
+        total(posterior * labelled[p.pair_item], p.size_of_pair, size),
     )
 
 
@@ -356,7 +356,7 @@ def turn_of(xp: Any, total: Total, p: Problem, network: Network, step: int, crow
     return Turn(network, step, crowd, counts, accuracy, inputs, constants)
 
 
-def weigh(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array, turn: Turn) -> Weighed:
+def weigh(xp: Any, total: Total, p: Problem, looked: Looked, posterior: Array, turn: Turn) -> Weighed:
     counts, accuracy, n_r, c = turn.counts, turn.accuracy, turn.crowd.seen.labels, turn.constants
     who, of_class, N = p.annotator, p.crowd_of_class, p.n_items
     size_of_message = p.size_of_pair[p.message_pair]
@@ -371,7 +371,7 @@ def weigh(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array, turn
     n_before = 0 if p.right is None or p.wrong is None else p.right[who] + p.wrong[who]
 
     # ---- each label, given everything but itself
-    hit, itself = belief[p.label_pair], belief[p.message_pair]  # (L,), (M,)
+    hit, itself = posterior[p.label_pair], posterior[p.message_pair]  # (L,), (M,)
     skill = counts.hits[who] - hit + right_before + of_label(c["skill"] * accuracy)
     skill = skill / (n_r[who] - 1 + n_before + of_label(c["skill"]))
     seen = xp.stack(
@@ -408,7 +408,7 @@ def weigh(xp: Any, total: Total, p: Problem, looked: Looked, belief: Array, turn
     tempered = looked.n_i.clip(1, None) ** (own(c["power"], lambda: p.crowd_of_item) - 1)
     all_sizes = total(counts.sizes, of_class, p.n_crowds) + c["sizes"]
     size = (counts.sizes + (c["sizes"] / p.n_classes)[of_class]) / all_sizes[of_class]
-    score = total(message, p.message_pair, len(belief)) * tempered[p.pair_item]
+    score = total(message, p.message_pair, len(posterior)) * tempered[p.pair_item]
     score = score + (2 * c["prior"][of_class] * xp.log(size))[p.size_of_pair]
     score = score - (total(score, p.pair_item, N) / looked.per_item)[p.pair_item]
     return Weighed(score, softmax(xp, total, p, score), total(skill, p.item, N) / looked.n_i.clip(1, None))
@@ -438,7 +438,7 @@ def nearness(xp: Any, p: Problem, slope: Array, of_message: Callable[[Array], Ar
 
 
 class Surprise(NamedTuple):
-    """Of items whose class is known: how much more labels say for it than beliefs as sure would on average."""
+    """Of items whose class is known: how much more labels say for it than posteriors as sure would on average."""
 
     more: Array  # (G,)
     items: Array  # (G,)

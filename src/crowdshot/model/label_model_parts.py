@@ -26,10 +26,10 @@ from crowdshot.model.label_model import (
 )
 from crowdshot.model.parts import Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, added
 from crowdshot.model.posteriors import Counted, as_matrix
-from crowdshot.model.problem import Problem, belief_of, problem_of, total
+from crowdshot.model.problem import Problem, posterior_of, problem_of, total
 
 PIECE = 30_000  # labels that are taken at a time, so that what is computed of them stays in the processor's cache
-LAST = "belief"  # of the last round, as parts keep it
+LAST = "posterior"  # of the last round, as parts keep it
 BY_ANNOTATOR: dict[type, tuple[str, ...]] = {  # of sums: what has a row for each annotator
     Seen: ("labels", "paired", "share", "share_squared", "named"),
     Counts: ("cells", "rows", "hits"),
@@ -43,7 +43,7 @@ class State(NamedTuple):
     seen: Seen
     counts: Counts
     surprise: Surprise
-    classes: Counted  # by the beliefs of the last round; empty before
+    classes: Counted  # by the posteriors of the last round; empty before
 
 
 class Piece(NamedTuple):
@@ -58,7 +58,7 @@ class Piece(NamedTuple):
 class Rounds:
     """``right``, ``wrong`` (R,): how often annotators were that before. ``gold``: whether any class is known.
 
-    ``power``: of the beliefs by which class sizes are counted in the end; 1 where these are as beliefs have them.
+    ``power``: of the posteriors by which class sizes are counted in the end; 1 where these are as posteriors have them.
     """
 
     sizes: Sizes
@@ -83,12 +83,12 @@ class Rounds:
 
     def believe(self, part: Part, state: State) -> PosteriorMatrix:
         K = self.sizes.classes
-        beliefs = [sparse.csr_array((0, K)) if self.sizes.sparse else np.empty((0, K))]
+        pieces = [sparse.csr_array((0, K)) if self.sizes.sparse else np.empty((0, K))]
         for piece in self._pieces(part):
             p = piece.problem
-            belief = posteriors.resized(p, np.asarray(part.kept[LAST][piece.pairs]), state.classes)
-            beliefs.append(as_matrix(p, belief) if self.sizes.sparse else belief.reshape(-1, K))
-        return sparse.vstack(beliefs, format="csr") if self.sizes.sparse else np.concatenate(beliefs)
+            posterior = posteriors.resized(p, np.asarray(part.kept[LAST][piece.pairs]), state.classes)
+            pieces.append(as_matrix(p, posterior) if self.sizes.sparse else posterior.reshape(-1, K))
+        return sparse.vstack(pieces, format="csr") if self.sizes.sparse else np.concatenate(pieces)
 
     def _state(self, ask: Ask, step: int, seen: Seen, counts: Counts) -> State:
         state = State(step, seen, counts, Surprise(np.zeros(1), np.zeros(1)), Counted(np.empty(0), np.empty(0)))
@@ -125,38 +125,38 @@ class Rounds:
         return added(found)
 
     def count_classes(self, part: Part, turn: Turn, surprise: Surprise) -> Counted:
-        """By the beliefs of the last round, which are kept."""
+        """By the posteriors of the last round, which are kept."""
         K = self.sizes.classes
-        counts, beliefs = [Counted(np.zeros(K), np.zeros(K))], [np.empty(0)]
+        counts, pieces = [Counted(np.zeros(K), np.zeros(K))], [np.empty(0)]
         for piece in self._pieces(part):
             p = piece.problem
             looked, score = self._scored(part, piece, turn, surprise)
-            beliefs.append(belief_of(p, label_model.pool(np, total, p, looked, score)))
-            counts.append(posteriors.count(p, beliefs[-1], self.power))
-        part.kept[LAST] = np.concatenate(beliefs)
+            pieces.append(posterior_of(p, label_model.pool(np, total, p, looked, score)))
+            counts.append(posteriors.count(p, pieces[-1], self.power))
+        part.kept[LAST] = np.concatenate(pieces)
         return added(counts)
 
     # ---- of each piece of it
 
     def _count(self, part: Part, step: int, scored: Callable[[Piece], tuple[Looked, Floats]]) -> Counts:
-        """By the beliefs that follow from scores; these are kept, as who was interrupted may begin with any anew."""
-        beliefs: list[Floats] = []
+        """By the posteriors that follow from scores; these are kept, as who was interrupted may begin with any anew."""
+        pieces: list[Floats] = []
 
         def counts(piece: Piece) -> Counts:
             looked, score = scored(piece)
-            beliefs.append(label_model.believe(np, total, piece.problem, score))
-            return label_model.count(np, total, piece.problem, looked, beliefs[-1])
+            pieces.append(label_model.believe(np, total, piece.problem, score))
+            return label_model.count(np, total, piece.problem, looked, pieces[-1])
 
         out = self._add(part, counts)
-        part.kept[f"belief-{step}"] = np.concatenate([np.empty(0), *beliefs])
+        part.kept[f"posterior-{step}"] = np.concatenate([np.empty(0), *pieces])
         return out
 
     def _weighed(self, part: Part, piece: Piece, turn: Turn) -> tuple[Looked, label_model.Weighed, Turn]:
         crowd = _of_crowd(turn.crowd, piece.who)
         own = turn._replace(crowd=crowd, counts=_of(turn.counts, piece.who, self.sizes.annotators))
         looked = look(np, total, piece.problem, crowd)
-        belief = np.asarray(part.kept[f"belief-{turn.step}"][piece.pairs])
-        return looked, label_model.weigh(np, total, piece.problem, looked, belief, own), own
+        posterior = np.asarray(part.kept[f"posterior-{turn.step}"][piece.pairs])
+        return looked, label_model.weigh(np, total, piece.problem, looked, posterior, own), own
 
     def _scored(self, part: Part, piece: Piece, turn: Turn, surprise: Surprise) -> tuple[Looked, Floats]:
         looked, weighed, own = self._weighed(part, piece, turn)

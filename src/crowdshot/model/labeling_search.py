@@ -285,11 +285,11 @@ def order_of(
     """
     ways = array_api_of(gram.device)
     out = None if ruled_out is None else ways.array(ruled_out)
-    belief, named = guess(ways.array(gram.double()), ways.array(labels), K, scale, tau, b, out, ways)
-    xp, (B, N, _) = ways.xp, belief.shape
+    posterior, named = guess(ways.array(gram.double()), ways.array(labels), K, scale, tau, b, out, ways)
+    xp, (B, N, _) = ways.xp, posterior.shape
     episode = ways.numbers(B, 1)
-    surest = ways.sorted_places(xp.where(named, -xp.amax(belief, -1), 1.0))
-    k = belief.argmax(-1)[episode, surest]
+    surest = ways.sorted_places(xp.where(named, -xp.amax(posterior, -1), 1.0))
+    k = posterior.argmax(-1)[episode, surest]
     turns = (k[..., None] == ways.numbers(K)).cumsum(1)[episode, ways.numbers(N), k]  # an item's place among its class
     return torch.as_tensor(surest[episode, ways.sorted_places(xp.where(named[episode, surest], turns, N + 1))])
 
@@ -306,10 +306,10 @@ def guess(
     total = shares.sum(-1)
     named = total > 0
     weight, total = ways.floats(named)[..., None], xp.where(named, total, 1.0)[..., None]
-    belief = xp.where(named[..., None], shares / total, 1 / K)
+    posterior = xp.where(named[..., None], shares / total, 1 / K)
     votes = votes.reshape(B, N, R * K)
     for _ in range(STEPS):
-        known = belief * weight
+        known = posterior * weight
         size = known.sum(1)[:, None]  # (B, 1, K)
         inner = gram @ known
         gaussian = (inner - 0.5 * (known * inner).sum(1)[:, None] / (tau + size)) / (tau + size)
@@ -321,9 +321,9 @@ def guess(
         score = scale * gaussian + xp.log(size + b) + votes @ xp.log(matrices).reshape(B, R * K, K)
         if ruled_out is not None:
             score = xp.where(ruled_out, -xp.inf, score)
-        belief = xp.exp(score - xp.amax(score, -1)[..., None])
-        belief = belief / belief.sum(-1)[..., None]
-    return belief, named
+        posterior = xp.exp(score - xp.amax(score, -1)[..., None])
+        posterior = posterior / posterior.sum(-1)[..., None]
+    return posterior, named
 
 
 # ---- labelings ------------------------------------------------------------
@@ -347,7 +347,9 @@ class Posterior:
     unit: Tensor  #: (..., 1, 1), its spread
     scale: Tensor
     tau: Tensor
-    believed: Tensor | None = None  #: (n, K), `item_beliefs` of the items that have labels, where they were asked for
+    believed: Tensor | None = (
+        None  #: (n, K), `item_posteriors` of the items that have labels, where they were asked for
+    )
     sizes: Tensor | None = None  #: (..., K), how frequent classes are, where that was given
 
     @property
@@ -397,7 +399,7 @@ class Posterior:
         """(..., N, K): by the labelings where an item has labels, else by the classifier.
 
         The share of labelings that give an item to a class is sharper than it should be where items are many: a few
-        dozen labelings cannot hold what is open about fifty items in all their combinations. See `item_beliefs`.
+        dozen labelings cannot hold what is open about fifty items in all their combinations. See `item_posteriors`.
         """
         predicted = self.log_proba(self.embeddings).exp()
         believed = torch.zeros_like(predicted)
@@ -482,7 +484,9 @@ def fit(
 
 
 @torch.no_grad()
-def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None, history: Tensor | None = None) -> Tensor:
+def item_posteriors(
+    fit: Posterior, labels: Tensor, truth: Tensor | None = None, history: Tensor | None = None
+) -> Tensor:
     """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R), or a known class.
 
     Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
@@ -506,8 +510,12 @@ def item_beliefs(fit: Posterior, labels: Tensor, truth: Tensor | None = None, hi
     ways = array_api_of(u.device)
     said = annotator_model.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways, history)  # (N, K, M)
     p = (gain + torch.as_tensor(said).movedim(-1, 0)).softmax(-1)
-    belief = (fit.log_weights.double().exp()[:, None, None] * p).sum(0).to(fit.embeddings)
-    return belief if truth is None else torch.where((truth >= 0)[:, None], one_hot(truth, K, belief.dtype), belief)
+    posterior = (fit.log_weights.double().exp()[:, None, None] * p).sum(0).to(fit.embeddings)
+    return (
+        posterior
+        if truth is None
+        else torch.where((truth >= 0)[:, None], one_hot(truth, K, posterior.dtype), posterior)
+    )
 
 
 def log_probability(labelings: Tensor, gram: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:

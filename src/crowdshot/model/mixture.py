@@ -10,7 +10,7 @@ with the priors (3), (4): mu_k ~ N(0, I / tau), pi ~ Dirichlet(b + 1), alpha^r[k
     symbol       here                          shape            meaning
     u_n          embeddings                    (..., N, D)      what the encoder makes of an item
     y_n^r        labels, votes                 (..., N, R)      what annotator r said, -1 = nothing
-    lambda_nk    responsibilities              (..., N, K)      belief that item n is of class k
+    lambda_nk    responsibilities              (..., N, K)      posterior that item n is of class k
     mu_k         means                         (..., K, D)      class prototypes
     pi_k         class_probs                   (..., K)
     alpha^r_lk   confusion                     (..., R, K, K)   [annotator, true, observed]; the paper has l first

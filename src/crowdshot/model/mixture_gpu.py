@@ -90,20 +90,20 @@ class _Classify(torch.autograd.Function):
         norm = origin.square().sum((1, 2))
         given = [value.contiguous() for value in (labels, steps, tau.to(gram), b.to(gram), in_use)]
         out = gram.new_empty(B, P - N, K)
-        beliefs = gram.new_empty(B, most_steps, N, K)
+        posteriors = gram.new_empty(B, most_steps, N, K)
         sizes = N, P - N, K, c, R, most_steps, *map(triton.next_power_of_2, (N + 1, P - N, K))
-        _forward[(B,)](gram, norm, *given, out, beliefs, *sizes, num_warps=WARPS)
-        ctx.save_for_backward(x, y, gram, norm, *given, out, beliefs)
+        _forward[(B,)](gram, norm, *given, out, posteriors, *sizes, num_warps=WARPS)
+        ctx.save_for_backward(x, y, gram, norm, *given, out, posteriors)
         ctx.sizes = sizes
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        x, y, gram, norm, *given, out, beliefs = ctx.saved_tensors
+        x, y, gram, norm, *given, out, posteriors = ctx.saved_tensors
         N = ctx.sizes[0]
         d_gram = torch.empty_like(gram)
         _backward[(len(x),)](
-            gram, norm, *given, out, beliefs, gradient.contiguous(), d_gram, *ctx.sizes, num_warps=WARPS
+            gram, norm, *given, out, posteriors, gradient.contiguous(), d_gram, *ctx.sizes, num_warps=WARPS
         )
         # Nothing depends on the origin but what has no items, so that its own gradient is left out.
         d_x = torch.bmm(d_gram, y)
@@ -167,12 +167,12 @@ if triton is not None:
         return raised / total[:, None], shifted - tl.log(total)[:, None]
 
     @triton.jit
-    def _forward(gram, norm, labels, steps, tau, b, in_use, out, beliefs, N, Q, K, c, R: tl.constexpr,  # type: ignore[no-untyped-def]
+    def _forward(gram, norm, labels, steps, tau, b, in_use, out, posteriors, N, Q, K, c, R: tl.constexpr,  # type: ignore[no-untyped-def]
                  MOST: tl.constexpr, NP: tl.constexpr, QP: tl.constexpr, KP: tl.constexpr):  # fmt: skip
         e = tl.program_id(0)
         gram += e * (N + Q) * (N + 1)
         labels += e * N * R
-        beliefs += e * MOST * N * K
+        posteriors += e * MOST * N * K
         tau, b, norm = tl.load(tau + e), tl.load(b + e), tl.load(norm + e)
         n, j, k = tl.arange(0, NP), tl.arange(0, NP), tl.arange(0, KP)
         S = _support(gram, norm, n, j, N)
@@ -190,7 +190,7 @@ if triton is not None:
 
         J = tl.load(steps + e)
         at = n[:, None] * K + k[None, :]
-        tl.store(beliefs + at, w, inside)
+        tl.store(posteriors + at, w, inside)
         for step in range(1, MOST):  # an episode that has had its steps stays put
             n_k, below = _sizes(w, tau)
             a = _shares(w, tau, below, n, N)
@@ -200,9 +200,9 @@ if triton is not None:
                 y = tl.load(labels + n * R + r, n < N, -1)
                 said, counts, rows = _counts(w, y, k, present, c)
                 scores += tl.sum(said[:, None, :] * _log(counts / rows[:, None])[None, :, :], 2)
-            belief, _ = _softmax(scores, used)
-            w = tl.where(step < J, belief * weight[:, None], w)
-            tl.store(beliefs + step * N * K + at, w, inside)
+            posterior, _ = _softmax(scores, used)
+            w = tl.where(step < J, posterior * weight[:, None], w)
+            tl.store(posteriors + step * N * K + at, w, inside)
 
         n_k, below = _sizes(w, tau)
         a = _shares(w, tau, below, n, N)
@@ -225,14 +225,14 @@ if triton is not None:
         return tl.where(is_item, d_a / below[None, :] + d_n[None, :], 0.0)
 
     @triton.jit
-    def _backward(gram, norm, labels, steps, tau, b, in_use, out, beliefs, gradient, d_gram, N, Q, K, c,  # type: ignore[no-untyped-def]
+    def _backward(gram, norm, labels, steps, tau, b, in_use, out, posteriors, gradient, d_gram, N, Q, K, c,  # type: ignore[no-untyped-def]
                   R: tl.constexpr, MOST: tl.constexpr, NP: tl.constexpr, QP: tl.constexpr,
                   KP: tl.constexpr):  # fmt: skip
         e = tl.program_id(0)
         gram += e * (N + Q) * (N + 1)
         d_gram += e * (N + Q) * (N + 1)
         labels += e * N * R
-        beliefs += e * MOST * N * K
+        posteriors += e * MOST * N * K
         tau, b, norm = tl.load(tau + e), tl.load(b + e), tl.load(norm + e)
         n, j, k, q = tl.arange(0, NP), tl.arange(0, NP), tl.arange(0, KP), tl.arange(0, QP)
         S = _support(gram, norm, n, j, N)
@@ -244,7 +244,7 @@ if triton is not None:
         # the classifier
         J = tl.load(steps + e)
         at = n[:, None] * K + k[None, :]
-        w = tl.load(beliefs + (J - 1) * N * K + at, inside, 0.0)
+        w = tl.load(posteriors + (J - 1) * N * K + at, inside, 0.0)
         n_k, below = _sizes(w, tau)
         a = _shares(w, tau, below, n, N)
         near = _times(S, a)
@@ -265,9 +265,9 @@ if triton is not None:
         # the steps, from the last to the first
         for back in range(1, MOST):
             going = back < J
-            # w is the belief after the step; where an item has no label it is zero, and so is the gradient
+            # w is the posterior after the step; where an item has no label it is zero, and so is the gradient
             d_l = tl.where(going, w * (d_w - tl.sum(w * d_w, 1)[:, None]), 0.0)  # (N + 1, K)
-            w = tl.load(beliefs + (J - 1 - back) * N * K + at, inside & going, 0.0)
+            w = tl.load(posteriors + (J - 1 - back) * N * K + at, inside & going, 0.0)
             n_k, below = _sizes(w, tau)
             a = _shares(w, tau, below, n, N)
             near = _times(S, a)

@@ -81,7 +81,7 @@ class Part:
 
 
 class Aggregator(Protocol):
-    """From a crowd to beliefs. What is known of the crowd is a tuple of arrays, made anew in every step."""
+    """From a crowd to posteriors. What is known of the crowd is a tuple of arrays, made anew in every step."""
 
     @property
     def sizes(self) -> Sizes: ...

@@ -84,10 +84,10 @@ def normalise(scores: Floats, log_class_probs: Floats) -> float:
     return log_likelihood
 
 
-def as_matrix(p: Problem, belief: Floats) -> sparse.csr_array:
+def as_matrix(p: Problem, posterior: Floats) -> sparse.csr_array:
     """(P,) -> (N, K), sparse."""
     rows = np.append(0, np.cumsum(np.bincount(p.pair_item, minlength=p.n_items)))
-    return sparse.csr_array((belief, p.pair_class, rows), shape=(p.n_items, p.n_classes))
+    return sparse.csr_array((posterior, p.pair_class, rows), shape=(p.n_items, p.n_classes))
 
 
 _ones: Floats = np.ones(0)
@@ -102,25 +102,25 @@ def ones(n: int) -> Floats:
     return _ones[:n]
 
 
-def belief_at(belief: PosteriorMatrix, item: Positions, label: Positions) -> Floats:
+def posterior_at(posterior: PosteriorMatrix, item: Positions, label: Positions) -> Floats:
     """(L,): of the class that each label names."""
-    if isinstance(belief, np.ndarray):
-        found: Floats = belief[item, label]
+    if isinstance(posterior, np.ndarray):
+        found: Floats = posterior[item, label]
         return found
-    K = belief.shape[1]
-    pairs = np.repeat(np.arange(belief.shape[0], dtype=np.int64), np.diff(belief.indptr)) * K + belief.indices
+    K = posterior.shape[1]
+    pairs = np.repeat(np.arange(posterior.shape[0], dtype=np.int64), np.diff(posterior.indptr)) * K + posterior.indices
     wanted = item.astype(np.int64) * K + label
     place = np.searchsorted(pairs, wanted).clip(max=max(len(pairs) - 1, 0))
-    return np.where(pairs[place] == wanted, belief.data[place], 0.0)
+    return np.where(pairs[place] == wanted, posterior.data[place], 0.0)
 
 
-def likeliest(belief: PosteriorMatrix) -> tuple[Positions, Floats]:
+def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
     """(N,), (N,): the likeliest class, the first of several, and its probability."""
-    if isinstance(belief, np.ndarray):
-        best = belief.argmax(axis=1)
-        return best, belief[np.arange(len(belief)), best]
-    best = np.asarray(belief.argmax(axis=1), dtype=np.int64).ravel()
-    return best, belief_at(belief, np.arange(len(best)), best)
+    if isinstance(posterior, np.ndarray):
+        best = posterior.argmax(axis=1)
+        return best, posterior[np.arange(len(posterior)), best]
+    best = np.asarray(posterior.argmax(axis=1), dtype=np.int64).ravel()
+    return best, posterior_at(posterior, np.arange(len(best)), best)
 
 
 def believe(way: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
@@ -129,27 +129,27 @@ def believe(way: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatri
     return state, joined([way.believe(part, state) for part in parts])
 
 
-def dense(belief: PosteriorMatrix) -> Floats:
+def dense(posterior: PosteriorMatrix) -> Floats:
     """(N, K)"""
-    return belief if isinstance(belief, np.ndarray) else belief.toarray()
+    return posterior if isinstance(posterior, np.ndarray) else posterior.toarray()
 
 
-def joined(beliefs: Sequence[PosteriorMatrix]) -> PosteriorMatrix:
+def joined(posteriors: Sequence[PosteriorMatrix]) -> PosteriorMatrix:
     """Of all parts, one below the other."""
-    if all(isinstance(belief, np.ndarray) for belief in beliefs):
-        return beliefs[0] if len(beliefs) == 1 else np.concatenate(beliefs)
-    return sparse.csr_array(sparse.vstack(beliefs))  # which makes a matrix of arrays before SciPy 1.12
+    if all(isinstance(posterior, np.ndarray) for posterior in posteriors):
+        return posteriors[0] if len(posteriors) == 1 else np.concatenate(posteriors)
+    return sparse.csr_array(sparse.vstack(posteriors))  # which makes a matrix of arrays before SciPy 1.12
 
 
 # ---- class sizes ------------------------------------------------------------
 #
 # How many items each class has, by what is believed of them.
 #
-# A belief by labels alone is modest, as people share mistakes: of an item that three of three call common it leaves a
-# good part to the rare class, and the mean of such beliefs takes one item in twenty for one in four. So sizes are counted
-# by beliefs to the power of `SHARPER`, and what labels say, which has the modest sizes in it, is moved to them,
+# A posterior by labels alone is modest, as people share mistakes: of an item that three of three call common it leaves a
+# good part to the rare class, and the mean of such posteriors takes one item in twenty for one in four. So sizes are counted
+# by posteriors to the power of `SHARPER`, and what labels say, which has the modest sizes in it, is moved to them,
 #
-#     belief_nk ∝ believed_nk · sharp_k / modest_k
+#     posterior_nk ∝ believed_nk · sharp_k / modest_k
 #
 # By labels alone that is done once, as again and again it would run away with the frequent class, and between the classes
 # that somebody named for the item: sizes decide where people disagree, and speak against nobody who is alone or agreed
@@ -161,15 +161,15 @@ EQUAL = 8.0  # items that each class has more, before any was seen
 
 
 class Counted(NamedTuple):
-    """(K,), (K,): items of each class, by beliefs as they are and by sharper ones; sums over items."""
+    """(K,), (K,): items of each class, by posteriors as they are and by sharper ones; sums over items."""
 
     modest: Floats
     sharp: Floats
 
 
-def class_sizes(belief: Floats, power: float = SHARPER) -> Floats:
+def class_sizes(posterior: Floats, power: float = SHARPER) -> Floats:
     """(n, K) -> (K,) the share of items that are of each class, a little of every class added."""
-    sharper = belief**power
+    sharper = posterior**power
     return shares((sharper / sharper.sum(1, keepdims=True)).sum(0))
 
 
@@ -178,22 +178,22 @@ def shares(counts: Floats) -> Floats:
     return out
 
 
-def count(p: Problem, belief: Floats, power: float) -> Counted:
-    """Of items that somebody labelled, or whose class is known. ``belief`` (P,)"""
+def count(p: Problem, posterior: Floats, power: float) -> Counted:
+    """Of items that somebody labelled, or whose class is known. ``posterior`` (P,)"""
     told = total(p.weight, p.item, p.n_items) > 0
     if p.known is not None:
         told |= total(~np.isnan(p.known), p.pair_item, p.n_items) > 0
-    sharper = belief**power
+    sharper = posterior**power
     sharper /= total(sharper, p.pair_item, p.n_items).clip(1e-300)[p.pair_item]
-    counts = (total(values * told[p.pair_item], p.pair_class, p.n_classes) for values in (belief, sharper))
+    counts = (total(values * told[p.pair_item], p.pair_class, p.n_classes) for values in (posterior, sharper))
     return Counted(*counts)
 
 
-def resized(p: Problem, belief: Floats, counted: Counted) -> Floats:
+def resized(p: Problem, posterior: Floats, counted: Counted) -> Floats:
     """(P,) -> (P,), of classes that somebody named; what these have together stays."""
-    named = total(p.weight, p.label_pair, len(belief)) > 0
-    moved = belief * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
-    before, after = (total(values, p.pair_item, p.n_items) for values in (belief * named, moved))
+    named = total(p.weight, p.label_pair, len(posterior)) > 0
+    moved = posterior * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
+    before, after = (total(values, p.pair_item, p.n_items) for values in (posterior * named, moved))
     moved *= (before / after.clip(1e-300))[p.pair_item]
-    out: Floats = settle(np, p, np.where(named, moved, belief))
+    out: Floats = settle(np, p, np.where(named, moved, posterior))
     return out

@@ -40,7 +40,7 @@ ConfusionPrior = Callable[[Tensor, int | Tensor], Tensor]
 
 
 class Priors(TypedDict):
-    """The arguments of `crowdshot.model.mixture.fit` that carry beliefs."""
+    """The arguments of `crowdshot.model.mixture.fit` that carry posteriors."""
 
     tau: Number
     b: Number

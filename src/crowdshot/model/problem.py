@@ -138,17 +138,17 @@ def total(values: Floats, index: Positions, n: int | None) -> Any:
     return np.asarray(np.bincount(index, values, n), dtype=np.float64)
 
 
-def belief_of(problem: Problem, score: Floats) -> Floats:
+def posterior_of(problem: Problem, score: Floats) -> Floats:
     """(P,) p(class | labels), those whose class is known held to it."""
-    belief: Floats = settle(np, problem, softmax(np, total, problem, score))
-    return belief
+    posterior: Floats = settle(np, problem, softmax(np, total, problem, score))
+    return posterior
 
 
-def settle(xp: Any, problem: Problem, belief: Array) -> Array:
+def settle(xp: Any, problem: Problem, posterior: Array) -> Array:
     """Items whose class is known are believed to be of it."""
     if problem.known is None:
-        return belief
-    return xp.where(xp.isnan(problem.known), belief, problem.known)
+        return posterior
+    return xp.where(xp.isnan(problem.known), posterior, problem.known)
 
 
 def softmax(xp: Any, total: Total, problem: Problem, score: Array) -> Array:

@@ -10,7 +10,7 @@ from crowdshot.model import mixture
 
 # ---- votes ------------------------------------------------------------
 #
-# From what annotators said to one belief an item: majority vote, soft vote, Dawid–Skene; (B, N, R) -> (B, N, K).
+# From what annotators said to one posterior an item: majority vote, soft vote, Dawid–Skene; (B, N, R) -> (B, N, K).
 #
 # What follows takes these as soft labels, cross-entropy targets or weights. An item without a label has a row of zeros
 # and so no say in anything. Ties of a majority vote go to the first class, as in `aggregate.majority_vote`.

@@ -1,6 +1,6 @@
-"""What is settled, as a dataset to train on: images by class, tables, and what label tools import.
+"""What is accepted, as a dataset to train on: images by class, tables, and what label tools import.
 
-clean.csv            the settled items with their labels
+clean.csv            the accepted items with their labels
 images/              a folder for each class with its images, and metadata.csv, as Hugging Face's imagefolder has it;
                      where answers are sets of labels, no folders: metadata.csv alone has the labels
 coco.json            images, categories, and annotations with image_id, category_id and score

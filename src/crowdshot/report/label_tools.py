@@ -24,7 +24,7 @@ from crowdshot.labels.label_sets import parts
 from crowdshot.labels.matching import file_finder
 from crowdshot.report.round_comparison import CONSENSUS, numbers_of
 
-# ---- beliefs ------------------------------------------------------------
+# ---- posteriors ------------------------------------------------------------
 #
 # What is pushed: the label of each item and how probable it is; and to which of a tool's entries it belongs.
 
@@ -56,30 +56,32 @@ def read_suggestions(path: Path, threshold: float = 0.0) -> Suggestions:
     return found
 
 
-def refuse_unknown(beliefs: Suggestions, known: Collection[str], several: bool, where: str) -> None:
+def refuse_unknown(posteriors: Suggestions, known: Collection[str], several: bool, where: str) -> None:
     """Before anything is sent. ``known``: the tool's labels, if it lists them."""
-    for label, _ in beliefs.values():
+    for label, _ in posteriors.values():
         stranger = next((part for part in (parts(label) if several else [label]) if known and part not in known), None)
         if stranger is not None:
             raise CrowdshotError(f"{where} has no label {show(stranger)}, expected one of {listing(sorted(known))}.")
 
 
-def find(beliefs: Suggestions, names: Sequence[Sequence[str | None]]) -> tuple[dict[int, tuple[str, float]], list[str]]:
+def find(
+    posteriors: Suggestions, names: Sequence[Sequence[str | None]]
+) -> tuple[dict[int, tuple[str, float]], list[str]]:
     """{place of an entry: its label}, by any of the entries' names or by the file that one means; and items not found.
 
     Of several entries that are called alike, as questions about one item are, each gets the label.
     """
-    meant = file_finder([PurePosixPath(item) for item in beliefs])
-    items = list(beliefs)
+    meant = file_finder([PurePosixPath(item) for item in posteriors])
+    items = list(posteriors)
     found, used = {}, set()
     for place, given in enumerate(names):
         known = [name for name in given if name]
-        item = next((name for name in known if name in beliefs), None)
+        item = next((name for name in known if name in posteriors), None)
         if item is None:
             files = (meant(name) for name in known if is_picture(name))
             item = next((items[file] for file in files if file >= 0), None)
         if item is not None:
-            found[place] = beliefs[item]
+            found[place] = posteriors[item]
             used.add(item)
     return found, [item for item in items if item not in used]
 
@@ -162,13 +164,13 @@ def connect_argilla(address: str, token: str) -> Remote:
     return Remote(address, {"X-Argilla-Api-Key": token})
 
 
-def push_argilla(remote: Remote, project: str, beliefs: Suggestions, question: str | None, name: str) -> Pushed:
+def push_argilla(remote: Remote, project: str, posteriors: Suggestions, question: str | None, name: str) -> Pushed:
     """``project``: a dataset's name."""
     dataset = _dataset(remote, project)
     asked, options, several = _question(remote, dataset, question)
-    refuse_unknown(beliefs, options, several, f"question {asked['name']!r}")
+    refuse_unknown(posteriors, options, several, f"question {asked['name']!r}")
     records = list(_records(remote, dataset))
-    found, lost = find(beliefs, [_names(record) for record in records])
+    found, lost = find(posteriors, [_names(record) for record in records])
     for place, (label, sure) in found.items():
         values = [options[part] for part in (parts(label) if several else [label])]
         said = {"value": values, "score": [sure] * len(values)} if several else {"value": values[0], "score": sure}
@@ -229,13 +231,13 @@ def connect_cvat(address: str, token: str) -> Remote:
     return Remote(address, {"Authorization": f"Bearer {token}"})
 
 
-def push_cvat(remote: Remote, project: str, beliefs: Suggestions, question: str | None, name: str) -> Pushed:
+def push_cvat(remote: Remote, project: str, posteriors: Suggestions, question: str | None, name: str) -> Pushed:
     """``project``: a task's number. ``question`` says nothing here: a task has one list of labels."""
     labels = _labels(remote, project)
-    several = any(label not in labels for label, _ in beliefs.values())
-    refuse_unknown(beliefs, labels, several, f"task {project}")
+    several = any(label not in labels for label, _ in posteriors.values())
+    refuse_unknown(posteriors, labels, several, f"task {project}")
     frames = remote.part(remote.ask("api", "tasks", project, "data", "meta"), "frames", list)
-    found, lost = find(beliefs, [[remote.part(frame, "name", str)] for frame in frames])
+    found, lost = find(posteriors, [[remote.part(frame, "name", str)] for frame in frames])
     there = remote.part(remote.ask("api", "tasks", project, "annotations", ""), "tags", list)
     old = [tag for tag in there if tag.get("source") == AUTOMATIC and tag.get("frame") in found]
     new = [
@@ -290,13 +292,13 @@ def connect_label_studio(address: str, token: str) -> Remote:
     return remote
 
 
-def push_label_studio(remote: Remote, project: str, beliefs: Suggestions, question: str | None, name: str) -> Pushed:
+def push_label_studio(remote: Remote, project: str, posteriors: Suggestions, question: str | None, name: str) -> Pushed:
     schema = remote.part(remote.ask("api", "projects", project, ""), "label_config", str)
     control, choices, several = read_config(schema, question)
-    refuse_unknown(beliefs, choices, several, f"project {project}")
+    refuse_unknown(posteriors, choices, several, f"project {project}")
     tasks = list(_tasks(remote, project))
     data = [remote.part(task, "data", dict) for task in tasks]
-    found, lost = find(beliefs, [[text(row.get("next_item")), text(row.get(control.key))] for row in data])
+    found, lost = find(posteriors, [[text(row.get("next_item")), text(row.get(control.key))] for row in data])
     predictions = [
         {"task": tasks[place]["id"], "model_version": name, **prediction(control, said, sure, several)}
         for place, (said, sure) in found.items()

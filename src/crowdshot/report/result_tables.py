@@ -6,13 +6,12 @@ import math
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import Writers, csv_writers, write_folder
 from crowdshot.io.cells import Ids
@@ -24,6 +23,9 @@ from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.indexing import as_index
 from crowdshot.labels.label_sets import members, names_of
 from crowdshot.model.parts import MANY, PosteriorMatrix
+
+if TYPE_CHECKING:
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
 OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
     "item": {"confidence", "n_labels", "agreement", "expected_rank"},
@@ -91,14 +93,14 @@ def expected_rank(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     return ranks
 
 
-def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, belief: NDArray[np.float64]) -> pd.DataFrame:
+def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, posterior: NDArray[np.float64]) -> pd.DataFrame:
     """A consensus, with its expected rank where classes are ordered, with each label's probability where they are sets.
 
-    belief (N, K) in the classes.
+    posterior (N, K) in the classes.
     """
     if labels.ordered:
-        table = table.assign(expected_rank=expected_rank(belief))
-    return with_probabilities(table, *_of_each_label(classes, belief)) if labels.several else table
+        table = table.assign(expected_rank=expected_rank(posterior))
+    return with_probabilities(table, *_of_each_label(classes, posterior)) if labels.several else table
 
 
 def prediction_table(
@@ -110,10 +112,10 @@ def prediction_table(
     return with_probabilities(table, *_of_each_label(classes, probabilities) if several else (classes, probabilities))
 
 
-def _of_each_label(sets: Ids, belief: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
+def _of_each_label(sets: Ids, posterior: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
     """(K,) the labels that sets name, and (N, K) how probable each is."""
     names = names_of(sets)
-    return names, (belief @ members(sets, names)).clip(0, 1)
+    return names, (posterior @ members(sets, names)).clip(0, 1)
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -132,10 +134,10 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 Positions = NDArray[np.int64]
 
 
-def top_classes(belief: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, NDArray[np.float64]]:
+def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, NDArray[np.float64]]:
     """Item, rank from 1, class and probability of the likeliest of each item, so many at most; none that are 0."""
-    item, label = belief.nonzero()
-    p = np.asarray(belief[item, label], dtype=np.float64).ravel()
+    item, label = posterior.nonzero()
+    p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
     order = np.lexsort((label, -p, item))
     item, label, p = item[order], label[order], p[order]
     first = np.searchsorted(item, item)
@@ -144,9 +146,9 @@ def top_classes(belief: PosteriorMatrix, most: int) -> tuple[Positions, Position
     return item[kept], rank[kept], label[kept], p[kept]
 
 
-def likeliest_table(ann: Annotations, belief: PosteriorMatrix, most: int) -> pd.DataFrame:
+def likeliest_table(ann: Annotations, posterior: PosteriorMatrix, most: int) -> pd.DataFrame:
     """item, rank, label, probability"""
-    item, rank, label, p = top_classes(belief, most)
+    item, rank, label, p = top_classes(posterior, most)
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
@@ -173,7 +175,7 @@ def write_results(
 
     Where the labels came from a Label Studio project, predictions.json for it. ``pages``: report.html and the like.
     """
-    consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.belief_)
+    consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.label_proba_)
     tables = {
         "consensus": consensus,
         "annotators": clf.annotators_ if labels is None else with_others(clf.annotators_, labels.history),

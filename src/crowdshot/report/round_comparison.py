@@ -1,4 +1,4 @@
-"""Two rounds of one project side by side: what got settled, who got better, which items changed.
+"""Two rounds of one project side by side: what got accepted, who got better, which items changed.
 
 A round is a folder that ``adapt`` wrote; its consensus.csv and annotators.csv are read.
 """
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
     n_labels: int
 
     @property
-    def settled(self) -> bool:
+    def accepted(self) -> bool:
         return self.confidence >= THRESHOLD
 
 
@@ -54,8 +54,8 @@ class Round:
         return sum(item.n_labels for item in self.items.values())
 
     @property
-    def settled(self) -> int:
-        return sum(item.settled for item in self.items.values())
+    def accepted(self) -> int:
+        return sum(item.accepted for item in self.items.values())
 
 
 class Change(NamedTuple):
@@ -104,13 +104,13 @@ class Comparison:
     people: Sequence[Course]
 
     @property
-    def newly_settled(self) -> list[str]:
-        return [name for name in self.common if self.after.items[name].settled > self.before.items[name].settled]
+    def newly_accepted(self) -> list[str]:
+        return [name for name in self.common if self.after.items[name].accepted > self.before.items[name].accepted]
 
     @property
     def reopened(self) -> list[str]:
         """Settled before, and not any more."""
-        return [name for name in self.common if self.after.items[name].settled < self.before.items[name].settled]
+        return [name for name in self.common if self.after.items[name].accepted < self.before.items[name].accepted]
 
     @property
     def added(self) -> list[str]:
@@ -198,10 +198,10 @@ def as_json(found: Comparison) -> dict[str, Any]:
         return {name if field == "accuracy" else f"{name}_{field}": values[field] for field in fields}
 
     return {
-        "settled": {"before": found.before.settled, "after": found.after.settled},
+        "accepted": {"before": found.before.accepted, "after": found.after.accepted},
         "items": {"before": len(found.before.items), "after": len(found.after.items)},
         "labels": {"before": found.before.n_labels, "after": found.after.n_labels},
-        "settled_at": THRESHOLD,
+        "accepted_at": THRESHOLD,
         "annotators": [
             {
                 "annotator": course.annotator,
@@ -222,7 +222,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
             }
             for change in found.changed
         ],
-        "newly_settled": found.newly_settled,
+        "newly_accepted": found.newly_accepted,
         "reopened": found.reopened,
         "added": found.added,
         "gone": found.gone,
@@ -233,8 +233,8 @@ def tell(found: Comparison) -> str:
     """A few lines for the terminal."""
     old, new = found.before, found.after
     lines = [
-        f"settled: {old.settled:,} of {len(old.items):,} items before, {new.settled:,} of {len(new.items):,} after"
-        f" ({counted(len(found.newly_settled), 'items')} newly, {len(found.reopened):,} not any more)",
+        f"accepted: {old.accepted:,} of {len(old.items):,} items before, {new.accepted:,} of {len(new.items):,} after"
+        f" ({counted(len(found.newly_accepted), 'items')} newly, {len(found.reopened):,} not any more)",
         f"labels: {old.n_labels:,} before, {new.n_labels:,} after",
         f"{counted(len(found.changed), 'items')} with another label than before",
     ]
@@ -266,9 +266,9 @@ def render(found: Comparison) -> str:
         "compare.html",
         HERE,
         c=found,
-        settled_at=THRESHOLD,
+        accepted_at=THRESHOLD,
         both=sum(course.change is not None for course in found.people),
-        sure=sum(change.after.settled for change in found.changed),
+        sure=sum(change.after.accepted for change in found.changed),
         most=MOST,
         style=inline(*STYLES, HERE / "compare.css"),
     )

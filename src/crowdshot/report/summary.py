@@ -14,7 +14,12 @@ MOST_ITEMS = 5
 MOST_LEFT_OUT = 20
 MOST_RESPELLED = 10
 LONGEST = 30  # characters of a name in a table
-OWN = ("Both", "Labelings", "Learned", "Ours")  # methods that need no word, because the default is among them
+OWN = (
+    "combined",
+    "labeling-search",
+    "features",
+    "Ours",
+)  # methods that need no word, because the default is among them
 ALONE = "one annotator alone is contradicted by nobody: the accuracy is too high, and so is every confidence"
 WHAT = {
     "consensus.csv": "each item's label with its confidence",
@@ -38,14 +43,14 @@ WHAT = {
 
 
 def tell(report: dict[str, Any]) -> str:
-    """Counts, the method if it is not our own, how much is settled, the annotators, the files: what the report has."""
+    """Counts, the method if it is not our own, how much is accepted, the annotators, the files: what the report has."""
     parts = [_counts(report)]
     if "method_summary" in report and report["method"] not in OWN:
         parts.append(f"{report['method']}: {report['method_summary']}")
     if "encoder_summary" in report:
         parts.append(report["encoder_summary"])
-    if "settled" in report:
-        parts.append(_settled(report))
+    if "accepted" in report:
+        parts.append(_accepted(report))
     if "exported" in report:
         sure = f"probability {100 * report['exported_at']:g} % or more"
         parts.append(f"{counted(report['exported'], 'items')} with {sure} exported to {report['exported_to']}")
@@ -92,13 +97,13 @@ def _counts(report: dict[str, Any]) -> str:
     return f"{', '.join(sizes)}, {number}: {_some(classes, MOST_CLASSES)}"
 
 
-def _settled(report: dict[str, Any]) -> str:
-    sure = f"{100 * report['settled_at']:g} %"
-    lines = [f"{report['settled']:,} of {report['items']:,} items settled (probability {sure} or more)"]
+def _accepted(report: dict[str, Any]) -> str:
+    sure = f"{100 * report['accepted_at']:g} %"
+    lines = [f"{report['accepted']:,} of {report['items']:,} items accepted (probability {sure} or more)"]
     if report.get("predicted"):
         lines.append(
             f"{report['predicted']:,} items that nobody labelled got a label from the classifier,"
-            f" {report['predicted_settled']:,} of them with probability {sure} or more"
+            f" {report['predicted_accepted']:,} of them with probability {sure} or more"
         )
     return "\n".join(lines)
 
@@ -123,9 +128,11 @@ def _do_next(steps: Sequence[Mapping[str, str]]) -> str:
 
 
 def kinds_in_words(kinds: Mapping[str, int]) -> str:
-    """ "13 not settled, 1 settled against most labels": items that need a person, by `crowdshot.report.page.review_items`."""
-    named = {"open": "not settled", "overruled": "settled against most labels", "unlabelled": "without a label"}
-    return ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is settled"
+    """ "13 not accepted, 1 accepted against most labels": items that need a person, by `crowdshot.report.page.review_items`."""
+    named = {"open": "not accepted", "overruled": "accepted against most labels", "unlabelled": "without a label"}
+    return (
+        ", ".join(f"{number:,} {named[kind]}" for kind, number in kinds.items() if number) or "every item is accepted"
+    )
 
 
 def what_looks_were_worth(looks: Mapping[str, Any], n_labelled: int) -> list[str]:
@@ -199,11 +206,11 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"fewer questions than the budget of {report['budget']:g} allows: {_why_fewer(report)}")
         if report["nobody_left"]:
             lines.append(
-                f"for {counted(report['nobody_left'], 'items')} that are not settled nobody is left to ask:"
+                f"for {counted(report['nobody_left'], 'items')} that are not accepted nobody is left to ask:"
                 " find another person"
             )
     if "stop_at" in report:
-        lines.append(until_settled(report["stop_at"]))
+        lines.append(until_accepted(report["stop_at"]))
     return lines
 
 
@@ -217,10 +224,10 @@ def _why_fewer(report: Mapping[str, Any]) -> str:
     }[report["fewer"]]
 
 
-def until_settled(forecast: Mapping[str, Any]) -> str:
+def until_accepted(forecast: Mapping[str, Any]) -> str:
     share, labels, best, worst = (forecast[name] for name in ("share", "labels", "at_best", "at_worst"))
     if labels == 0:
-        return f"{percent(share)} of the items or more are settled already"
+        return f"{percent(share)} of the items or more are accepted already"
     if labels is None:
         least = "" if best is None else f", though {best:,} would do at best"
         return (

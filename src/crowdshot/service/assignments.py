@@ -37,8 +37,8 @@ class Waiting:
     def __init__(self) -> None:
         self.since: dict[str, dict[str, str | None]] = {}  # {item: {annotator: label}}
         self.asked: deque[Asked] = deque(maxlen=MOST_WAITING)
-        self._version: Version | None = None  # of which `_belief` is, with what came since
-        self._belief: Floats = np.zeros((0, 0))
+        self._version: Version | None = None  # of which `_posterior` is, with what came since
+        self._posterior: Floats = np.zeros((0, 0))
 
     def heard(self, said: list[Said]) -> None:
         for each in said:
@@ -59,7 +59,7 @@ class Waiting:
         now = time.monotonic()
         annotator = version.names.get(annotator, annotator)
         who = version.person.get(annotator, -1)  # the last is somebody new
-        ann, belief, answers = version.annotations, self._belief_now(version), version.confusion[who, None]
+        ann, posterior, answers = version.annotations, self._posterior_now(version), version.confusion[who, None]
         out = [each for each in self.asked if each.until > now]
         gain = np.full(ann.n_items, -1.0)
         may_be_asked = np.ones(ann.n_items, dtype=bool)
@@ -67,11 +67,11 @@ class Waiting:
         rows = np.flatnonzero(may_be_asked)
         if not len(rows):
             return []
-        rows = _most_doubtful(rows, belief, MOST_WORK // ann.n_classes**2)
-        gain[rows] = asking.gains(belief[rows], answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)[rows]
+        rows = _most_doubtful(rows, posterior, MOST_WORK // ann.n_classes**2)
+        gain[rows] = asking.gains(posterior[rows], answers)[:, 0] if ann.n_classes > 1 else _unlabelled(version)[rows]
         others = {row: people for row, people in _by_row(version, out, annotator).items() if gain[row] > 0}
         if others and ann.n_classes**3 * len(out) <= MOST_WORK:
-            cases = [_answered(version, belief[row], people) for row, people in others.items()]
+            cases = [_answered(version, posterior[row], people) for row, people in others.items()]
             starts = np.cumsum([0, *map(len, cases[:-1])])
             gain[list(others)] = np.add.reduceat(asking.gains(np.concatenate(cases), answers)[:, 0], starts)
         else:  # of many classes there are too many cases: each who was asked leaves half of it
@@ -85,33 +85,33 @@ class Waiting:
             {
                 "item": name,
                 "gain": float(gain[row]),
-                "believed": str(ann.classes[belief[row].argmax()]),
-                "confidence": float(belief[row].max()),
+                "believed": str(ann.classes[posterior[row].argmax()]),
+                "confidence": float(posterior[row].max()),
                 "n_labels": int(version.n_labels[row]),
             }
             for name, row in zip(names, chosen, strict=True)
         ]
 
-    def _belief_now(self, version: Version) -> Floats:
+    def _posterior_now(self, version: Version) -> Floats:
         """With the labels that came since; those of other classes or items wait for the next version."""
         if version is not self._version:
-            self._version, self._belief = version, version.belief.copy()
+            self._version, self._posterior = version, version.posterior.copy()
             for item in self.since:
                 self._hear(version, item)
-        return self._belief
+        return self._posterior
 
     def _hear(self, version: Version, item: str) -> None:
         """What is believed of an item, by all that was said of it since."""
         row = version.place.get(item)
         if row is None:
             return
-        now = version.belief[row]
+        now = version.posterior[row]
         for annotator, label in self.since[item].items():
             k = version.class_place.get(label or "")
             if k is not None:
                 after = now * version.confusion[version.person.get(annotator, -1)][:, k]
                 now = after / after.sum() if after.sum() > 0 else now
-        self._belief[row] = now
+        self._posterior[row] = now
 
     def _closed(self, version: Version, annotator: str, who: int, out: list[Asked]) -> list[int]:
         ann = version.annotations
@@ -121,9 +121,9 @@ class Waiting:
         return labelled + [version.place[item] for item in (*said, *given) if item in version.place]
 
 
-def _answered(version: Version, belief: Floats, people: list[str]) -> Floats:
+def _answered(version: Version, posterior: Floats, people: list[str]) -> Floats:
     """The cases that there will be when these people have answered."""
-    cases = belief[None]
+    cases = posterior[None]
     for person in people:
         cases = asking.answered(cases, version.confusion[version.person.get(person, -1)])
     return cases
@@ -138,12 +138,12 @@ def _by_row(version: Version, out: list[Asked], annotator: str) -> dict[int, lis
     return others
 
 
-def _most_doubtful(rows: Positions, belief: Floats, most: int) -> Positions:
+def _most_doubtful(rows: Positions, posterior: Floats, most: int) -> Positions:
     """At most so many of these rows, or LEAST."""
     most = max(most, LEAST)
     if len(rows) <= most:
         return rows
-    return rows[np.argpartition(belief[rows].max(1), most)[:most]]
+    return rows[np.argpartition(posterior[rows].max(1), most)[:most]]
 
 
 def _unlabelled(version: Version) -> Floats:

@@ -44,7 +44,7 @@ def metrics(live: Live) -> str:
         ("fit_seconds", "gauge", "How long the version took to fit.", version.seconds if version else 0),
         ("labels", "gauge", "Labels that the version knows.", version.annotations.n_labels if version else 0),
         ("labelled_items", "gauge", "Items with a label.", version.n_labelled if version else 0),
-        ("settled_items", "gauge", "Labelled items that are settled.", version.n_settled if version else 0),
+        ("accepted_items", "gauge", "Labelled items that are accepted.", version.n_accepted if version else 0),
         ("annotators", "gauge", "Annotators with a label.", len(version.annotators) if version else 0),
     ]  # fmt: skip
     lines = (
@@ -119,7 +119,7 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
         lifespan=running,
         responses=REFUSALS,
     )
-    _tell_errors(app)
+    _warn_errors(app)
 
     def current() -> Version:
         if live.version is None:
@@ -217,7 +217,7 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
     return app
 
 
-def _tell_errors(app: FastAPI) -> None:
+def _warn_errors(app: FastAPI) -> None:
     """One sentence each, and nothing of what the request held but where it is wrong."""
 
     def tell(status: int, sentence: str) -> JSONResponse:

@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS labels (
 CREATE INDEX IF NOT EXISTS by_source ON labels (source);
 CREATE TABLE IF NOT EXISTS versions (
     number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, labels INTEGER NOT NULL, items INTEGER NOT NULL,
-    settled INTEGER NOT NULL
+    accepted INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -34,7 +34,7 @@ SOUND = (  # queries for what is wrong with a file that can be opened; "ok" is n
     "SELECT 'row ' || row || ' of labels' FROM labels WHERE typeof(at) != 'real' OR typeof(item) != 'text'"
     " OR typeof(annotator) != 'text' OR typeof(label) NOT IN ('text', 'null') OR typeof(source) != 'text' LIMIT 1",
     "SELECT 'row ' || number || ' of versions' FROM versions WHERE typeof(at) != 'real' OR typeof(labels) != 'integer'"
-    " OR typeof(items) != 'integer' OR typeof(settled) != 'integer' LIMIT 1",
+    " OR typeof(items) != 'integer' OR typeof(accepted) != 'integer' LIMIT 1",
     "SELECT 'row ' || name || ' of facts' FROM facts WHERE typeof(value) != 'text' LIMIT 1",
 )
 
@@ -57,13 +57,13 @@ class State(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A version: when, by how many labels, and how many of the labelled items were settled."""
+    """A version: when, by how many labels, and how many of the labelled items were accepted."""
 
     number: int
     at: float
     labels: int
     items: int
-    settled: int
+    accepted: int
 
 
 class Journal:
@@ -140,17 +140,17 @@ class Journal:
             rows = self._db.execute(query, given).fetchall()
         return list({row[3]: Said(*row) for row in rows}.values())
 
-    def note_version(self, labels: int, items: int, settled: int) -> Point:
+    def note_version(self, labels: int, items: int, accepted: int) -> Point:
         now = time.time()
         with self._lock:
-            query = "INSERT INTO versions (at, labels, items, settled) VALUES (?, ?, ?, ?)"
-            number = self._db.execute(query, (now, labels, items, settled)).lastrowid
-        return Point(number or 0, now, labels, items, settled)
+            query = "INSERT INTO versions (at, labels, items, accepted) VALUES (?, ?, ?, ?)"
+            number = self._db.execute(query, (now, labels, items, accepted)).lastrowid
+        return Point(number or 0, now, labels, items, accepted)
 
     def history(self, most: int = 500) -> list[Point]:
         """The newest versions, in their order."""
         with self._lock:
-            query = "SELECT number, at, labels, items, settled FROM versions ORDER BY number DESC LIMIT ?"
+            query = "SELECT number, at, labels, items, accepted FROM versions ORDER BY number DESC LIMIT ?"
             rows = self._db.execute(query, (most,)).fetchall()
         return [Point(*row) for row in reversed(rows)]
 

@@ -218,14 +218,14 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
         found = fit(sources, later)
     if found is None:
         return None
-    ann, belief = found.annotations, found.belief
-    confusion = expected_answers(ann, belief, found.read.history)
+    ann, posterior = found.annotations, found.posterior
+    confusion = expected_answers(ann, posterior, found.read.history)
     seconds = time.perf_counter() - started
     read = found.read
     args = (
         later.row,
         ann,
-        belief,
+        posterior,
         confusion,
         found.seen,
         read.several,
@@ -236,7 +236,7 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
         read.people,
     )
     draft = Version(0, *args)
-    point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_settled)
+    point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_accepted)
     version = Version(point.number, *args)
     lately: Counter[str] = Counter()
     for who, number in journal.lately(live_page.LATELY).items():

@@ -50,7 +50,7 @@ class Course(NamedTuple):
     """
 
     labelled: str
-    settled: str
+    accepted: str
     most: int
     first: int
     took: str
@@ -67,7 +67,7 @@ class Facts:
     items: list[Item]
     crowd: Floats | None
     course: Course | None
-    will_settle: float | None
+    will_accept: float | None
     ahead: int = AHEAD
 
 
@@ -102,9 +102,9 @@ def render(version: Version | None, history: Sequence[Point] = (), lately: Mappi
 
 
 def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]) -> Facts:
-    ann, belief = version.annotations, version.belief
+    ann, posterior = version.annotations, version.posterior
     rows = np.flatnonzero((version.n_labels > 0) & (version.confidence < THRESHOLD))
-    rows = rows[np.argsort(-uncertainty(belief[rows]), kind="stable")][:MOST_ITEMS]
+    rows = rows[np.argsort(-uncertainty(posterior[rows]), kind="stable")][:MOST_ITEMS]
     people = [
         Person(clean(row["annotator"]), row["n_labels"], row["accuracy"], row["low"], row["high"],
                lately.get(row["annotator"], 0))
@@ -116,12 +116,14 @@ def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]
         n_labels=ann.n_labels,
         people=people,
         items=[
-            Item(clean(ann.items[i]), int(version.n_labels[i]), int(belief[i].argmax()), float(version.confidence[i]))
+            Item(
+                clean(ann.items[i]), int(version.n_labels[i]), int(posterior[i].argmax()), float(version.confidence[i])
+            )
             for i in rows
         ],
-        crowd=said(ann, belief).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
+        crowd=said(ann, posterior).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
         course=draw(history),
-        will_settle=will_settle(version) if ann.n_classes > 1 else None,
+        will_accept=will_accept(version) if ann.n_classes > 1 else None,
     )
 
 
@@ -129,22 +131,22 @@ def tell(version: Version) -> dict[str, str]:
     """What the report's tiles say at the usual threshold."""
     ann = version.annotations
     votes, every = ann.vote_counts(), np.arange(ann.n_items)
-    labelled, settled = version.n_labels > 0, version.confidence >= THRESHOLD
-    overruled = labelled & settled & (votes[every, version.belief.argmax(1)] < votes.max(1))
-    kinds = {"open": labelled & ~settled, "overruled": overruled, "unlabelled": ~labelled & ~settled}
+    labelled, accepted = version.n_labels > 0, version.confidence >= THRESHOLD
+    overruled = labelled & accepted & (votes[every, version.posterior.argmax(1)] < votes.max(1))
+    kinds = {"open": labelled & ~accepted, "overruled": overruled, "unlabelled": ~labelled & ~accepted}
     counts = {kind: int(mask.sum()) for kind, mask in kinds.items()}
     return {
         "threshold": percent(THRESHOLD),
-        "settled": f"{version.n_settled:,}",
-        "settled_bar": f"{100 * version.n_settled / max(1, version.n_labelled):.1f}",
+        "accepted": f"{version.n_accepted:,}",
+        "accepted_bar": f"{100 * version.n_accepted / max(1, version.n_labelled):.1f}",
         "person": f"{sum(counts.values()):,}",
         "person_kinds": summary.kinds_in_words(counts),
     }
 
 
-def will_settle(version: Version, labels: int = AHEAD) -> float:
+def will_accept(version: Version, labels: int = AHEAD) -> float:
     """How many more items so many labels should settle, if the most doubtful are asked."""
-    shares = labels_needed.course(labels_needed.begin(version.annotations, version.belief))
+    shares = labels_needed.course(labels_needed.begin(version.annotations, version.posterior))
     at = labels / version.annotations.n_items / labels_needed.ROUND
     after = float(np.interp(at, np.arange(len(shares)), shares))
     return max(0.0, (after - float(shares[0])) * version.annotations.n_items)
@@ -162,7 +164,7 @@ def draw(history: Sequence[Point]) -> Course | None:
         return " ".join(f"{100 * (p.labels - first) / (last - first):.1f},{29 - 28 * y / most:.2f}" for p, y in pairs)
 
     took = duration(history[-1].at - history[0].at)
-    return Course(line([p.items for p in history]), line([p.settled for p in history]), most, first, took)
+    return Course(line([p.items for p in history]), line([p.accepted for p in history]), most, first, took)
 
 
 def duration(seconds: float) -> str:

@@ -34,7 +34,7 @@ NOBODY = "\N{REPLACEMENT CHARACTER} somebody new"
 
 @dataclass(frozen=True)
 class Version:
-    """``row``: of the journal, up to which its labels count. ``belief`` (N, K) of the annotations' items.
+    """``row``: of the journal, up to which its labels count. ``posterior`` (N, K) of the annotations' items.
 
     ``confusion`` (R + 1, K, K): what each `person` may be expected to answer and, last, somebody new. ``seen``: of how
     many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
@@ -46,7 +46,7 @@ class Version:
     number: int
     row: int
     annotations: Annotations
-    belief: Floats
+    posterior: Floats
     confusion: Floats
     seen: int = 0
     several: bool = False
@@ -90,31 +90,31 @@ class Version:
 
     @cached_property
     def confidence(self) -> Floats:
-        return np.asarray(self.belief.max(1))
+        return np.asarray(self.posterior.max(1))
 
     @property
     def n_labelled(self) -> int:
         return int((self.n_labels > 0).sum())
 
     @property
-    def n_settled(self) -> int:
+    def n_accepted(self) -> int:
         """Of the labelled items."""
         return int(((self.confidence >= THRESHOLD) & (self.n_labels > 0)).sum())
 
     def label(self, row: int) -> str:
-        return str(self.annotations.classes[self.belief[row].argmax()])
+        return str(self.annotations.classes[self.posterior[row].argmax()])
 
     @cached_property
     def consensus(self) -> list[str]:
         """A JSON object for each item."""
         votes = self.annotations.vote_counts()
-        best = self.belief.argmax(1)
+        best = self.posterior.argmax(1)
         return [
             json.dumps(
                 {
                     "item": str(item),
                     "label": str(self.annotations.classes[k]),
-                    "confidence": float(self.belief[row, k]),
+                    "confidence": float(self.posterior[row, k]),
                     "n_labels": int(self.n_labels[row]),
                     "agreement": float(votes[row, k] / self.n_labels[row]) if self.n_labels[row] else None,
                 }
@@ -126,7 +126,7 @@ class Version:
     def annotators(self) -> list[dict[str, Any]]:
         """A JSON object for each who gave a label."""
         names = ("n_labels", "accuracy", "low", "high")
-        table = judge(self.annotations, self.belief, self.history.of(self.annotations.annotators))
+        table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
         return [{"annotator": str(who), **dict(zip(names, said, strict=True))} for who, *said in rows if said[0]]
 
@@ -136,10 +136,10 @@ def known_people(ann: Annotations, history: AnnotatorPriors) -> list[str]:
     return list(dict.fromkeys([*map(str, ann.annotators), *map(str, history)]))
 
 
-def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors) -> Floats:
+def expected_answers(ann: Annotations, posterior: Floats, history: AnnotatorPriors) -> Floats:
     """(R + 1, K, K): `asking.expected_confusion`, and of somebody new; where there is one class, nobody errs."""
     people = known_people(ann, history)
-    if not isinstance(belief, np.ndarray):  # `Sizes.sparse`: no table holds what everybody may be expected to answer
+    if not isinstance(posterior, np.ndarray):  # `Sizes.sparse`: no table holds what everybody may be expected to answer
         raise CrowdshotError(
             f"labels has {ann.n_annotators:,} annotators and {ann.n_classes:,} classes, expected fewer for a service; "
             "`crowdshot next` asks about as many as there are."
@@ -147,7 +147,7 @@ def expected_answers(ann: Annotations, belief: Floats, history: AnnotatorPriors)
     if ann.n_classes < 2:
         return np.ones((len(people) + 1, ann.n_classes, ann.n_classes))
     with_new = replace(ann, annotators=unique_ids([*people, NOBODY], "annotators"))
-    expected: Floats = asking.expected_confusion(with_new, belief, history.of(with_new.annotators))
+    expected: Floats = asking.expected_confusion(with_new, posterior, history.of(with_new.annotators))
     return expected
 
 
@@ -178,7 +178,7 @@ class Found(NamedTuple):
 
     read: LabelsRead
     annotations: Annotations
-    belief: Floats
+    posterior: Floats
     aliases: dict[str, int]
     seen: int
     clf: CrowdClassifier | None
@@ -210,7 +210,7 @@ def _by_labels(read: LabelsRead) -> Found:
     gold = read.gold
     ann, _ = gold_labels.hold(gold_labels.join(read.annotations, gold), gold)
     believed = aggregate_labels(read, ann, gold=gold)
-    return Found(read, believed.annotations, believed.belief, {}, 0, None)
+    return Found(read, believed.annotations, believed.posterior, {}, 0, None)
 
 
 def _with_items(sources: Sources, read: LabelsRead) -> Found:
@@ -223,16 +223,16 @@ def _with_items(sources: Sources, read: LabelsRead) -> Found:
     seen = ann.keep(ann.item < len(items))
     n_classes = len(np.unique(seen.label))
     gold, _ = gold_labels.some_of(read.gold, ann.items)
-    belief = aggregate_labels(read, ann, gold=gold).belief
+    posterior = aggregate_labels(read, ann, gold=gold).posterior
     if read.several:  # the classifier has the sets that somebody named
-        belief = belief[:, : ann.n_classes] / belief[:, : ann.n_classes].sum(1, keepdims=True)
+        posterior = posterior[:, : ann.n_classes] / posterior[:, : ann.n_classes].sum(1, keepdims=True)
     if n_classes < 2:
-        return Found(read, ann, belief, aliases, len(items), None, items.are_files)
+        return Found(read, ann, posterior, aliases, len(items), None, items.are_files)
     known = replace(seen, items=ann.items[: len(items)])
     there = {item: label for item, label in gold.items() if item in set(known.items)}
     clf.fit_embeddings(embeddings, known, items=known.items, gold=there, priors=read.history)
-    belief[: len(items)] = clf.belief_
-    return Found(read, ann, belief, aliases, len(items), clf, items.are_files)
+    posterior[: len(items)] = clf.label_proba_
+    return Found(read, ann, posterior, aliases, len(items), clf, items.are_files)
 
 
 def _joined(ann: Annotations, items: Items) -> tuple[Annotations, dict[str, int]]:

@@ -1,17 +1,38 @@
-"""What meta-training is like where nobody says otherwise: plain data, which is told without torch."""
+"""Default settings of meta-training and the paper's crowds: plain data, readable without importing torch."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Usual(NamedTuple):
-    """What episodes and the learning rate are like, where nobody says otherwise."""
+class EpisodeDefaults(NamedTuple):
+    """Classes and queries of an episode, and the share of iterations in which the learning rate falls to zero."""
 
     ways: int
     queries: int
     cool_down: float
 
 
-NARROW = Usual(4, 10, 0.0)  # the paper's
-WIDE = Usual(16, 5, 0.3)  # many classes at a time, and a rate that falls, make a sharper encoder (docs/beyond.md)
+NARROW = EpisodeDefaults(4, 10, 0.0)  # the paper's
+WIDE = EpisodeDefaults(16, 5, 0.3)  # more classes and a falling rate train a more accurate encoder (docs/beyond.md)
+
+KINDS = ("expert", "hammer", "spammer", "flipper", "classwise")
+ACCURACY = {"expert": (0.8, 1.0), "hammer": (0.5, 0.8), "flipper": (0.5, 0.8)}
+"""q is uniform on (low, high]."""
+
+PAPER_SOURCE = {"expert": 0.1, "hammer": 0.7, "spammer": 0.2}
+"""The simulated annotators of the paper's meta-training, by their shares."""
+PAPER_TARGETS = (
+    {"expert": 0.1, "hammer": 0.8, "spammer": 0.1},
+    {"expert": 0.1, "hammer": 0.7, "spammer": 0.2},
+    {"expert": 0.1, "hammer": 0.6, "spammer": 0.3},
+    {"expert": 0.1, "hammer": 0.5, "spammer": 0.4},
+)
+"""The four crowds the paper's main tables average over."""
+OTHER_TARGETS = (
+    {"hammer": 1.0},
+    {"flipper": 1.0},
+    {"classwise": 1.0},
+    {"hammer": 1 / 3, "flipper": 1 / 3, "classwise": 1 / 3},
+)
+"""The four crowds of "Experiments with Other Annotator's Types"."""

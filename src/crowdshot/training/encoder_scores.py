@@ -12,7 +12,7 @@ from torch import Tensor
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.methods import METHODS, CrowdEpisodes
 from crowdshot.model import labeling_search, mixture, priors
-from crowdshot.training import simulated_annotators
+from crowdshot.training import default_settings
 from crowdshot.training.episodes import Batch, EpisodeShape, draw
 from crowdshot.training.pools import ClassPool, input_of
 
@@ -56,10 +56,10 @@ def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
     """The scale and tau of `crowdshot.labelings` under which queries are most probable, on a pool of embeddings."""
 
     def log_likelihood(candidate: Mapping[str, Any]) -> float:
-        classify, crowds = by_labelings({**candidate, "width": 16}), [simulated_annotators.PAPER_SOURCE]
+        classify, crowds = by_labelings({**candidate, "width": 16}), [default_settings.PAPER_SOURCE]
         return score_table(pool, classify, of_truth, crowds=crowds, episodes=episodes)["average"]
 
-    best = max(METHODS["Labelings"].candidates, key=log_likelihood)
+    best = max(METHODS["labeling-search"].candidates, key=log_likelihood)
     return dict(best)
 
 
@@ -98,7 +98,7 @@ def score_table(
     classify: Classify,
     measure: Callable[[Tensor, Tensor], Tensor] = right,
     *,
-    crowds: Sequence[Mapping[str, float]] = simulated_annotators.PAPER_TARGETS,
+    crowds: Sequence[Mapping[str, float]] = default_settings.PAPER_TARGETS,
     episodes: int = 200,
     seed: int = 0,
     ways: int = WAYS,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.training import simulated_annotators
+from crowdshot.training import default_settings, simulated_annotators
 from crowdshot.training.pools import ClassPool
 from crowdshot.training.random_streams import Randomness, uniform, whole_numbers
 
@@ -141,7 +141,7 @@ class EpisodeShape:
     annotators: Range = (3, 7)
     labels_per_item: Range | None = None  # None: everyone labels everything
     queries: int = 10
-    crowd: Mapping[str, float] = field(default_factory=lambda: dict(simulated_annotators.PAPER_SOURCE))
+    crowd: Mapping[str, float] = field(default_factory=lambda: dict(default_settings.PAPER_SOURCE))
     augment: str = "none"
 
     def __post_init__(self) -> None:

@@ -28,36 +28,12 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.training.default_settings import ACCURACY as ACCURACY
+from crowdshot.training.default_settings import KINDS as KINDS
+from crowdshot.training.default_settings import OTHER_TARGETS as OTHER_TARGETS
+from crowdshot.training.default_settings import PAPER_SOURCE as PAPER_SOURCE
+from crowdshot.training.default_settings import PAPER_TARGETS as PAPER_TARGETS
 from crowdshot.training.random_streams import Randomness, uniform
-
-# ---- crowds ------------------------------------------------------------
-#
-# The kinds of simulated annotators, and the paper's crowds of them: plain data, which `simulate` draws from.
-
-
-KINDS = ("expert", "hammer", "spammer", "flipper", "classwise")
-ACCURACY = {"expert": (0.8, 1.0), "hammer": (0.5, 0.8), "flipper": (0.5, 0.8)}
-"""q is uniform on (low, high]."""
-
-PAPER_SOURCE = {"expert": 0.1, "hammer": 0.7, "spammer": 0.2}
-"""The simulated annotators of the paper's meta-training, by their shares."""
-PAPER_TARGETS = (
-    {"expert": 0.1, "hammer": 0.8, "spammer": 0.1},
-    {"expert": 0.1, "hammer": 0.7, "spammer": 0.2},
-    {"expert": 0.1, "hammer": 0.6, "spammer": 0.3},
-    {"expert": 0.1, "hammer": 0.5, "spammer": 0.4},
-)
-"""The four crowds the paper's main tables average over."""
-OTHER_TARGETS = (
-    {"hammer": 1.0},
-    {"flipper": 1.0},
-    {"classwise": 1.0},
-    {"hammer": 1 / 3, "flipper": 1 / 3, "classwise": 1 / 3},
-)
-"""The four crowds of "Experiments with Other Annotator's Types"."""
-
-
-# ---- simulate ------------------------------------------------------------
 
 
 class Crowd(NamedTuple):

@@ -71,7 +71,7 @@ class World:
     gold: Range = (0.02, 0.3)
     history_crowds: float = 0.15  # crowds of whose annotators half have a history, of as many answers as this:
     history: Range = (4, 200)  # in the logarithm
-    told_order: float = 0.5  # ordered crowds of which it is known that they are
+    stated_order: float = 0.5  # ordered crowds of which it is known that they are
 
     def without(self, ingredient: str) -> Self:
         """The same world but for one of `INGREDIENTS`; the same seed then draws the same sizes, truth and people."""
@@ -108,7 +108,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "complete": {"complete": 0.0},
     "gold": {"gold_crowds": 0.0},
     "history": {"history_crowds": 0.0},
-    "told-order": {"told_order": 0.0},
+    "told-order": {"stated_order": 0.0},
 }
 
 
@@ -232,7 +232,7 @@ def draw(world: World, labels: int, generator: torch.Generator, device: torch.de
     crowds = Crowds(item, annotator, label, truth, of_item, sizes.of_annotator, sizes.K, draws.G)
     likely = torch.softmax(evidence, -1).gather(1, truth[item][:, None])[:, 0]
     right, wrong = _draw_history(world, crowds, likely, draws)
-    ordered = ordered * draws.some(world.told_order)
+    ordered = ordered * draws.some(world.stated_order)
     known = _draw_gold(world, crowds, draws)
     return replace(crowds, known=known, right=right, wrong=wrong, ordered=ordered)
 

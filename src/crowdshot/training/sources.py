@@ -49,7 +49,7 @@ class TrainingData:
     n_upright: int
     description: dict[str, Any] = field(default_factory=dict)
 
-    def most_ways(self, validation: int | None = None, test: int = 0) -> int:
+    def most_labelings(self, validation: int | None = None, test: int = 0) -> int:
         """Of an episode to learn from."""
         return self.n_upright - (FEWEST if validation is None else validation) - test
 

@@ -60,23 +60,23 @@ def random_forest(
         alike[candidate.get("steps"), candidate.get("hard")].append(place)
     out: list[Tensor] = [torch.empty(0)] * len(candidates)
     for places in alike.values():
-        belief = prototypical.believe(episodes.labels, episodes.n_classes, candidates[places[0]])
+        posterior = prototypical.believe(episodes.labels, episodes.n_classes, candidates[places[0]])
         sizes = [int(candidates[place]["trees"]) for place in places]
-        for place, found in zip(places, grow(support, belief, query, sizes, seed), strict=True):
+        for place, found in zip(places, grow(support, posterior, query, sizes, seed), strict=True):
             out[place] = found
     return out
 
 
-def grow(support: Tensor, belief: Tensor, query: Tensor, sizes: Sequence[int], seed: int) -> list[Tensor]:
+def grow(support: Tensor, posterior: Tensor, query: Tensor, sizes: Sequence[int], seed: int) -> list[Tensor]:
     """(B, N, d), (B, N, K) and (B, Q, d): probabilities (B, Q, K) of forests with so many trees each."""
-    B, K = len(support), belief.shape[-1]
+    B, K = len(support), posterior.shape[-1]
     ends = sorted(set(sizes))
     block = torch.bucketize(
         torch.arange(ends[-1], device=support.device), torch.tensor(ends).to(support.device), right=True
     )
     votes = support.new_zeros(len(ends), B, query.shape[1], K)
     x, q = support.mT.contiguous(), query.mT.contiguous()  # (B, d, N) and (B, d, Q)
-    nodes = _roots(belief, query.shape[1], ends[-1], seed)
+    nodes = _roots(posterior, query.shape[1], ends[-1], seed)
     features = max(1, math.isqrt(x.shape[1]))
     while len(nodes.tree):
         later, divisible = [], _divisible(nodes)
@@ -94,24 +94,24 @@ def grow(support: Tensor, belief: Tensor, query: Tensor, sizes: Sequence[int], s
             start += len(some.tree)
         nodes = Nodes(*map(torch.cat, zip(*later, strict=True))) if later else nodes.part(slice(0))
     total = dict(zip(ends, votes.cumsum(0), strict=True))
-    silent = (belief <= LEAST).all(-1).all(-1)[:, None, None]  # nobody said anything
+    silent = (posterior <= LEAST).all(-1).all(-1)[:, None, None]  # nobody said anything
     return [torch.where(silent, 1 / K, total[size] / size) for size in sizes]
 
 
-def _roots(belief: Tensor, Q: int, trees: int, seed: int) -> Nodes:
+def _roots(posterior: Tensor, Q: int, trees: int, seed: int) -> Nodes:
     """Every tree draws as many (item, class) as there are items, with replacement and by their weights."""
-    B, N, K = belief.shape
-    rows = torch.where(belief > LEAST, belief, 0).flatten(1)  # (B, N · K)
-    n_items = (belief > LEAST).any(-1).sum(1)
+    B, N, K = posterior.shape
+    rows = torch.where(posterior > LEAST, posterior, 0).flatten(1)  # (B, N · K)
+    n_items = (posterior > LEAST).any(-1).sum(1)
     up_to = rows.cumsum(1)
     up_to = up_to / up_to[:, -1:].clamp_min(LEAST)
-    tree, draw = (torch.arange(n, device=belief.device) for n in (trees, N))
+    tree, draw = (torch.arange(n, device=posterior.device) for n in (trees, N))
     lots = _uniform(seed, tree[:, None], torch.zeros_like(tree)[:, None], draw)  # (T, N), the same for all episodes
     drawn = torch.searchsorted(up_to, lots.flatten().expand(B, -1).contiguous(), right=True).clamp(max=N * K - 1)
-    once = (draw < n_items[:, None, None]).to(belief).expand(B, trees, N)
-    weight = torch.zeros(B, trees, N * K, device=belief.device).scatter_add_(-1, drawn.view(B, trees, N), once)
-    episode = torch.arange(B, device=belief.device).repeat_interleave(trees)
-    everyone = torch.ones(B * trees, Q, dtype=torch.bool, device=belief.device)
+    once = (draw < n_items[:, None, None]).to(posterior).expand(B, trees, N)
+    weight = torch.zeros(B, trees, N * K, device=posterior.device).scatter_add_(-1, drawn.view(B, trees, N), once)
+    episode = torch.arange(B, device=posterior.device).repeat_interleave(trees)
+    everyone = torch.ones(B * trees, Q, dtype=torch.bool, device=posterior.device)
     nodes = Nodes(episode, tree.repeat(B), torch.ones_like(episode), weight.view(B * trees, N, K), everyone)
     return nodes.part(n_items[episode] > 0)
 

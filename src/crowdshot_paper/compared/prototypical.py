@@ -39,10 +39,10 @@ def believe(labels: Tensor, n_classes: int, candidate: Mapping[str, Any]) -> Ten
     """Dawid–Skene where the candidate has a number of steps, else the majority vote; ``hard`` keeps the likeliest."""
     if candidate.get("steps") is None:
         return majority_vote(labels, n_classes)
-    belief = dawid_skene(labels, n_classes, candidate["steps"])
+    posterior = dawid_skene(labels, n_classes, candidate["steps"])
     if candidate.get("hard"):
-        belief = F.one_hot(belief.argmax(-1), n_classes).to(belief) * (belief.sum(-1, keepdim=True) > 0)
-    return belief
+        posterior = F.one_hot(posterior.argmax(-1), n_classes).to(posterior) * (posterior.sum(-1, keepdim=True) > 0)
+    return posterior
 
 
 # ---- prototypes ------------------------------------------------------------
@@ -52,8 +52,8 @@ def prototypical(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    beliefs = [believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
-    return [known_classes(classify(support, weights, query), weights) for weights in beliefs]
+    posteriors = [believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
+    return [known_classes(classify(support, weights, query), weights) for weights in posteriors]
 
 
 def soft_prototypical(

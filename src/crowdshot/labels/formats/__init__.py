@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.labels.columns import GivenColumns
+from crowdshot.labels.columns import ColumnsInput
 from crowdshot.labels.formats import (
     argilla,
     cvat,
@@ -70,7 +70,7 @@ Path = str | os.PathLike[str]
 
 def read_labels(
     paths: Path | Iterable[Path],
-    columns: GivenColumns = None,
+    columns: ColumnsInput = None,
     format_name: str | None = None,
     *,
     sheet: str | None = None,
@@ -118,7 +118,7 @@ def read_labels(
 
 def read_parts(
     paths: Path | Iterable[Path],
-    columns: GivenColumns = None,
+    columns: ColumnsInput = None,
     format_name: str | None = None,
     *,
     sheet: str | None = None,
@@ -181,9 +181,9 @@ def _open(
     return files
 
 
-def _fits(file: LabelFile, columns: GivenColumns) -> bool:
+def _fits(file: LabelFile, columns: ColumnsInput) -> bool:
     return _recognise(file, columns) != "long" or plain_tables.is_long(file, columns)
 
 
-def _recognise(file: LabelFile, columns: GivenColumns) -> str:
+def _recognise(file: LabelFile, columns: ColumnsInput) -> str:
     return next(name for name, known in FORMATS.items() if known.recognises(file, columns))

@@ -13,7 +13,7 @@ from typing import Any
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
 from crowdshot.io.records import Record
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
 
@@ -22,14 +22,14 @@ ABOUT = (RESPONSES, USERS, STATUS, ".suggestion", ".suggestion.score", ".suggest
 LEFT_OUT = {"draft": "drafts", "discarded": "discarded responses", "pending": "pending responses"}
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     names = set(file.first)
     return names >= {"fields", "responses"} or any(
         name.endswith(RESPONSES) and name.removesuffix(RESPONSES) + USERS in names for name in names
     )
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     named = asked(columns, file.name, ("item", "label"))
     records = [_flat(record) for record in file.records]
     names = list(dict.fromkeys(name for record in records for name in record.fields))

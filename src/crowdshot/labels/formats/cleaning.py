@@ -98,13 +98,13 @@ def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Seque
         labels, annotations=ann, gold=gold, spelling=whole, people=people, respelled=told, several=naming.multi_label,
         ordered=bool(naming.ordered), when=None,
     )  # fmt: skip
-    tell_new_classes(gold, labels, source)
+    warn_new_classes(gold, labels, source)
     if not naming.categories:
         refuse_fractions(labels.names, source)
-    tell_blanks(labels.names, source)
+    warn_blanks(labels.names, source)
     if not (naming.multi_label or naming.categories):
-        _tell_commas(labels.names, source)
-    _tell_twins(labels, named_otherwise, source)
+        _warn_commas(labels.names, source)
+    _warn_near_duplicates(labels, named_otherwise, source)
     return labels
 
 
@@ -142,13 +142,13 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
         raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
 
 
-def tell_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
+def warn_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
     """What gold names and no annotator said."""
     truth = label_sets.names_of(gold.values()) if labels.several else gold.values()
-    gold_labels.tell_new_classes(truth, labels.names, source)
+    gold_labels.warn_new_classes(truth, labels.names, source)
 
 
-def tell_blanks(labels: Iterable[Any], source: str) -> None:
+def warn_blanks(labels: Iterable[Any], source: str) -> None:
     """People and programs write these where they have nothing to write."""
     blanks = [name for name in map(str, labels) if fold(name).replace("’", "'") in BLANKS]
     if blanks:
@@ -162,7 +162,7 @@ def tell_blanks(labels: Iterable[Any], source: str) -> None:
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
-def _tell_commas(labels: Collection[str], source: str) -> None:
+def _warn_commas(labels: Collection[str], source: str) -> None:
     """Those whose parts are all labels too, or parts of others, may be meant for several."""
     split = {label: label_sets.parts(label, ",") for label in map(str, labels)}
     seen = Counter(fold(part) for found in split.values() for part in found)
@@ -172,18 +172,18 @@ def _tell_commas(labels: Collection[str], source: str) -> None:
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
-def _tell_twins(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], source: str) -> None:
+def _warn_near_duplicates(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], source: str) -> None:
     """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
     items = [str(item) for item in labels.annotations.items]
     beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
     twins = alike("items", dict.fromkeys(beyond_ascii, 1))
     twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
     listed = {item for group in named_otherwise for item in group}
-    twins = labels.near_twins + [each for each in twins if not listed.issuperset(each.names)]
-    tell_twins(twins + [Twins("items", tuple(group), ()) for group in named_otherwise], source)
+    twins = labels.near_duplicates + [each for each in twins if not listed.issuperset(each.names)]
+    warn_near_duplicates(twins + [Twins("items", tuple(group), ()) for group in named_otherwise], source)
 
 
-def tell_twins(twins: Sequence[Twins], source: str) -> None:
+def warn_near_duplicates(twins: Sequence[Twins], source: str) -> None:
     for of in REMEDIES:
         found = [each for each in twins if each.of == of]
         if found:

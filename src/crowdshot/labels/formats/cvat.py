@@ -23,7 +23,7 @@ from crowdshot.io.archive_limits import check_parts
 from crowdshot.io.cells import trim
 from crowdshot.io.records import starts_with
 from crowdshot.io.workbooks import ZIP
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import asked, one_label
 
@@ -41,11 +41,11 @@ class Export:
     shapes: Counter[str] = field(default_factory=Counter)
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     return file.is_xml or _archive(file) is not None
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     asked(columns, file.name, ())
     export = _parse(_xml(file), file.name)
     if export.shapes and not any(labels for _, _, labels in export.images):

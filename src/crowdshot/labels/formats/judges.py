@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
 from crowdshot.io.records import Record
-from crowdshot.labels.columns import Columns, GivenColumns, matches, plain
+from crowdshot.labels.columns import Columns, ColumnsInput, matches, plain
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import asked
 
@@ -43,13 +43,13 @@ TIE, REFUSALS, NO_WORD = "tie", "refusals and verdicts that are missing", "verdi
 BOTH_WAYS = "verdicts that changed with the order, taken for ties"
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     fields = file.first
     known = _field(fields, JUDGES) is not None and _field(fields, TELLING) is not None
     return (file.is_lines or file.is_array) and known and (_compared(fields) or "annotator" not in fields)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     named = asked(columns, file.name)
     found = {name: None for record in file.records for name in record.fields}
     names = Columns(

@@ -22,9 +22,9 @@ from crowdshot.io.tables import Table, only, parse_table, parse_workbook, read_b
 from crowdshot.io.workbooks import is_workbook
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.label_sets import members, names_of
-from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, counts_of, near_twins, spelling_of
+from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, counts_of, near_duplicates, spelling_of
 from crowdshot.labels.timestamps import in_time
 
 Spells = Callable[[Mapping[str, int]], Spelling]  # how often each label was written -> what they are called
@@ -184,9 +184,9 @@ class LabelsRead:
         )
 
     @property
-    def near_twins(self) -> list[Twins]:
+    def near_duplicates(self) -> list[Twins]:
         if not self.several:
-            return near_twins(self.annotations)
+            return near_duplicates(self.annotations)
         ann, names = self.annotations, self.names
         named = np.nonzero(members(ann.classes, names)[ann.label])[1]
         people = counts_of(ann.annotators, ann.annotator)
@@ -196,8 +196,8 @@ class LabelsRead:
 class Format(NamedTuple):
     """``recognises`` may look at anything but must not raise because the file is another tool's."""
 
-    recognises: Callable[[LabelFile, GivenColumns], bool]
-    read: Callable[[LabelFile, GivenColumns], LabelsRead]
+    recognises: Callable[[LabelFile, ColumnsInput], bool]
+    read: Callable[[LabelFile, ColumnsInput], LabelsRead]
 
 
 class Entry(NamedTuple):

@@ -25,7 +25,7 @@ from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
 from crowdshot.io.records import Record
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
 from crowdshot.labels.formats.question_choice import asked, choose, choose_item, is_picture, one_label
 
@@ -50,11 +50,11 @@ class Task:
     cancelled: int = 0
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     return set(file.first) >= TASK or set(file.first) >= ROW
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     if not recognises(file):
         found = listing(sorted(file.first))
         raise CrowdshotError(

@@ -24,7 +24,7 @@ from crowdshot.io.cells import Ids
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.columns import TRUTH, WHEN, Columns, GivenColumns, find_columns, matches, plain
+from crowdshot.labels.columns import TRUTH, WHEN, Columns, ColumnsInput, find_columns, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.question_choice import labels_in, of_question, refuse_several
 from crowdshot.labels.label_sets import spell_each, split_of
@@ -41,7 +41,7 @@ RIGHT_OR_WRONG = {"correct", "true"}  # columns that may as well say whether a l
 YES_NO = {"yes", "no", "true", "false", "0", "1"}
 
 
-def tell_taken(source: str, column: str) -> None:
+def warn_taken(source: str, column: str) -> None:
     told = f"{source}: {column!r} is taken for the true labels, and for no annotator."
     warnings.warn(told, UserWarning, stacklevel=3)
 
@@ -74,7 +74,7 @@ def true_labels(
         told = f"{table.name}: {table.header[columns[0]]!r} is not taken for true labels, because {reason}."
         warnings.warn(told, UserWarning, stacklevel=3)
         return {}
-    tell_taken(table.name, table.header[columns[0]])
+    warn_taken(table.name, table.header[columns[0]])
     return dict(zip(known["item"], known["label"], strict=True))
 
 
@@ -113,7 +113,7 @@ NO_ANNOTATOR, OF_TOTALS, OF_OTHERS = "columns of no annotator", "rows of totals"
 UNLABELLED, MINUS_ONE = "rows without a label", "rows with -1, taken for no label"
 
 
-def read_long(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     whole = _with_annotator(file, columns)
     table, columns = of_question(whole, columns, file.several)
     other_questions = len(whole.frame) - len(table.frame)
@@ -156,7 +156,7 @@ def _when(table: Table) -> tuple[Ids | None, str]:
     return table.frame.iloc[:, table.header.index(name)].to_numpy(dtype=object), name
 
 
-def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     at = _item_column(file.table, columns)
     if at is None:
         found = listing(file.table.header)
@@ -171,7 +171,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
         names = listing(header[column] for column in truth)
         raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
     if truth:
-        tell_taken(table.name, header[truth[0]])
+        warn_taken(table.name, header[truth[0]])
     people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
     annotators = [header[column] for column in people]
     odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
@@ -208,7 +208,7 @@ def read_wide(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     )
 
 
-def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
+def is_long(file: LabelFile, columns: ColumnsInput = None) -> bool:
     """It names its items, annotators and labels."""
     try:
         table, columns = of_question(_with_annotator(file, columns), columns, file.several)
@@ -218,7 +218,7 @@ def is_long(file: LabelFile, columns: GivenColumns = None) -> bool:
     return True
 
 
-def is_wide(file: LabelFile, columns: GivenColumns = None) -> bool:
+def is_wide(file: LabelFile, columns: ColumnsInput = None) -> bool:
     """It names its items, but not both annotators and labels, and columns have labels in common.
 
     In a table with a row for each item "email", "value" and the like are no names of annotators and labels.
@@ -241,7 +241,7 @@ def _names_both(file: LabelFile, ranks: int) -> bool:
     return label and (annotator or file.annotator is not None)
 
 
-def _find_columns(table: Table, columns: GivenColumns) -> Columns:
+def _find_columns(table: Table, columns: ColumnsInput) -> Columns:
     try:
         return find_columns(table.header, columns, table.name)
     except CrowdshotError as error:
@@ -294,7 +294,7 @@ def some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
     return {reason: what for reason, what in left_out.items() if what}
 
 
-def _with_annotator(file: LabelFile, columns: GivenColumns) -> Table:
+def _with_annotator(file: LabelFile, columns: ColumnsInput) -> Table:
     """The table, with a column for its one annotator where it has none and its file is one of several."""
     table = file.table
     named = columns is not None and (not isinstance(columns, Mapping) or "annotator" in columns)
@@ -303,7 +303,7 @@ def _with_annotator(file: LabelFile, columns: GivenColumns) -> Table:
     return replace(table, frame=table.frame.assign(annotator=file.annotator))
 
 
-def _item_column(table: Table, columns: GivenColumns) -> int | None:
+def _item_column(table: Table, columns: ColumnsInput) -> int | None:
     """Its position, by the name given, by its usual names, or the first if that has no name (an index, to pandas).
 
     Of several with usual names, the most usual of those that name each row.

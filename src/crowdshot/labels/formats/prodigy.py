@@ -14,7 +14,7 @@ from typing import Any
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
 from crowdshot.io.records import Record
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import asked, choose, one_label
 
@@ -23,11 +23,11 @@ ITS_OWN = {"_input_hash", "_task_hash", "_session_id", "_annotator_id", "_view_i
 ITEM = ("image", "path", "file", "text", "_input_hash")  # "file" stands in "meta"
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     return file.first.get("answer") in ANSWERS and not ITS_OWN.isdisjoint(file.first)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     named = asked(columns, file.name)
     records = file.records
     strange = next((record for record in records if record.fields.get("answer") not in ANSWERS), None)

@@ -17,12 +17,12 @@ from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import PICTURES
 from crowdshot.io.tables import Table
-from crowdshot.labels.columns import NAMES, TRUTH, WHEN, Columns, GivenColumns, find_columns, given_names, plain
+from crowdshot.labels.columns import NAMES, TRUTH, WHEN, Columns, ColumnsInput, find_columns, input_names, plain
 from crowdshot.labels.label_sets import JOINED
 from crowdshot.labels.spelling import and_so, fold
 
 
-def asked(columns: GivenColumns, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
+def asked(columns: ColumnsInput, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
     """What the caller named, {role: name}; roles that this format tells by itself may not be named."""
     if columns is None:
         return {}
@@ -169,9 +169,9 @@ MOST = 50  # questions
 UNTOLD = 0.25  # of the labels that are too many: corrections, which no question tells apart
 
 
-def of_question(table: Table, columns: GivenColumns, several: bool) -> tuple[Table, GivenColumns]:
+def of_question(table: Table, columns: ColumnsInput, several: bool) -> tuple[Table, ColumnsInput]:
     """The rows of the question that is named as the label, where no column is called so; else all, as given."""
-    named = given_names(columns)
+    named = input_names(columns)
     question = named.pop("label", "")
     column = asked_in(table, columns, several)
     if column is None:
@@ -180,9 +180,9 @@ def of_question(table: Table, columns: GivenColumns, several: bool) -> tuple[Tab
     return replace(table, frame=table.frame.iloc[rows].reset_index(drop=True), rows=table.rows[rows]), named
 
 
-def asked_in(table: Table, columns: GivenColumns, several: bool) -> int | None:
+def asked_in(table: Table, columns: ColumnsInput, several: bool) -> int | None:
     """The column with the question that is named as the label; None where a column is called so, or none has it."""
-    named = given_names(columns)
+    named = input_names(columns)
     question = named.pop("label", None)
     if question is None or question in table.header:
         return None

@@ -10,7 +10,7 @@ from collections import Counter
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
-from crowdshot.labels.columns import Columns, GivenColumns
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
 
@@ -24,11 +24,11 @@ LEFT_OUT = {
 }
 
 
-def recognises(file: LabelFile, columns: GivenColumns = None) -> bool:
+def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
     return WORKER in file.first and any(name.startswith(OUTPUT) for name in file.first)
 
 
-def read(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     named = asked(columns, file.name)
     names, records = list(file.first), file.records
     if WORKER not in names:

@@ -23,7 +23,7 @@ from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import ENDINGS
 from crowdshot.io.tables import Table
 from crowdshot.labels import wide_tables
-from crowdshot.labels.columns import WHEN, Columns, GivenColumns, matches, plain
+from crowdshot.labels.columns import WHEN, Columns, ColumnsInput, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.plain_tables import OF_TOTALS, linking, read_wide, some, without_totals
 
@@ -38,7 +38,7 @@ IN_FORMS = [plain(word) for word in FORMS.split()]  # what they call who fills t
 A_TIME = r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d{2})|\d{1,2}:\d{2})(\D|$)"  # how one begins
 
 
-def is_turned(file: LabelFile, columns: GivenColumns = None) -> bool:
+def is_turned(file: LabelFile, columns: ColumnsInput = None) -> bool:
     if file.annotator_columns or (columns is not None and not _names_annotator(columns)):
         return False
     table = file.table
@@ -51,7 +51,7 @@ def is_turned(file: LabelFile, columns: GivenColumns = None) -> bool:
     return not any(matches(role, table.header) for role in ("item", "label")) and len(_items(table, people)) > 1
 
 
-def read_turned(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
+def read_turned(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     people = _people(file.table, columns)
     if people is None:
         raise CrowdshotError(
@@ -80,11 +80,11 @@ def read_turned(file: LabelFile, columns: GivenColumns = None) -> LabelsRead:
     return replace(read, annotations=replace(read.annotations, columns=named), left_out=some(left_out) | read.left_out)
 
 
-def _names_annotator(columns: GivenColumns) -> bool:
+def _names_annotator(columns: ColumnsInput) -> bool:
     return isinstance(columns, Mapping) and set(columns) == {"annotator"}
 
 
-def _people(table: Table, columns: GivenColumns) -> int | None:
+def _people(table: Table, columns: ColumnsInput) -> int | None:
     """The column that names an annotator in each row: as given, by its usual names, else the first that is no time.
 
     The first must tell all rows apart; of several with usual names, one that does comes before others.

@@ -91,7 +91,7 @@ class Person:
 def people(basis: Basis) -> Iterator[Person]:
     """Each annotator who gave a label, in the order of the annotations."""
     ann, table = basis.annotations, basis.clf.annotators_
-    pairs = compare_pairs(ann, basis.belief)
+    pairs = compare_pairs(ann, basis.posterior)
     for person, judged in enumerate(basis.judged):
         if judged is None:
             continue

@@ -31,9 +31,9 @@ class Basis:
         return self.clf.annotations_
 
     @cached_property
-    def belief(self) -> Floats:
+    def posterior(self) -> Floats:
         """(N, K): how probable each class is."""
-        return self.clf.belief_
+        return self.clf.label_proba_
 
     @cached_property
     def votes(self) -> Floats:
@@ -43,11 +43,11 @@ class Basis:
     @cached_property
     def label(self) -> Positions:
         """(N,): the consensus or, where nobody gave a label, the classifier's."""
-        return np.asarray(self.belief.argmax(1), dtype=np.int64)
+        return np.asarray(self.posterior.argmax(1), dtype=np.int64)
 
     @cached_property
     def confidence(self) -> Floats:
-        return np.asarray(self.belief.max(1))
+        return np.asarray(self.posterior.max(1))
 
     @cached_property
     def labelled(self) -> NDArray[np.bool_]:
@@ -57,7 +57,7 @@ class Basis:
     def judged(self) -> list[Judged | None]:
         """(R,): what is known of annotators, None for who gave no label."""
         names = [apart(name) for name in self.annotations.classes]
-        return judge_each(self.annotations, self.belief, names, self.clf.known_.history)
+        return judge_each(self.annotations, self.posterior, names, self.clf.known_.history)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -65,7 +65,7 @@ class Basis:
         return np.asarray(self.clf.known_.gold >= 0)
 
     @cached_property
-    def settled(self) -> NDArray[np.bool_]:
+    def accepted(self) -> NDArray[np.bool_]:
         return np.asarray(self.confidence >= THRESHOLD)
 
     @cached_property

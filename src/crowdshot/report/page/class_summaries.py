@@ -39,12 +39,12 @@ class Confused(NamedTuple):
 
 
 class Class(NamedTuple):
-    """``settled``: at each threshold. ``check``: how the classifier fares on hidden ones, which it else mistakes."""
+    """``accepted``: at each threshold. ``check``: how the classifier fares on hidden ones, which it else mistakes."""
 
     label: int
     labelled: int
     unlabelled: int
-    settled: list[int]
+    accepted: list[int]
     check: Share | None
     mistaken_for: list[Confused]
     central: list[Example]
@@ -74,9 +74,9 @@ class Confusion(NamedTuple):
 
 def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
     """For each class the items nearest to its centre, and those that are nearly as near to another's."""
-    K = basis.belief.shape[1]
+    K = basis.posterior.shape[1]
     each = min(EXAMPLES, MOST_EXAMPLES // (2 * K))
-    weight = basis.belief * basis.labelled[:, None]
+    weight = basis.posterior * basis.labelled[:, None]
     places = np.array_split(np.arange(len(weight)), -(-basis.embeddings.numel() // AT_ONCE))
     centres = sum(weight[rows].T @ _numbers(basis, rows) for rows in places) / np.maximum(weight.sum(0), 1e-9)[:, None]
     own, margin = np.empty(len(weight)), np.empty(len(weight))
@@ -118,7 +118,7 @@ def describe_classes(basis: Basis, check: Check | None, examples: Sequence[tuple
                 label=k,
                 labelled=int((here & basis.labelled).sum()),
                 unlabelled=int((here & ~basis.labelled).sum()),
-                settled=(len(sure) - np.searchsorted(sure, STEPS)).tolist(),
+                accepted=(len(sure) - np.searchsorted(sure, STEPS)).tolist(),
                 check=Share.of_all(hidden == k),
                 mistaken_for=_confused(np.bincount(hidden, minlength=len(examples)).astype(np.float64), k),
                 central=show(examples[k][0]),

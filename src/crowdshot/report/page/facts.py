@@ -197,12 +197,12 @@ class Facts:
     def flagged(self) -> list[Person]:
         return [person for person in self.people if person.flag or person.alike]
 
-    def settled(self, confidence: float = THRESHOLD) -> Level:
+    def accepted(self, confidence: float = THRESHOLD) -> Level:
         return at(self.levels, confidence)
 
     def of_kind(self, confidence: float = THRESHOLD) -> dict[str, int]:
         """How many items there are of each kind that needs a person, shown or not."""
-        level = self.settled(confidence)
+        level = self.accepted(confidence)
         return {
             "open": self.n_labelled - level.labelled,
             "overruled": level.overruled,

@@ -11,7 +11,7 @@ import numpy as np
 from crowdshot.classifier.feature_learners import SEVERAL
 from crowdshot.formatting import apart, percent, plural
 from crowdshot.labels import aggregation, asking
-from crowdshot.labels.annotator_flags import worth_asking
+from crowdshot.labels.annotator_flags import useful_questions
 from crowdshot.labels.confidence import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
@@ -25,7 +25,7 @@ MOST_STEPS, FEWEST_STEPS = 4, 2
 ROUND = 100  # questions at a time at most: every answer also tells who can be believed
 NAMED = 3  # people
 CHECK = (
-    "Have a hundred of the settled items checked by somebody you trust: mistakes that all annotators share cannot be"
+    "Have a hundred of the accepted items checked by somebody you trust: mistakes that all annotators share cannot be"
     " seen in their labels."
 )
 
@@ -57,12 +57,12 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = aggregation.questions(ann, basis.belief, bool(basis.clf.settings_.get(SEVERAL)))
-    belief = asking.at_once([p for _, p in parts])
+    parts = aggregation.questions(ann, basis.posterior, bool(basis.clf.settings_.get(SEVERAL)))
+    posterior = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
-    can = worth_asking(basis.judged)
+    can = useful_questions(basis.judged)
     most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
-    questions = asking.choose(belief, confusion, (ann.item, ann.annotator), budget, most=most)
+    questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most)
     asked = Counter(question.annotator for question in questions).most_common()
     people = [(apart(ann.annotators[who]), number) for who, number in asked]
     return Asked(len(questions), len({question.item for question in questions}), people)
@@ -125,7 +125,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
         which = "it" if n_open == 1 else "them"
         return Step("ask", f"Find another person to ask about {_these(n_open)}: everyone has labelled {which}.")
     if confidence != THRESHOLD:
-        text = f"Ask {plural(budget, 'question')}, as many as there are items that are not settled"
+        text = f"Ask {plural(budget, 'question')}, as many as there are items that are not accepted"
         text += f", up to {ROUND} at a time" if budget == ROUND else ""
     elif found.asked.questions:
         asked = found.asked
@@ -141,7 +141,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
 
 def buy(found: Facts, confidence: float) -> str:
     """How many labels settle most items, in a sentence."""
-    told = summary.until_settled(nearest(found.curves, confidence).forecast._asdict())
+    told = summary.until_accepted(nearest(found.curves, confidence).forecast._asdict())
     return f"{told[:1].upper()}{told[1:]}."
 
 

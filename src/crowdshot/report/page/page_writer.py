@@ -1,6 +1,6 @@
 """Results -> one HTML page that a labelling lead can read: no network, nothing to install.
 
-`facts` computes what there is to say, with a module for each part (`levels`: what is settled at which threshold;
+`facts` computes what there is to say, with a module for each part (`levels`: what is accepted at which threshold;
 `next_steps`; `items`; `people`, `flags`; `classes`; `map`; `pictures`; `how_made`), `telling` puts
 into words what depends on the threshold; ``page.html`` and ``parts/`` say it, with ``style/`` and ``script/``.
 """
@@ -86,20 +86,20 @@ Words = dict[str, str]
 
 def tell(found: Facts, confidence: float = THRESHOLD) -> Words:
     """By name, what stands where the page has ``data-at="name"``."""
-    level, kinds = found.settled(confidence), found.of_kind(confidence)
+    level, kinds = found.accepted(confidence), found.of_kind(confidence)
     shown = {kind: sum(item.kind(confidence) == kind for item in found.items) for kind in KINDS}
     todo = {step.key: step for step in steps(found, confidence)}
     return {
         "threshold": percent(confidence),
-        "settled": f"{level.labelled:,}",
-        "settled_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
+        "accepted": f"{level.labelled:,}",
+        "accepted_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
         "person": f"{sum(kinds.values()):,}",
         "person_kinds": summary.kinds_in_words(kinds),
         "buy": buy(found, confidence),
-        "curve": percent(nearest(found.curves, confidence).settled_at),
+        "curve": percent(nearest(found.curves, confidence).accepted_at),
         "verdict": found.verdict(confidence),
         "good": "yes" if found.by_itself(confidence) else "no",
-        **{f"class_{each.label}": f"{each.settled[STEPS.index(confidence)]:,}" for each in found.class_facts},
+        **{f"class_{each.label}": f"{each.accepted[STEPS.index(confidence)]:,}" for each in found.class_facts},
         **{f"n_{kind}": f"{number:,}" for kind, number in kinds.items()},
         **{f"cut_{kind}": _cut(KINDS[kind], shown[kind], kinds[kind]) for kind in KINDS},
         **{f"{key}_text": todo[key].text if key in todo else "" for key in NEXT},
@@ -151,7 +151,7 @@ def render(found: Facts) -> str:
         now=tell(found),
         told=for_the_script(found),
         sections=SECTIONS.items(),
-        settled_at=THRESHOLD,
+        accepted_at=THRESHOLD,
         levels=listed(found.levels),
         steps=NEXT,
         links=LINKS,

@@ -1,8 +1,8 @@
 """Items that need a person: those that people labelled first, the most helpful first.
 
 How much an answer would help is the item's `doubt`, which is what a sure answer takes away (`crowdshot next` goes
-further and weighs who would answer). Three kinds need one: labelled items that are not settled ("open"), items that are
-settled, but not on what most said of them ("overruled"), and unlabelled ones of which the classifier is not sure
+further and weighs who would answer). Three kinds need one: labelled items that are not accepted ("open"), items that are
+accepted, but not on what most said of them ("overruled"), and unlabelled ones of which the classifier is not sure
 ("unlabelled"). Which kind an item is depends on the threshold, which the reader chooses: the page has the most doubtful
 items of each, and shows those that are of a kind. Items whose consensus nobody said are taken before others where not
 all can be shown, and say so.
@@ -74,7 +74,7 @@ LIKELY = 3  # classes whose probability is shown, said or not
 LONGEST = 2_000  # characters of a text
 HARDLY = 0.005  # less probable classes are not worth a line
 KINDS = {
-    "open": "Not settled",
+    "open": "Not accepted",
     "overruled": "Settled against most labels",
     "unlabelled": "Nobody labelled it",
 }
@@ -106,11 +106,11 @@ class Item(NamedTuple):
     unsaid: bool
     decided: str = ""
 
-    def kind(self, settled: float = THRESHOLD) -> str:
-        """Why it needs a person at this threshold, or "settled"."""
-        if self.confidence < settled:
+    def kind(self, accepted: float = THRESHOLD) -> str:
+        """Why it needs a person at this threshold, or "accepted"."""
+        if self.confidence < accepted:
             return "open" if self.labelled else "unlabelled"
-        return "overruled" if self.overruled else "settled"
+        return "overruled" if self.overruled else "accepted"
 
 
 def is_overruled(basis: Basis) -> NDArray[np.bool_]:
@@ -120,7 +120,7 @@ def is_overruled(basis: Basis) -> NDArray[np.bool_]:
 
 def need_a_person(basis: Basis) -> list[int]:
     """The items to be shown, at one threshold or another: labelled ones first, and then by doubt."""
-    doubts = uncertainty(basis.belief)
+    doubts = uncertainty(basis.posterior)
     doubtful = basis.confidence < HIGHEST
     chosen: set[int] = set()
     for mask in (basis.labelled & doubtful, is_overruled(basis), ~basis.labelled & doubtful):
@@ -133,7 +133,7 @@ def need_a_person(basis: Basis) -> list[int]:
 
 def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: str = "image") -> list[Item]:
     """``thing``: what the items are called."""
-    ann, doubts, overruled = basis.annotations, uncertainty(basis.belief), is_overruled(basis)
+    ann, doubts, overruled = basis.annotations, uncertainty(basis.posterior), is_overruled(basis)
     said: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
     sides: dict[int, tuple[list[bool], list[bool]]] = {i: ([], []) for i in wanted}  # for the consensus, and against
     is_reliable = reliable(basis)
@@ -151,7 +151,7 @@ def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: s
             overruled=bool(overruled[i]),
             confidence=float(basis.confidence[i]),
             doubt=float(doubts[i]),
-            guesses=_guesses(basis.belief[i], said[i]),
+            guesses=_guesses(basis.posterior[i], said[i]),
             alone=_guesses(alone[i], {})[0] if i in alone else None,
             unsaid=bool(basis.unsaid[i]),
             decided=say(*sides[i], bool(alone[i].argmax() == basis.label[i]) if i in alone else None, thing),
@@ -166,11 +166,11 @@ def excerpt(text: str) -> str:
     return "\n".join(lines) + ("…" if len(text) > LONGEST else "")
 
 
-def _guesses(belief: Floats, said: Mapping[int, list[str]]) -> list[Guess]:
+def _guesses(posterior: Floats, said: Mapping[int, list[str]]) -> list[Guess]:
     """The classes that are probable at all or that somebody said, the likeliest first."""
-    order = np.argsort(-belief, kind="stable")
-    likely = [int(k) for k in order[:LIKELY] if belief[k] >= HARDLY]
+    order = np.argsort(-posterior, kind="stable")
+    likely = [int(k) for k in order[:LIKELY] if posterior[k] >= HARDLY]
     return [
-        Guess(k, float(belief[k]), said.get(k, [])[:VOTERS], len(said.get(k, [])[VOTERS:]))
+        Guess(k, float(posterior[k]), said.get(k, [])[:VOTERS], len(said.get(k, [])[VOTERS:]))
         for k in [*likely, *(int(k) for k in order if k in said and k not in likely)]
     ]

@@ -1,4 +1,4 @@
-"""What is settled from which confidence on: counted at every threshold that a reader can choose."""
+"""What is accepted from which confidence on: counted at every threshold that a reader can choose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # those in the table, and those from 
 
 
 class Level(NamedTuple):
-    """Of labelled and unlabelled items, how many are settled, and how many of the labelled against most labels.
+    """Of labelled and unlabelled items, how many are accepted, and how many of the labelled against most labels.
 
     ``check``: how often the classifier is right when it is so sure, by what is believed.
     """
@@ -104,7 +104,7 @@ def verdict(found: ByItself | None, wanted: float, n_unlabelled: int) -> str:
 
 # ---- more labels ------------------------------------------------------------
 #
-# How many more labels: the share of items that should be settled after as many, as a curve with what it may be.
+# How many more labels: the share of items that should be accepted after as many, as a curve with what it may be.
 
 
 WANTED = 0.95  # of the items: how many labels settle so many
@@ -115,9 +115,9 @@ MARGINS = 68, 14, 70, 34  # left, top, right, bottom
 
 
 class Curve(NamedTuple):
-    """From which confidence on items are settled; after (n,) more labels, (n,) shares of them, as `settling` has it."""
+    """From which confidence on items are accepted; after (n,) more labels, (n,) shares of them, as `settling` has it."""
 
-    settled_at: float
+    accepted_at: float
     labels: Floats
     expected: Floats
     best: Floats
@@ -127,19 +127,19 @@ class Curve(NamedTuple):
 
 def curves(basis: Basis) -> list[Curve]:
     """One for each of the thresholds that are `LISTED`."""
-    n_items, start = basis.annotations.n_items, labels_needed.begin(basis.annotations, basis.belief)
+    n_items, start = basis.annotations.n_items, labels_needed.begin(basis.annotations, basis.posterior)
     out = []
-    for settled_at in LISTED:
-        expected, best, worst = labels_needed.courses(start, settled_at)
+    for accepted_at in LISTED:
+        expected, best, worst = labels_needed.courses(start, accepted_at)
         n = int(np.clip((expected < ENOUGH).sum() + 1, FEWEST, MOST))
         labels = np.asarray(np.arange(n) * ROUND * n_items, dtype=np.float64)
         forecast = labels_needed.reached(WANTED, n_items, expected, best, worst)
-        out.append(Curve(settled_at, labels, expected[:n], best[:n], worst[:n], forecast))
+        out.append(Curve(accepted_at, labels, expected[:n], best[:n], worst[:n], forecast))
     return out
 
 
 def nearest(found: Sequence[Curve], confidence: float) -> Curve:
-    return min(found, key=lambda curve: abs(curve.settled_at - confidence))
+    return min(found, key=lambda curve: abs(curve.accepted_at - confidence))
 
 
 class Plot:

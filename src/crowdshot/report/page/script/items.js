@@ -67,7 +67,7 @@ bar.querySelector("[data-do=forget]").addEventListener("click", () => {
 
 // ---- one at a time ----------------------------------------------------------------------------------------------
 
-const shown = () => cards.flatMap((card, i) => card.dataset.kind === "settled" ? [] : [i]);
+const shown = () => cards.flatMap((card, i) => card.dataset.kind === "accepted" ? [] : [i]);
 
 const open = i => {
   at = i;

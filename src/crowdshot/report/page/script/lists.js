@@ -16,7 +16,7 @@ for (const list of document.querySelectorAll("[data-most]")) {
     let found = 0;
     for (const row of list.children) {
       const of = row.dataset.kind;
-      const fits = (kind ? of.split(" ").includes(kind) : of !== "settled") && words.every(word => text(row).includes(word));
+      const fits = (kind ? of.split(" ").includes(kind) : of !== "accepted") && words.every(word => text(row).includes(word));
       found += fits;
       row.hidden = !fits || found > most;
     }
