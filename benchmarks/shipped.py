@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from crowdshot.encoders.encoder_files import load_encoder
-from crowdshot.encoders.shipped import PROTOTYPICAL
+from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX
 from crowdshot.training import encoder_scores
 from crowdshot.training.sources import open_source
 
@@ -32,7 +32,7 @@ def embedded(pool, encoder):
 def rows(name, path):
     """(title, scores by shots and annotators) of an encoder and its twin."""
     source = open_source(path, at_least=encoder_scores.EXAMPLES)
-    twin = f"{name}{PROTOTYPICAL}"
+    twin = f"{name}{PROTOTYPICAL_SUFFIX}"
     for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "labeling-search"])):
         encoder = load_encoder(encoder_name)
         recipe, about = encoder.card["recipe"], encoder.card["source"]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crowdshot import CrowdClassifier, CrowdshotError, load_dataset
+from crowdshot import CrowdClassifier, CrowdshotError
 from crowdshot.labels import aggregation
 from crowdshot.labels.annotations import Annotations
+from crowdshot_paper.datasets import load_dataset
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 rng = np.random.default_rng(0)

@@ -4,6 +4,14 @@ A `Method` says by data what it is called, what must be meta-trained before, and
 its one function handles a whole batch of episodes and several candidates at once, so that candidates share work (300
 iterations pass through 10 and 100). Nothing is fitted and kept: a method sees support and queries together. A query's
 probabilities do not depend on the other queries, but for MAML (see there).
+
+>>> import torch
+>>> from crowdshot import METHODS
+>>> from crowdshot.methods import CrowdEpisodes
+>>> support = torch.tensor([[[0.0], [0.2], [5.0], [5.1]]])  # one episode of four items
+>>> labels = torch.tensor([[[0, 0, 1], [0, -1, 0], [1, 1, 1], [1, 1, 0]]])  # of three annotators, -1 = no label
+>>> METHODS["LRDS"].predict(CrowdEpisodes(support, labels, torch.tensor([[[0.1], [5.2]]]), 2), C=0.1).argmax(-1)
+tensor([[0, 1]])
 """
 
 from __future__ import annotations
