@@ -540,7 +540,12 @@ def temper(
         -1,
     )
     outputs = layers(
-        xp, this.network, f"item.{this.step}", inputs, this.inputs, lambda values: spread(values, lambda: p.crowd_of_item)
+        xp,
+        this.network,
+        f"item.{this.step}",
+        inputs,
+        this.inputs,
+        lambda values: spread(values, lambda: p.crowd_of_item),
     )
     factor, vote_weight = xp.exp(outputs[:, 0].clip(-3, 1.5)), sigmoid(xp, outputs[:, 1] - 3)
     return items.score * factor[p.pair_item] + statistics.log_vote * vote_weight[p.pair_item]
@@ -598,7 +603,10 @@ def load_network(path: str | os.PathLike[str]) -> dict[str, Floats]:
             )
         if tensor.dtype.kind != "f" or not np.isfinite(tensor).all():
             raise CrowdshotError(
-                f"has values in the tensor {name} that are not finite", where=path, found=name, expected="finite numbers"
+                f"has values in the tensor {name} that are not finite",
+                where=path,
+                found=name,
+                expected="finite numbers",
             )
     return {name: found[name].astype(np.float64) for name in expected}
 

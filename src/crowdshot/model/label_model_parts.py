@@ -175,9 +175,7 @@ class Rounds:
 
     def _scored(self, part: Part, piece: Piece, this: Round) -> tuple[LabelStatistics, ItemScores, Round]:
         crowd = _restrict_crowd(this.crowd, piece.annotators)
-        restricted = this._replace(
-            crowd=crowd, counts=_restrict(this.counts, piece.annotators, self.sizes.annotators)
-        )
+        restricted = this._replace(crowd=crowd, counts=_restrict(this.counts, piece.annotators, self.sizes.annotators))
         statistics = label_statistics(np, total, piece.problem, crowd)
         posterior = np.asarray(part.kept[f"posterior-{this.step}"][piece.pairs])
         items = label_model.score_items(np, total, piece.problem, statistics, posterior, restricted)

@@ -129,10 +129,10 @@ def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
     return best, posterior_at(posterior, np.arange(len(best)), best)
 
 
-def believe(way: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
+def believe(aggregator: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
     """Aggregate a crowd whose parts are in memory; return the last state and the posteriors, (N, K)."""
-    state = run(way, asked(parts))
-    return state, joined([way.believe(part, state) for part in parts])
+    state = run(aggregator, asked(parts))
+    return state, joined([aggregator.believe(part, state) for part in parts])
 
 
 def dense(posterior: PosteriorMatrix) -> Floats:
@@ -157,7 +157,7 @@ def joined(posteriors: Sequence[PosteriorMatrix]) -> PosteriorMatrix:
 #
 # For labels alone, posteriors move once, since iterating would let the frequent class take over. They move only between
 # classes that somebody named for the item. So class sizes decide where annotators disagree, and never overrule a single
-# or unanimous label: calling a rare class common is an error that annotators make often.
+# or unanimous label, because annotators also give the frequent class to items of other classes.
 
 
 SHARPER = 2.0
