@@ -19,6 +19,7 @@ from crowdshot.model.problem import posterior_of, problem_of
 from crowdshot.training import simulated_crowds
 from crowdshot_paper.label_model_training import total
 from crowdshot_paper.label_model_training import training_problem as problem_of_crowds
+from plain_label_model import PlainLabelModel
 
 SEEDS = st.integers(0, 2**32 - 1)
 MANY = settings(max_examples=150, deadline=None)
@@ -60,6 +61,92 @@ def posterior_matrix(triples, sizes, network=NETWORK, **given):
 
 def as_tensors(network, dtype=torch.float64):
     return {name: torch.tensor(value, dtype=dtype) for name, value in network.items()}
+
+
+# ---- known answers --------------------------------------------------------------------------------------------------
+
+
+def triples_of(matrix):
+    """Return item, annotator and label (L,) of a label matrix (N, R), -1 = missing."""
+    matrix = np.array(matrix)
+    item, annotator = np.nonzero(matrix >= 0)
+    return item, annotator, matrix[item, annotator]
+
+
+# Label matrices (items in rows, annotators in columns), side information, and the posteriors of the shipped network.
+CROWDS = {
+    "two classes": (
+        [[0, 0, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, -1], [-1, 1, 0]],
+        2,
+        {},
+        [
+            [0.609452342198, 0.390547657802],
+            [0.220787880027, 0.779212119973],
+            [0.41826756693, 0.58173243307],
+            [0.404482592491, 0.595517407509],
+            [0.733880281183, 0.266119718817],
+            [0.514505117017, 0.485494882983],
+        ],
+    ),
+    "three ordered classes with history and a known class": (
+        [[0, 1, 0, -1], [2, 2, 1, 2], [1, 1, -1, 0], [0, 0, 0, 0], [-1, 2, 0, 1]],
+        3,
+        {"known": [-1, -1, 1, -1, -1], "right": [9.0, 3.0, 0.0, 1.0], "wrong": [1.0, 2.0, 0.0, 4.0], "ordered": True},
+        [
+            [0.679646256472, 0.272735844307, 0.0476178992215],
+            [0.0411135541365, 0.191302468055, 0.767583977808],
+            [0.0, 1.0, 0.0],
+            [0.869709511159, 0.0966918856437, 0.033598603197],
+            [0.302019024591, 0.329268459178, 0.368712516231],
+        ],
+    ),
+    "four classes, one label or none for some items": (
+        [[3, 3], [0, 1], [2, -1], [-1, -1], [1, 1], [0, 0], [2, 3]],
+        4,
+        {},
+        [
+            [0.076281905067, 0.0762903827619, 0.0866434245695, 0.760784287602],
+            [0.414858521678, 0.419003087821, 0.0848591832633, 0.0812792072376],
+            [0.119438000603, 0.119442854435, 0.623236824846, 0.137882320115],
+            [0.257046686421, 0.256958611373, 0.228534171172, 0.257460531034],
+            [0.0867405690966, 0.759671964003, 0.0769273730317, 0.0766600938687],
+            [0.759925340369, 0.0865767209137, 0.0768746891335, 0.0766232495839],
+            [0.082268767412, 0.082283599718, 0.410741574862, 0.424706058008],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_the_shipped_network_gives_exactly_these_posteriors(name):
+    matrix, K, more, expected = CROWDS[name]
+    more = {key: np.array(value) if isinstance(value, list) else value for key, value in more.items()}
+    found = posterior_matrix(triples_of(matrix), (*np.shape(matrix), K), shipped_network(), **more)
+    np.testing.assert_allclose(found, expected, atol=1e-9, rtol=0)
+
+
+def plain_model(triples, sizes, network, more):
+    labels = list(zip(*(x.tolist() for x in triples), strict=True))
+    more = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in more.items()}
+    return PlainLabelModel(labels, *sizes, network, **more)
+
+
+@pytest.mark.parametrize("network", [NETWORK, shipped_network()], ids=["any network", "shipped"])
+@given(SEEDS, st.booleans())
+@SOME
+def test_equals_the_loops_written_from_the_formulas(network, seed, more):
+    """Scores after every round, up to a constant for each item, and the posteriors."""
+    triples, sizes = crowd(seed)
+    side = side_information(seed, sizes) if more else {}
+    plain = plain_model(triples, sizes, network, side)
+    found = infer(problem_of(*triples, *sizes, **side), network)
+    for ours, theirs in zip(found, plain.scores(), strict=True):
+        ours = ours.reshape(sizes[0], sizes[2])
+        theirs = np.array(theirs)
+        np.testing.assert_allclose(
+            ours - ours.mean(1, keepdims=True), theirs - theirs.mean(1, keepdims=True), atol=1e-8, rtol=0
+        )
+    np.testing.assert_allclose(posterior_matrix(triples, sizes, network, **side), plain.posteriors(), atol=1e-8, rtol=0)
 
 
 # ---- NumPy and torch ------------------------------------------------------------------------------------------------
