@@ -53,7 +53,7 @@ def network_output(network, name, inputs):
 
 
 class PlainLabelModel:
-    """One crowd: labels, sizes, and side information (``known`` (N,) with -1, ``right``, ``wrong`` (R,), ``ordered``)."""
+    """One crowd: labels, sizes, and side information (``known`` (N,), ``right`` and ``wrong`` (R,), ``ordered``)."""
 
     def __init__(self, labels, N, R, K, network, known=None, right=None, wrong=None, ordered=False):
         self.labels, self.N, self.R, self.K, self.network = labels, N, R, K, network

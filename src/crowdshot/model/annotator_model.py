@@ -1,7 +1,7 @@
 """Marginal likelihood of annotators' labels given the true classes, integrated over annotators' skills and kinds.
 
-An annotator has a skill rho in [0, 1]: labels are right with probability q = 1/K + (1 - 1/K) rho, at most `NEVER_WRONG`.
-The prior on skills lives on the grid `SKILLS`, so integrals over the posterior are sums:
+An annotator has a skill rho in [0, 1]: labels are right with probability q = 1/K + (1 - 1/K) rho, at most
+`NEVER_WRONG`. The prior on skills lives on the grid `SKILLS`, so integrals over the posterior are sums:
 
     coin(right, wrong) = sum_rho p(rho) q^right (1 - q)^wrong
 
@@ -18,7 +18,8 @@ as another, under each of M labelings. The predictive probability of the next la
     by class    a_k     if y = k, else (1 - a_k) / (K - 1)      a_k: E[q | labels of items of class k]
     flips       a       if y = k, else (1 - a) (alpha + times y was given for k) / ((K - 1) alpha + errors on class k)
 
-Functions of the numbers of right and wrong labels are tabulated; their index, right * side + wrong, is called a *place*.
+Functions of the numbers of right and wrong labels are tabulated; their index, right * side + wrong, is called a
+*place*.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ALPHA = 0.5
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables indexed by places. Those of twice the length continue, from ``missed`` on, with values for wrong labels."""
+    """Tables indexed by places. Those of twice the length hold values for wrong labels from ``missed`` on."""
 
     K: int
     side: int
@@ -123,7 +124,7 @@ def next_label(places: Array, times: Array, tables: Tables) -> tuple[Array, Arra
 
 
 def judge(counts: Array, tables: Tables, api: ArrayApi) -> tuple[Array, Array]:
-    """Return p(kind | labels, classes), (3, ..., M), and log p(labels | classes), (..., M), from counts (..., K, K, M)."""
+    """Return p(kind | labels), (3, ..., M), and log p(labels), (..., M), given classes, from counts (..., K, K, M)."""
     xp = api.xp
     overall, by_class, mistakes = _places(counts, tables, api)
     wrong = mistakes.sum(-2)
@@ -147,7 +148,7 @@ def expected_confusion(counts: Array, tables: Tables, api: ArrayApi) -> Array:
 
 
 def _places(counts: Array, tables: Tables, api: ArrayApi) -> tuple[Array, Array, Array]:
-    """Return places of all labels, (..., M), and of those of each true class, (..., K, M); and counts of wrong labels."""
+    """Return places of all labels, (..., M), and of those of each class, (..., K, M); and counts of wrong labels."""
     mistakes = counts * (1 - api.eye(tables.K)[..., None])
     labels, wrong = counts.sum(-2), mistakes.sum(-2)
     by_class = (labels - wrong) * tables.side + wrong

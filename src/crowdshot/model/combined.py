@@ -6,22 +6,23 @@
     r_nk = c_n (log p(k | x_n, other items) - log size_k)         feature model, fitted to q
     q_nk proportional to size_k exp(evidence_nk + BESIDE_LABELS r_nk)
 
-The exponent `BESIDE_LABELS` is below 1, because annotators err on items that look alike, and because the feature model is
-fitted to the same labels. Class sizes are estimated again from q in each of `TURNS` turns (`posteriors.class_sizes`).
+The exponent `BESIDE_LABELS` is below 1, because annotators err on items that look alike, and because the feature model
+is fitted to the same labels. Class sizes are estimated again from q in each of `TURNS` turns
+(`posteriors.class_sizes`).
 
 For few items on a meta-trained encoder, the result L of `fit` is averaged with the labeling search S ("combined"). The
-search is the stronger model for few items, but it relies on its embeddings even where they are uninformative; the feature
-model weights features by held-out prediction. So labels of a tenth of the items at a time are hidden and predicted from
-the rest, and the search is used unless it predicts them worse (`suits`). With c the mean of c_n = o_n / (o_n + ALONE)
-over labelled items, where o_n is the expected number of other items in the item's class,
+search is the stronger model for few items, but it relies on its embeddings even where they are uninformative; the
+feature model weights features by held-out prediction. So labels of a tenth of the items at a time are hidden and
+predicted from the rest, and the search is used unless it predicts them worse (`suits`). With c the mean of c_n = o_n /
+(o_n + ALONE) over labelled items, where o_n is the expected number of other items in the item's class,
 
     labelled items    p proportional to S^w L^(1 - w),   w = min(c, 1/2)
     other items       p proportional to S^w L^(1 - w),   w = min(1, 3/2 - c)
 
-A small c means that most items have few others of their class: labelled items then rely on their labels, while for other
-items the search is at its best. The search also takes the class sizes of `fit`; with 60 and 3 items it would otherwise
-assume nearly equal classes and overrule three annotators who agree. A class that was named once, where others were named
-often, may be a slip and is left to L (`frequencies`).
+A small c means that most items have few others of their class: labelled items then rely on their labels, while for
+other items the search is at its best. The search also takes the class sizes of `fit`; with 60 and 3 items it would
+otherwise assume nearly equal classes and overrule three annotators who agree. A class that was named once, where others
+were named often, may be a slip and is left to L (`frequencies`).
 """
 
 from __future__ import annotations
@@ -229,8 +230,8 @@ def softmax(score: Floats) -> Floats:
 PARTS = 10  # of the items, whose labels are hidden in turn
 # Nats by which the search may predict hidden labels worse than class sizes (WORSE), and worse than the feature model
 # (WORSE plus WORSE_EACH for each item). Tuned on digits, characters and drawn textures, evaluated on photographs of
-# LabelMe and CIFAR-10S (docs/trust.md). With encoders of another domain the search is mostly worse by 0.15 to 1 for each
-# item, otherwise by less than 0.1.
+# LabelMe and CIFAR-10S (docs/trust.md). With encoders of another domain the search is mostly worse by 0.15 to 1 for
+# each item, otherwise by less than 0.1.
 WORSE, WORSE_EACH = 1.0, 0.1
 DIGITS = 6  # of class sizes for the search, so that rounding errors do not break its ties
 OFTEN = 5.0  # mean number of labels of the other classes, from which on a class named once may be a slip
@@ -247,8 +248,8 @@ def suits(
 ) -> bool:
     """Return whether the search predicts hidden labels well enough to be used.
 
-    The held-out log-likelihood of predictions p is sum_n c_n log sum_k p_nk p(labels of n | k). That of the search may be
-    lower by `WORSE` than that of class sizes, and by `WORSE` + n `WORSE_EACH` than that of the feature model.
+    The held-out log-likelihood of predictions p is sum_n c_n log sum_k p_nk p(labels of n | k). That of the search may
+    be lower by `WORSE` than that of class sizes, and by `WORSE` + n `WORSE_EACH` than that of the feature model.
 
     Parameters
     ----------

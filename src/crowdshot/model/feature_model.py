@@ -7,15 +7,15 @@ The feature model averages classifiers that are fitted to the current class post
 - multinomial logistic regression (`Logistic`), from `ENOUGH` items on;
 - a constant classifier that predicts the class sizes: the features are uninformative.
 
-Leave-one-out predictions are available in closed form, for the logistic regression to second order. For ridge regression
-on centred features U diag(s) V^T with ridge lambda,
+Leave-one-out predictions are available in closed form, approximately so for the logistic regression. For ridge
+regression on centred features U diag(s) V^T with ridge lambda,
 
     f = mean(q) + U diag(d) U^T (q - mean(q)),   d = s^2 / (s^2 + lambda),   h_n = sum_j U_nj^2 d_j + 1/N
     f_n without item n = (f_n - h_n q_n) / (1 - h_n)
 
 Ridges are multiples (`RIDGES`) of the mean squared norm of the centred features. The kernel is exp(-|z - z'|^2 / (2 D))
-for standardised features z, which is 1/e at the root mean squared distance of two items. A regression becomes p(class | x)
-by one of two links, with a sharpness beta,
+for standardised features z, which is 1/e at the root mean squared distance of two items. A regression becomes p(class |
+x) by one of two links, with a sharpness beta,
 
     p_k proportional to size_k exp(beta (f_k - mean_k) / unit_k),   unit_k = 1/K or max(mean_k, RARE/K)
 
@@ -25,19 +25,21 @@ For the class means m_k, features are centred and have a mean squared norm of 1,
 
 and each item is left out of the means that it is compared with.
 
-The weight of a classifier is its prior weight times its held-out likelihood of the labels, relative to class sizes alone:
+The weight of a classifier is its prior weight times its held-out likelihood of the labels, relative to class sizes
+alone:
 
-    prod_n [ sum_k p(k | x_n, other items) p(labels of n | k) / sum_k size_k p(labels of n | k) ] ^ (c_n / (sum_n c_n)^CAUTION)
+    prod_n [ sum_k p(k | x_n, other items) p(labels of n | k) / sum_k size_k p(labels of n | k) ] ^ (c_n / (sum_n
+    c_n)^CAUTION)
 
 Here c_n = o_n / (o_n + ALONE), and o_n is the expected number of other items in the item's class. The exponent makes n
 items count as n^(1 - CAUTION), because similar items tend to share annotation errors. The predictions for items, as
 log p(k | x_n, other items) - log size_k, are multiplied by c_n as well.
 
-The weights that predict labelled items are computed once, from posteriors that used labels only. Later posteriors already
-contain the features and would favour the most flexible classifier: the labels of an item have reached the posteriors of
-others, so that its held-out prediction is no longer independent of them. For new items, ridge regressions and means are
-weighted by the last posteriors, and logistic regressions keep the lead over the best ridge regression that they had at
-first. Nothing depends on names, on the order of items or on random numbers.
+The weights that predict labelled items are computed once, from posteriors that used labels only. Later posteriors
+already contain the features and would favour the most flexible classifier: the labels of an item have reached the
+posteriors of others, so that its held-out prediction is no longer independent of them. For new items, ridge regressions
+and means are weighted by the last posteriors, and logistic regressions keep the lead over the best ridge regression
+that they had at first. Nothing depends on names, on the order of items or on random numbers.
 
 `trusted`, `weigh` and `together` weight predictions from other classifiers by the same held-out likelihood.
 """
@@ -194,15 +196,16 @@ LOGISTIC_SMALL = 1e-9
 class Logistic:
     """Multinomial logistic regression on posteriors, with approximate leave-one-out predictions.
 
-    Features are projected on their first principal directions, phi (n, r), with a constant column. With class sizes s and
-    posteriors q (n, K),
+    Features are projected on their first principal directions, phi (n, r), with a constant column. With class sizes s
+    and posteriors q (n, K),
 
         p_k proportional to s_k exp(z_k),   z = phi W,   W = argmin -sum_n sum_k q_nk log p_nk + lambda/2 |W|^2
 
     is a convex problem (the intercept's penalty is `LEVEL` lambda). Leaving out item n changes its own z by about one
     Newton step, taken for each class on its own:
 
-        z_n without item n = z_n + h / (1 - a h) (p_n - q_n),   a = p (1 - p),   h = phi_n^T (Phi^T diag(a) Phi + lambda)^-1 phi_n
+        z_n without item n = z_n + h / (1 - a h) (p_n - q_n)
+        a = p (1 - p),   h = phi_n^T (Phi^T diag(a) Phi + lambda)^-1 phi_n
 
     Ridge regression has both in closed form. But where several classes lie side by side, it masks those in the middle:
     where planes separate the classes, a plain regression on votes had up to 0.08 more new items right.
@@ -416,7 +419,7 @@ class FeatureModel:
 
 
 class HeldOutScore(NamedTuple):
-    """Held-out log-likelihood of the labels less that of class sizes, in nats; -inf for classifiers that were not fitted."""
+    """Held-out log-likelihood of the labels less that of class sizes, in nats; -inf for missing classifiers."""
 
     ridges: Floats  # (views, ridges, links, sharpness)
     logistic: Floats  # (ridges, sharpness)
@@ -559,8 +562,8 @@ BESIDE_LABELS = 0.6  # exponent of predictions beside labels: annotators and cla
 def trusted(p: Floats, evidence: Floats, counted: NDArray[np.bool_]) -> Floats:
     """Temper a classifier's predictions by how well they predict labels.
 
-    With tilt t = log p - log size, each sharpness beta gives q proportional to size exp(beta t). The result averages the
-    q with weights
+    With tilt t = log p - log size, each sharpness beta gives q proportional to size exp(beta t). The result averages
+    the q with weights
 
         prior weight * prod_n sum_k q_nk p(labels of n | k).
 

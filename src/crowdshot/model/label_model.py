@@ -13,8 +13,8 @@ weight of each label, one the temperature of each item. `round_of`, `_rate_label
 do not depend on names or order. The networks were trained on simulated crowds.
 
 Notation: N_n labels of item n, L_r of annotator r, L in all; v_nk, v_rk, v_k: labels of class k of an item, of an
-annotator, in all; q_nk: posterior; sigma: logistic function. logit_e(p) is the logit of p clipped to [e, 1 - e], e = 0.01
-unless stated; [A] is 1 if A holds, else 0. A label is (n, r, l): annotator r gave item n the label l.
+annotator, in all; q_nk: posterior; sigma: logistic function. logit_e(p) is the logit of p clipped to [e, 1 - e], e =
+0.01 unless stated; [A] is 1 if A holds, else 0. A label is (n, r, l): annotator r gave item n the label l.
 
 Statistics before the rounds:
 
@@ -280,8 +280,8 @@ def layers(
 ) -> Array:
     """Apply the two layers of a network, (n, inputs) -> (n, outputs).
 
-    The inputs may end with those of the ``crowd`` (G, inputs), which ``spread`` (G, hidden) -> (n, hidden) repeats after
-    the first layer, so that they are multiplied once for a crowd.
+    The inputs may end with those of the ``crowd`` (G, inputs), which ``spread`` (G, hidden) -> (n, hidden) repeats
+    after the first layer, so that they are multiplied once for a crowd.
     """
     weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
     n = x.shape[-1]
@@ -482,7 +482,7 @@ def _log_count(xp: Any, x: Array) -> Array:
 
 
 def spread(values: Array, crowd: Callable[[], Array]) -> Array:
-    """Repeat values of crowds for their elements, (G, ...) -> (n, ...); those of a single crowd broadcast as they are."""
+    """Repeat values of crowds for their elements, (G, ...) -> (n, ...); those of a single crowd broadcast."""
     return values if len(values) == 1 else values[crowd()]
 
 

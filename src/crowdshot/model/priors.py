@@ -4,9 +4,9 @@ The paper fixes three constants: a precision ``tau`` that pulls class means towa
 weights ``b`` (class probabilities) and ``c`` (every entry of every annotator's confusion matrix). ``b`` and ``c`` are
 pseudo-counts.
 
-A prior on confusion matrices is a function from counts (..., R, K, K), in the order [annotator, true, observed], and the
-number of classes (one number, or one for each batch element) to pseudo-counts of the same shape, where R may be 1. The
-M-step adds the two and normalises rows:
+A prior on confusion matrices is a function from counts (..., R, K, K), in the order [annotator, true, observed], and
+the number of classes (one number, or one for each batch element) to pseudo-counts of the same shape, where R may be 1.
+The M-step adds the two and normalises rows:
 
     alpha^r[k, l] = (counts^r[k, l] + pseudo^r[k, l]) / sum_l (counts^r[k, l] + pseudo^r[k, l])
 

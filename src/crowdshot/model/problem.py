@@ -2,7 +2,8 @@
 
 Indices: i item, r annotator, y label, k class. A *pair* is an item and a class that it may have. A *message* is a label
 and a pair of its item. With few classes, an item has a pair for every class. With many, it has pairs only for the
-classes that somebody named for it, and tables over annotators and classes are sums by key (`crowdshot.model.parts.Keyed`).
+classes that somebody named for it, and tables over annotators and classes are sums by key
+(`crowdshot.model.parts.Keyed`).
 
 All that crosses items is a sum over labels or pairs, so a million labels take a few passes over flat arrays. Functions
 that take ``xp`` and ``total`` run on NumPy and on torch: ``xp`` is the library, ``total(values, index, n)`` its sum by

@@ -55,7 +55,7 @@ def dawid_skene(labels: Tensor, n_classes: int, steps: int) -> Tensor:
 
 
 def classify(support: Tensor, weights: Tensor, query: Tensor) -> Tensor:
-    """Return log p(k | u), (..., Q, K), from embeddings (..., N, D), their weights (..., N, K) and queries (..., Q, D)."""
+    """Return log p(k | u), (..., Q, K), from embeddings (..., N, D), weights (..., N, K) and queries (..., Q, D)."""
     item_weight = weights.sum(-1, keepdim=True)
     centre = (item_weight * support).sum(-2, keepdim=True) / item_weight.sum(-2, keepdim=True).clamp_min(1e-12)
     total = weights.sum(-2)[..., None]  # (..., K, 1)
