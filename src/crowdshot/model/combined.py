@@ -146,7 +146,7 @@ def fit(
         unlabelled = np.full(N, True)
         unlabelled[rows] = False
         all_items[unlabelled] = forecast(x, np.flatnonzero(unlabelled))
-        if given is not None and len(weights) > 1:
+        if pred_probs is not None and given is not None and len(weights) > 1:
             predicted = unlabelled & np.isfinite(pred_probs).all(1)
             by_features = np.log(all_items[predicted]) - np.log(size)
             all_items[predicted] = softmax(together([by_features, given[predicted]], weights, size) + np.log(size))

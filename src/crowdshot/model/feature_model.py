@@ -36,10 +36,10 @@ items count as n^(1 - CAUTION), because similar items tend to share annotation e
 log p(k | x_n, other items) - log size_k, are multiplied by c_n as well.
 
 The weights that predict labelled items are computed once, from posteriors that used labels only. Later posteriors
-already contain the features and would favour the most flexible classifier: the labels of an item have reached the
-posteriors of others, so that its held-out prediction is no longer independent of them. For new items, ridge regressions
-and means are weighted by the last posteriors, and logistic regressions keep the lead over the best ridge regression
-that they had at first. Nothing depends on names, on the order of items or on random numbers.
+already contain the features and would favour the most flexible classifier, because the labels of an item have reached
+the posteriors of others. For new items, ridge regressions and means are weighted by the last posteriors. Logistic
+regressions keep the lead over the best ridge regression that they had at first. Nothing depends on names, on the order
+of items or on random numbers.
 
 `trusted`, `weigh` and `together` weight predictions from other classifiers by the same held-out likelihood.
 """

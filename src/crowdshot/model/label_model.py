@@ -12,9 +12,10 @@ The constants differ between crowds, labels and items: in each round one network
 weight of each label, one the temperature of each item. `round_of`, `_rate_labels` and `temper` list their inputs, which
 do not depend on names or order. The networks were trained on simulated crowds.
 
-Notation: N_n labels of item n, L_r of annotator r, L in all; v_nk, v_rk, v_k: labels of class k of an item, of an
-annotator, in all; q_nk: posterior; sigma: logistic function. logit_e(p) is the logit of p clipped to [e, 1 - e], e =
-0.01 unless stated; [A] is 1 if A holds, else 0. A label is (n, r, l): annotator r gave item n the label l.
+Notation: item n has N_n labels, annotator r has L_r, and the crowd has L. The counts v_nk, v_rk and v_k are the labels
+of class k of an item, of an annotator and of the crowd. The posterior is q_nk. sigma is the logistic function, and
+logit_e(p) is the logit of p clipped to [e, 1 - e], with e = 0.01 unless stated. [A] is 1 if A holds, else 0. In a label
+(n, r, l), annotator r gives item n the label l.
 
 Statistics before the rounds:
 
@@ -280,8 +281,8 @@ def layers(
 ) -> Array:
     """Apply the two layers of a network, (n, inputs) -> (n, outputs).
 
-    The inputs may end with those of the ``crowd`` (G, inputs), which ``spread`` (G, hidden) -> (n, hidden) repeats
-    after the first layer, so that they are multiplied once for a crowd.
+    The last inputs may be those of the ``crowd`` (G, inputs). The first layer is applied to them once for each crowd;
+    ``spread`` (G, hidden) -> (n, hidden) repeats the result.
     """
     weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
     n = x.shape[-1]

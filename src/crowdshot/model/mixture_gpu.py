@@ -53,8 +53,8 @@ def log_proba(
 ) -> Tensor:
     """Return log p(t = k | u) of the queries, (B, Q, K), after ``steps`` (B,) of EM on the support.
 
-    ``embedded`` (B, N + Q, D) has support items first; ``labels`` (B, N, R), -1 = missing; ``tau`` and ``b`` are (B,);
-    ``classes_in_use`` (B,) and ``most_steps`` as in `mixture.fit`.
+    In ``embedded`` (B, N + Q, D), support items come first. In ``labels`` (B, N, R), -1 is a missing label. ``tau`` and
+    ``b`` have shape (B,). ``classes_in_use`` (B,) and ``most_steps`` are those of `mixture.fit`.
     """
     in_use = torch.full_like(steps, n_classes) if classes_in_use is None else classes_in_use
     most = int(steps.max()) if most_steps is None else most_steps
