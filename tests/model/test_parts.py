@@ -14,7 +14,7 @@ from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Keyed, Part, Sizes, added, asked, parts_of, run
 from crowdshot.model.posteriors import Votes, joined, likeliest, posterior_at
 
-from .test_inference import NETWORK, believed, crowd, witnesses
+from .test_label_model import NETWORK, crowd, posterior_matrix, side_information
 
 SEEDS = st.integers(0, 2**32 - 1)
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -75,7 +75,7 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
     triples, (N, R, K) = crowd(seed, 14)
     sizes = Sizes(N, R, K)
     assert sizes.sparse == many
-    given = witnesses(seed, (N, R, K)) if more else {}
+    given = side_information(seed, (N, R, K)) if more else {}
     whole = whole_of(triples, sizes, given.get("known"))
     way = way_of(name, sizes, len(triples[0]), given)
     expected = believe(way, [whole])
@@ -90,11 +90,13 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
 @given(seed=SEEDS, more=st.booleans())
 def test_rounds_in_parts_are_the_inference_of_the_whole(many, seed, more):
     triples, (N, R, K) = crowd(seed, 14)
-    given = witnesses(seed, (N, R, K)) if more else {}
+    given = side_information(seed, (N, R, K)) if more else {}
     sizes = Sizes(N, R, K)
     whole = whole_of(triples, sizes, given.get("known"))
     found = believe(way_of("rounds", sizes, 0, {**given, "power": 1.0}), cut(whole, range(0, N, 3)))
-    np.testing.assert_allclose(found, believed(triples, (N, R, K), named_only=many, **given), atol=1e-10, rtol=0)
+    np.testing.assert_allclose(
+        found, posterior_matrix(triples, (N, R, K), named_only=many, **given), atol=1e-10, rtol=0
+    )
 
 
 @SOME

@@ -58,7 +58,10 @@ def test_constant_priors_as_cards():
     assert priors.to_card(priors.PAPER) == {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}}
     ours = {"tau": 0.5, "b": 3.0, "c": Diagonal(2.0, 1.0)}
     assert priors.from_card(priors.to_card(ours)) == ours
-    with pytest.raises(CrowdshotError, match=r"c is a .*, expected a prior of crowdshot.priors, to be stored"):
+    with pytest.raises(CrowdshotError, match="cannot be saved") as error:
         priors.to_card({"tau": 1.0, "b": 1.0, "c": lambda counts, n_classes: counts})
-    with pytest.raises(CrowdshotError, match="kind is 'flat', expected one of"):
+    assert (error.value.argument, error.value.found) == ("c", "function")
+    with pytest.raises(CrowdshotError) as error:
         LearnedPriors("flat")
+    assert (error.value.argument, error.value.found) == ("kind", "flat")
+    assert "one-coin" in error.value.expected

@@ -1,24 +1,25 @@
-"""What annotators are like, integrated over: how probable a crowd's labels are if the true classes were known.
+"""Marginal likelihood of annotators' labels given the true classes, integrated over annotators' skills and kinds.
 
-An annotator has a skill rho, from 0 (guesses) to 1 (never wrong): right with probability q = 1/K + (1 - 1/K) rho. On
-the grid `SKILLS` any posterior about skills is integrated by a sum:
+An annotator has a skill rho in [0, 1]: labels are right with probability q = 1/K + (1 - 1/K) rho, at most
+`NEVER_WRONG`. The prior on skills lives on the grid `SKILLS`, so integrals over the posterior are sums:
 
     coin(right, wrong) = sum_rho p(rho) q^right (1 - q)^wrong
 
-Annotators come in three kinds, and are summed over these too:
+There are three kinds of annotators, with prior `P_KIND`:
 
-    one coin    one skill for all classes; a wrong label is any other class, all alike
-    by class    a skill for every class, drawn apart
-    flips       one skill; for every true class, wrong labels have a distribution of their own, ~ Dirichlet(alpha)
+    one coin    one skill for all classes; wrong labels are uniform over the other classes
+    by class    an independent skill for every true class; wrong labels are uniform
+    flips       one skill; for every true class, wrong labels have a distribution ~ Dirichlet(alpha)
 
-Everything is a function of counts (..., K true, K observed, M): how often the annotator called what by what, in each of
-M labelings. The next label y of an item of class k is, by an annotator of one of these kinds,
+All results are functions of counts (..., K true, K observed, M): how often the annotator labelled an item of one class
+as another, under each of M labelings. The predictive probability of the next label y of an item of class k is
 
-    one coin    a       if y = k, else (1 - a) / (K - 1)        a: q as expected after all right and wrong labels
-    by class    a_k     if y = k, else (1 - a_k) / (K - 1)      a_k: the same after those of items of class k
-    flips       a       if y = k, else (1 - a) (alpha + times k was called y) / ((K - 1) alpha + times k was mistaken)
+    one coin    a       if y = k, else (1 - a) / (K - 1)        a: E[q | all right and wrong labels]
+    by class    a_k     if y = k, else (1 - a_k) / (K - 1)      a_k: E[q | labels of items of class k]
+    flips       a       if y = k, else (1 - a) (alpha + times y was given for k) / ((K - 1) alpha + errors on class k)
 
-Numbers of right and wrong labels are looked up in tables, at a *place*, ``right * side + wrong``.
+Functions of the numbers of right and wrong labels are tabulated; their index, right * side + wrong, is called a
+*place*.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from torch import Tensor
 from crowdshot.model.array_api import Array, ArrayApi
 
 SKILLS = tuple(i / 11 for i in range(12))
-NEVER_WRONG = 0.995  # nobody is
+NEVER_WRONG = 0.995  # upper bound of q: nobody is never wrong
 KINDS = ("one coin", "by class", "flips")
 
-# Learned by gradient on episodes whose crowds mix experts, hammers, spammers, flippers and class-wise spammers, through
-# the loss of the queries, on embeddings of characters and of photographs, which agree to about 0.03;
-# which these were is told in docs/beyond-details.md.
+# Trained by gradient descent on the query loss of episodes whose crowds mix experts, hammers, spammers, flippers and
+# class-wise spammers. Embeddings of characters and of photographs gave values that agree to about 0.03
+# (docs/beyond-details.md describes these episodes).
 P_SKILL = (0.12, 0.10, 0.07, 0.06, 0.06, 0.08, 0.10, 0.11, 0.10, 0.08, 0.06, 0.06)
 P_KIND = (0.45, 0.37, 0.18)
 ALPHA = 0.5
@@ -47,58 +48,58 @@ ALPHA = 0.5
 
 @dataclass(frozen=True)
 class Tables:
-    """By places, and from ``missed`` on by places for a label that is not the class."""
+    """Tables indexed by places. Those of twice the length hold values for wrong labels from ``missed`` on."""
 
     K: int
     side: int
-    coin: Array  # its logarithm
+    coin: Array  # log coin(right, wrong)
     next: Array  # a; then (1 - a) / (K - 1)
-    repeated: Array  # 1 / alpha; then (K - 1) / ((K - 1) alpha + wrong): of flips against one coin, times alpha + times
+    repeated: Array  # 1 / alpha; then (K - 1) / ((K - 1) alpha + wrong): ratio of flips to one coin, per alpha + times
     alpha: Array  # ()
-    log_alike: Array  # of n wrong labels: log p of these ones, if all were alike
+    log_alike: Array  # of n: log-probability of n wrong labels that are uniform over the other classes
     log_rising: Array  # of n: log Γ(alpha + n) / Γ(alpha)
     log_rising_all: Array  # the same for (K - 1) alpha
-    start: Array | None = None  # (2, ..., R): where annotators' places begin, of all labels and of those of a class
+    start: Array | None = None  # (2, ..., R): first place of each annotator, for all labels and for those of a class
 
     @property
     def missed(self) -> int:
         return self.side * self.side
 
 
-def tables_for(most: int, K: int, ways: ArrayApi, history: Tensor | None = None) -> Tables:
-    """For annotators of up to ``most`` labels, as arrays.
+def tables_for(most: int, K: int, api: ArrayApi, history: Tensor | None = None) -> Tables:
+    """Return tables for annotators with up to ``most`` labels.
 
-    ``history`` (..., R, 2): how many labels of each annotator were right and wrong elsewhere. That changes what is
-    believed of their skill before anything is seen, so that they have tables of their own, which `start` leads to. Of
-    which classes these were is not known: where a skill is a class's own, they are shared out evenly.
+    ``history`` (..., R, 2): labels of each annotator that were right and wrong elsewhere. They change the prior on the
+    annotator's skill, so each distinct history has its own tables, which begin at `Tables.start`. The classes of these
+    labels are unknown; for skills by class they are divided evenly.
     """
-    side = 1 << most.bit_length()  # few sizes, so that they need not be made again
+    side = 1 << most.bit_length()  # few distinct sizes, so that cached tables are reused
     if history is None:
-        return _tables(side, K, ((0.0, 0.0),), ways)
+        return _tables(side, K, ((0.0, 0.0),), api)
     counts = history.double().cpu().numpy()
-    both = np.stack([counts, counts / K])
-    different, which = np.unique(both.reshape(-1, 2), axis=0, return_inverse=True)
-    start = ways.array(torch.from_numpy(2 * side * side * which.reshape(both.shape[:-1])))
-    return replace(_tables(side, K, tuple(map(tuple, different.tolist())), ways), start=start)
+    pairs = np.stack([counts, counts / K])
+    distinct, which = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+    start = api.array(torch.from_numpy(2 * side * side * which.reshape(pairs.shape[:-1])))
+    return replace(_tables(side, K, tuple(map(tuple, distinct.tolist())), api), start=start)
 
 
 @lru_cache(maxsize=16)
-def _tables(side: int, K: int, told: tuple[tuple[float, ...], ...], ways: ArrayApi) -> Tables:
-    """One after the other for each pair of right and wrong labels that was ``told`` beforehand."""
+def _tables(side: int, K: int, histories: tuple[tuple[float, ...], ...], api: ArrayApi) -> Tables:
+    """Return the tables of all histories, one after the other."""
     number = np.arange(side)
-    coin, following = zip(*(_coin(side, K, *before) for before in told), strict=True)
+    coin, following = zip(*(_coin(side, K, *history) for history in histories), strict=True)
     repeated = np.tile((K - 1) / ((K - 1) * ALPHA + number), side)
-    repeated = np.tile(np.concatenate([np.full(side**2, 1 / ALPHA), repeated]), len(told))
+    repeated = np.tile(np.concatenate([np.full(side**2, 1 / ALPHA), repeated]), len(histories))
     rising = (np.cumsum(np.log(np.concatenate([[1.0], alpha + number[:-1]]))) for alpha in (ALPHA, (K - 1) * ALPHA))
     joined = np.concatenate(coin), np.concatenate(following), repeated
     found = *joined, np.array(ALPHA), -number * np.log(K - 1), *rising
-    return Tables(K, side, *(ways.array(torch.from_numpy(x)) for x in found))
+    return Tables(K, side, *(api.array(torch.from_numpy(x)) for x in found))
 
 
-def _coin(side: int, K: int, right_before: float, wrong_before: float) -> tuple[Array, Array]:
-    """By places: the coin's logarithm, twice, so that it is as long as the other; and a, then (1 - a) / (K - 1)."""
+def _coin(side: int, K: int, earlier_right: float, earlier_wrong: float) -> tuple[Array, Array]:
+    """Return by places: log coin, twice, to match the second table's length; and a, then (1 - a) / (K - 1)."""
     q = np.minimum(1 / K + (1 - 1 / K) * np.array(SKILLS), NEVER_WRONG)
-    prior = np.log(P_SKILL) + right_before * np.log(q) + wrong_before * np.log(1 - q)
+    prior = np.log(P_SKILL) + earlier_right * np.log(q) + earlier_wrong * np.log(1 - q)
     prior -= np.logaddexp.reduce(prior)
     number = np.arange(side)
     chances = prior + number[:, None, None] * np.log(q) + number[:, None] * np.log(1 - q)  # (right, wrong, skills)
@@ -110,10 +111,10 @@ def _coin(side: int, K: int, right_before: float, wrong_before: float) -> tuple[
 
 
 def next_label(places: Array, times: Array, tables: Tables) -> tuple[Array, Array]:
-    """p(label | class, kind), (2, ...) for one coin and by class, (...) for flips.
+    """Return p(label | class, kind): (2, ...) for one coin and by class, (...) for flips.
 
-    ``places`` (2, ...) of all labels and of those of items of the class, in the part of the tables for labels that are
-    the class or are not. ``times`` (...) the class was called so before; 0 where it is the class.
+    ``places`` (2, ...) are those of all labels and of labels of items of the class, plus `Tables.missed` for wrong
+    labels. ``times`` (...): earlier labels of the annotator with the same true and observed class; 0 for right labels.
     """
     p = tables.next.take(places)
     flips = times + tables.alpha
@@ -122,12 +123,12 @@ def next_label(places: Array, times: Array, tables: Tables) -> tuple[Array, Arra
     return p, flips
 
 
-def judge(counts: Array, tables: Tables, ways: ArrayApi) -> tuple[Array, Array]:
-    """Annotators by their counts (..., K, K, M), ints: p(kind), (3, ..., M), and log p(labels | classes), (..., M)."""
-    xp = ways.xp
-    everything, by_class, mistakes = _places(counts, tables, ways)
+def judge(counts: Array, tables: Tables, api: ArrayApi) -> tuple[Array, Array]:
+    """Return p(kind | labels), (3, ..., M), and log p(labels), (..., M), given classes, from counts (..., K, K, M)."""
+    xp = api.xp
+    overall, by_class, mistakes = _places(counts, tables, api)
     wrong = mistakes.sum(-2)
-    coin, coins = tables.coin.take(everything), tables.coin.take(by_class).sum(-2)
+    coin, coins = tables.coin.take(overall), tables.coin.take(by_class).sum(-2)
     alike = tables.log_alike.take(wrong.sum(-2))
     flips = tables.log_rising.take(mistakes).sum(-2).sum(-2) - tables.log_rising_all.take(wrong).sum(-2)
     kinds = coin + alike, coins + alike, coin + flips
@@ -136,70 +137,73 @@ def judge(counts: Array, tables: Tables, ways: ArrayApi) -> tuple[Array, Array]:
     return xp.exp(joint - evidence), evidence
 
 
-def expected_confusion(counts: Array, tables: Tables, ways: ArrayApi) -> Array:
-    """Annotators' confusion matrices, averaged over skills and kinds: (..., K, K, M)."""
-    other = 1 - ways.eye(tables.K)[..., None]
-    everything, by_class, mistakes = _places(counts, tables, ways)
-    places = ways.xp.stack([everything[..., None, None, :] + 0 * counts, by_class[..., None, :] + 0 * counts])
+def expected_confusion(counts: Array, tables: Tables, api: ArrayApi) -> Array:
+    """Return annotators' confusion matrices averaged over skills and kinds, (..., K, K, M)."""
+    other = 1 - api.eye(tables.K)[..., None]
+    overall, by_class, mistakes = _places(counts, tables, api)
+    places = api.xp.stack([overall[..., None, None, :] + 0 * counts, by_class[..., None, :] + 0 * counts])
     p, flips = next_label(places + other * tables.missed, mistakes, tables)
-    kinds = judge(counts, tables, ways)[0][..., None, None, :]
+    kinds = judge(counts, tables, api)[0][..., None, None, :]
     return (kinds[:2] * p).sum(0) + kinds[2] * flips
 
 
-def _places(counts: Array, tables: Tables, ways: ArrayApi) -> tuple[Array, Array, Array]:
-    """Of all labels (..., M) and of those of each true class (..., K, M), by counts; and counts without right ones."""
-    mistakes = counts * (1 - ways.eye(tables.K)[..., None])
+def _places(counts: Array, tables: Tables, api: ArrayApi) -> tuple[Array, Array, Array]:
+    """Return places of all labels, (..., M), and of those of each class, (..., K, M); and counts of wrong labels."""
+    mistakes = counts * (1 - api.eye(tables.K)[..., None])
     labels, wrong = counts.sum(-2), mistakes.sum(-2)
     by_class = (labels - wrong) * tables.side + wrong
-    everything = by_class.sum(-2)
+    overall = by_class.sum(-2)
     if tables.start is not None:
-        everything, by_class = everything + tables.start[0][..., None], by_class + tables.start[1][..., None, None]
-    return everything, by_class, mistakes
+        overall, by_class = overall + tables.start[0][..., None], by_class + tables.start[1][..., None, None]
+    return overall, by_class, mistakes
 
 
-def counts_of(labelings: Array, labels: Array, K: int, ways: ArrayApi) -> Array:
-    """How often annotators called what by what, if labelings were true: (B, R, K true, K observed, M) int.
+def counts_of(labelings: Array, labels: Array, K: int, api: ArrayApi) -> Array:
+    """Count annotators' labels by true and observed class, (B, R, K true, K observed, M) int.
 
-    Labelings (B, M, N), labels (B, N, R).
+    The true classes are those of labelings (B, M, N); labels are (B, N, R).
     """
     (B, M, _), R = labelings.shape, labels.shape[-1]
-    who, said = (x[..., None] for x in compact(labels, ways))  # (B, N, L, 1)
-    annotator = ways.numbers(B, 1, 1, 1) * R + who
-    true = ways.xp.swapaxes(labelings, 1, 2)[:, :, None]  # (B, N, 1, M)
-    at = ((annotator * K + true) * K + said) * M + ways.numbers(M)
-    some = at[ways.xp.broadcast_to(said >= 0, at.shape)]
-    return ways.xp.bincount(some, minlength=B * R * K * K * M).reshape(B, R, K, K, M)
+    annotator, observed = (x[..., None] for x in compact(labels, api))  # (B, N, L, 1)
+    annotator = api.numbers(B, 1, 1, 1) * R + annotator
+    true = api.xp.swapaxes(labelings, 1, 2)[:, :, None]  # (B, N, 1, M)
+    at = ((annotator * K + true) * K + observed) * M + api.numbers(M)
+    present = at[api.xp.broadcast_to(observed >= 0, at.shape)]
+    return api.xp.bincount(present, minlength=B * R * K * K * M).reshape(B, R, K, K, M)
 
 
-def evidence_of_each(labelings: Array, labels: Array, K: int, ways: ArrayApi, history: Tensor | None = None) -> Array:
-    """log p(labels of item n | it is of class k; all other items and labels), (N, K, M); labelings (M, N)."""
-    xp, classes = ways.xp, ways.numbers(K, 1)
-    tables = tables_for(int((labels >= 0).sum(0).max()), K, ways, history)
-    counts = counts_of(labelings[None], labels[None], K, ways)[0]  # (R, K, K, M)
-    kinds, _ = judge(counts, tables, ways)
-    everything, by_class, _ = _places(counts, tables, ways)
+def evidence_of_each(labelings: Array, labels: Array, K: int, api: ArrayApi, history: Tensor | None = None) -> Array:
+    """Return log p(labels of item n | its class, all other items and labels), (N, K, M), for labelings (M, N)."""
+    xp, classes = api.xp, api.numbers(K, 1)
+    tables = tables_for(int((labels >= 0).sum(0).max()), K, api, history)
+    counts = counts_of(labelings[None], labels[None], K, api)[0]  # (R, K, K, M)
+    kinds, _ = judge(counts, tables, api)
+    overall, by_class, _ = _places(counts, tables, api)
     found = []
     for i in range(len(labels)):
         annotator = (labels[i] >= 0).nonzero()[0] if xp is np else (labels[i] >= 0).nonzero()[:, 0]
         label, true = labels[i][annotator][:, None], labelings[:, i]  # (L, 1), (M,)
-        own, hit, missed = classes == true, label == true, label[..., None] != classes  # (K, M), (L, M), (L, K, 1)
-        less = xp.where(hit, tables.side, 1)  # the item itself is taken out
+        is_true, hit, missed = classes == true, label == true, label[..., None] != classes  # (K, M), (L, M), (L, K, 1)
+        less = xp.where(hit, tables.side, 1)  # leaves out the item itself
         places = xp.stack(
-            [(everything[annotator] - less)[:, None] + 0 * own, by_class[annotator] - less[:, None] * own]
+            [(overall[annotator] - less)[:, None] + 0 * is_true, by_class[annotator] - less[:, None] * is_true]
         )
-        times = (counts[annotator, :, label[:, 0]] - 1 * own) * missed
+        times = (counts[annotator, :, label[:, 0]] - 1 * is_true) * missed
         p, flips = next_label(places + missed * tables.missed, times, tables)
         p = xp.concatenate([p, flips[None]])  # (3, L, K, M)
-        before = kinds[:, annotator] / (p * own).sum(2)  # kinds, without having foretold the item's labels
-        found.append(xp.log((before[:, :, None] * p).sum(0) / before.sum(0)[:, None]).sum(0))
+        kinds_without = kinds[:, annotator] / (p * is_true).sum(2)  # p(kind) without the item's labels, up to a factor
+        found.append(xp.log((kinds_without[:, :, None] * p).sum(0) / kinds_without.sum(0)[:, None]).sum(0))
     return xp.stack(found)
 
 
-def compact(labels: Array, ways: ArrayApi) -> tuple[Array, Array]:
-    """(..., R) -> who labelled an item and how, (..., L), L the most labels an item has; -1 fills up the latter."""
-    given = labels >= 0
-    if given.all():
-        return ways.xp.broadcast_to(ways.numbers(labels.shape[-1]), labels.shape), labels
-    most = max(1, int(given.sum(-1).max()))
-    who = ways.sorted_places(~given)[..., :most]
-    return who, ways.along(labels, who)
+def compact(labels: Array, api: ArrayApi) -> tuple[Array, Array]:
+    """Return annotators and labels of each item, (..., L) each, from labels (..., R).
+
+    L is the largest number of labels of an item; missing labels are -1.
+    """
+    present = labels >= 0
+    if present.all():
+        return api.xp.broadcast_to(api.numbers(labels.shape[-1]), labels.shape), labels
+    most = max(1, int(present.sum(-1).max()))
+    annotator = api.sorted_places(~present)[..., :most]
+    return annotator, api.along(labels, annotator)

@@ -1,4 +1,8 @@
-"""Where NumPy and torch differ, for mathematics that is written once for both."""
+"""One interface for the operations in which NumPy and torch differ.
+
+`annotator_model` and `labeling_search` run on NumPy on the processor, where its small calls are faster, and on torch on
+accelerators.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import torch
 from torch import Tensor
 
 Array = Any  # of NumPy or of torch
-BY_NUMPY = ("cpu",)  # kinds of devices on which NumPy is the quicker one
+BY_NUMPY = ("cpu",)  # device types on which NumPy is used
 
 
 class ArrayApi(Protocol):
@@ -22,38 +26,38 @@ class ArrayApi(Protocol):
     def array(self, x: Tensor) -> Array: ...
 
     def full(self, shape: tuple[int, ...], value: float) -> Array:
-        """Of float64, or of int64 if the value is an int."""
+        """Return an array of float64, or of int64 if the value is an int."""
 
     def numbers(self, *shape: int) -> Array:
-        """0, 1, 2, …"""
+        """Return 0, 1, 2, … in this shape."""
 
     def floats(self, x: Array) -> Array: ...
 
     def eye(self, K: int) -> Array:
-        """Of int64."""
+        """Return the identity matrix in int64."""
 
     def filled(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """Of full shape in memory, too."""
+        """Broadcast to a shape, and make the result contiguous."""
 
     def rows(self, x: Array, places: Array) -> Array:
-        """Along the first axis."""
+        """Index the first axis."""
 
     def pick(self, x: Array, places: Array) -> Array:
-        """Along the last axis."""
+        """Index the last axis."""
 
     def along(self, x: Array, places: Array) -> Array:
-        """Of each row (..., n) its own places (..., m)."""
+        """Index each row (..., n) with its own places (..., m)."""
 
     def sorted_places(self, x: Array) -> Array:
-        """Places of the smallest to the largest along the last axis; of equal ones, the first comes first."""
+        """Return the stable argsort of the last axis."""
 
     def top(self, x: Array, M: int) -> Array:
-        """Places of the M largest of each row, in no order: (B, n) -> (B, M)."""
+        """Return the places of the M largest values of each row, in any order: (B, n) -> (B, M)."""
 
     def sums_by_class(self, x: Array, classes: Array, as_class: Array, K: int) -> Array:
-        """Of items' numbers x (n, B) over those of each class, by the classes (n, B·M) of M labelings: (B, K, M).
+        """Sum items' numbers x (n, B) by class, with classes (n, B·M) of M labelings: (B, K, M).
 
-        ``as_class`` (B, M): where the first class of each labeling is in the result.
+        ``as_class`` (B, M): the flat index of each labeling's first class in the result.
         """
 
 
@@ -149,7 +153,7 @@ class TorchApi:
 
 
 def array_api_of(device: torch.device) -> ArrayApi:
-    """The same object for the same device."""
+    """Return the interface for a device; the same device gives the same object."""
     return NUMPY_API if device.type in BY_NUMPY else _torch_api(device)
 
 

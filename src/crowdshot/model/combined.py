@@ -1,10 +1,28 @@
-"""Labels and looks together: what is believed of items whose features come from anywhere.
+"""Combine labels, features and the labeling search into one posterior.
 
-Labels are believed as `inference` has it; what features say of an item, told by the other items (`looks`), counts for
-less than it claims beside them, as people err where items look alike, and as what looks like a
-class is learned from the same labels. The two take turns: a better posterior teaches the features better.
+`fit` alternates the label model and the feature model ("features" in `METHODS`):
 
-Class sizes are believed anew in each turn (`class_sizes`).
+    evidence_nk = log p(labels of n | k)                          label model, once
+    r_nk = c_n (log p(k | x_n, other items) - log size_k)         feature model, fitted to q
+    q_nk proportional to size_k exp(evidence_nk + BESIDE_LABELS r_nk)
+
+The exponent `BESIDE_LABELS` is below 1, because annotators err on items that look alike, and because the feature model
+is fitted to the same labels. Class sizes are estimated again from q in each of `TURNS` turns
+(`posteriors.class_sizes`).
+
+For few items on a meta-trained encoder, the result L of `fit` is averaged with the labeling search S ("combined"). The
+search is the stronger model for few items, but it relies on its embeddings even where they are uninformative; the
+feature model weights features by held-out prediction. So labels of a tenth of the items at a time are hidden and
+predicted from the rest, and the search is used unless it predicts them worse (`suits`). With c the mean of c_n = o_n /
+(o_n + ALONE) over labelled items, where o_n is the expected number of other items in the item's class,
+
+    labelled items    p proportional to S^w L^(1 - w),   w = min(c, 1/2)
+    other items       p proportional to S^w L^(1 - w),   w = min(1, 3/2 - c)
+
+A small c means that most items have few others of their class: labelled items then rely on their labels, while for
+other items the search is at its best. The search also takes the class sizes of `fit`; with 60 and 3 items it would
+otherwise assume nearly equal classes and overrule three annotators who agree. A class that was named once, where others
+were named often, may be a slip and is left to L (`frequencies`).
 """
 
 from __future__ import annotations
@@ -24,7 +42,7 @@ from crowdshot.model.feature_model import (
     FeatureModel,
     Forecast,
     Numbers,
-    spread_out,
+    spread_rows,
     together,
     trusted,
     weigh,
@@ -38,19 +56,38 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 TURNS = 3
-CERTAIN = 30.0  # nats by which a known class is likelier than any other, where features are judged
-LEAST = 1e-70  # of a probability by labels, where its logarithm is taken
+CERTAIN = 30.0  # log-likelihood ratio, in nats, of a known class to any other
+LEAST = 1e-70  # lower bound of a label posterior before its logarithm is taken
 
 
 class Joint(NamedTuple):
-    posterior: Floats  # (N, K), of all items: those without labels by their features
-    alone: Floats  # (N, K), by labels alone; class sizes where there are none
+    """The result of `fit`; n counts the items that have labels or a known class."""
+
+    posterior: Floats  # (N, K) of all items; those without labels by their features
+    alone: Floats  # (N, K) by the label model alone; class sizes for items without labels
     class_probs: Floats  # (K,)
-    forecast: Forecast  # for any other item
-    taught: Floats  # (n, K), the posterior of those with labels, in their order
-    unmet: Floats  # (n, K), of the same by the features of others alone, as far as these are believed
-    evidence: Floats  # (n, K), log p(labels | class) of the same, by labels alone
-    size: Floats  # (K,), of classes as these are believed
+    forecast: Forecast  # the classifier for new items
+    taught: Floats  # (n, K) posterior of the n items, in their order
+    unmet: Floats  # (n, K) their prediction by the feature model, from other items
+    evidence: Floats  # (n, K) their log p(labels | class)
+    size: Floats  # (K,) class sizes
+
+
+class _Labels(NamedTuple):
+    """The label model's result on the n items that have labels or a known class."""
+
+    rows: Positions  # (n,) the items
+    known: NDArray[np.bool_]  # (n,) whether the class is known
+    truth: Floats  # one-hot rows of the known classes
+    score: Floats  # (n, K) log p(class | labels)
+    evidence: Floats  # (n, K) log p(labels | class)
+    posterior: Floats  # (n, K) with adjusted class sizes
+
+    def hold_known(self, score: Floats) -> Floats:
+        """Return the softmax of scores (n, K), with known classes held fixed."""
+        posterior = softmax(score)
+        posterior[self.known] = self.truth
+        return posterior
 
 
 def fit(
@@ -66,14 +103,69 @@ def fit(
     pred_probs: Floats | None = None,
     ordered: bool = False,
 ) -> Joint:
-    """x (N, D) in single or double precision, a row for each item; item, annotator, label (L,).
+    """Fit the label model and the feature model to labels and features.
 
-    ``known`` (N,): the class of items whose class is known, labelled or not; -1 elsewhere. ``history`` (R, 2): labels
-    of annotators that were right and wrong elsewhere. ``pred_probs`` (N, K): what any classifier says of the items, NaN
-    where it says nothing; it and the features are believed as far as they foretell labels, and averaged.
-    ``ordered``: classes are numbered in order.
+    Parameters
+    ----------
+    x : (N, D) array
+        Features of all items, in single or double precision.
+    item, annotator, label : (L,) int arrays
+        The labels.
+    n_annotators, K : int
+        Numbers of annotators and classes.
+    network : mapping
+        The label model's network.
+    known : (N,) int array, optional
+        The class of items whose class is known, with labels or without; -1 elsewhere.
+    history : (R, 2) array, optional
+        Labels of each annotator that were right and wrong elsewhere.
+    pred_probs : (N, K) array, optional
+        Predictions of any other classifier, NaN for items without. They are averaged with the feature model; both are
+        weighted by their held-out likelihood of the labels.
+    ordered : bool
+        Classes are numbered in order.
     """
     N = len(x)
+    labels = _fit_labels(N, item, annotator, label, n_annotators, K, network, known, history, ordered)
+    rows, evidence = labels.rows, labels.evidence
+    posterior = labels.hold_known(labels.score)
+    train = spread_rows(x if len(rows) == N else x[rows], MOST)
+    others = np.setdiff1d(np.arange(len(rows)), train)
+    model = FeatureModel(x[rows[train]].astype(np.float64))
+    log_ratio = np.zeros_like(posterior)
+    for _ in range(TURNS + 1):  # the last turn fits the classifier to the last posterior
+        size = class_sizes(posterior)
+        log_ratio[train], forecast = model.held_out(posterior[train], evidence[train], size)
+        if len(others):
+            log_ratio[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
+        averaged, weights, given = _with_predictions(log_ratio, pred_probs, rows, evidence, size)
+        posterior = labels.hold_known(evidence + np.log(size) + BESIDE_LABELS * averaged)
+    all_items, by_labels = np.empty((N, K)), np.tile(posterior.mean(0), (N, 1))
+    all_items[rows], by_labels[rows] = posterior, labels.posterior
+    if len(rows) < N:
+        unlabelled = np.full(N, True)
+        unlabelled[rows] = False
+        all_items[unlabelled] = forecast(x, np.flatnonzero(unlabelled))
+        if pred_probs is not None and given is not None and len(weights) > 1:
+            predicted = unlabelled & np.isfinite(pred_probs).all(1)
+            by_features = np.log(all_items[predicted]) - np.log(size)
+            all_items[predicted] = softmax(together([by_features, given[predicted]], weights, size) + np.log(size))
+    held_out = softmax(np.log(size) + log_ratio)
+    return Joint(all_items, by_labels, posterior.mean(0), forecast, posterior, held_out, evidence, size)
+
+
+def _fit_labels(
+    N: int,
+    item: Positions,
+    annotator: Positions,
+    label: Positions,
+    n_annotators: int,
+    K: int,
+    network: Network,
+    known: Positions | None,
+    history: Floats | None,
+    ordered: bool,
+) -> _Labels:
     gold = np.full(N, -1) if known is None else known
     rows = np.unique(np.concatenate([item, np.flatnonzero(gold >= 0)]))
     place = np.full(N, -1)
@@ -82,59 +174,48 @@ def fit(
     held = gold[rows] >= 0
     sizes = Sizes(len(rows), n_annotators, K)
     parts = parts_of(place[item], annotator, label, sizes, gold[rows] if held.any() else None)
-    way = Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any()))
-    state, named = believe(way, parts)
-    plain = state._replace(classes=Counted(state.classes.modest, state.classes.modest))
-    score = np.log(dense(joined([way.believe(part, plain) for part in parts])).clip(LEAST))
+    rounds = Rounds(sizes, network, ordered, right, wrong, gold=bool(held.any()))
+    state, named = believe(rounds, parts)
+    plain = state._replace(classes=Counted(state.classes.modest, state.classes.modest))  # class sizes not adjusted
+    score = np.log(dense(joined([rounds.believe(part, plain) for part in parts])).clip(LEAST))
     truth = np.eye(K)[gold[rows][held]]
     score[held] = CERTAIN * (truth - 1)
-
-    def accepted(score: Floats) -> Floats:
-        posterior = softmax(score)
-        posterior[held] = truth
-        return posterior
-
-    posterior = accepted(score)
-    evidence = score - np.log(shares(state.classes.modest))
-    teach = spread_out(x if len(rows) == N else x[rows], MOST)
-    others = np.setdiff1d(np.arange(len(rows)), teach)
-    looks = FeatureModel(x[rows[teach]].astype(np.float64))
-    told = np.zeros_like(posterior)
-    for _ in range(TURNS + 1):  # the last one after the last posterior, for the forecast to be of it
-        size = class_sizes(posterior)
-        told[teach], forecast = looks.believed(posterior[teach], evidence[teach], size)
-        if len(others):
-            told[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
-        heard, weights = told, np.ones(1)
-        if pred_probs is not None:
-            said, asked = _said(pred_probs, rows, evidence, size)
-            if asked.any():
-                weights = weigh([told[asked], said[rows][asked]], evidence[asked], size)
-                heard = np.where(asked[:, None], together([told, said[rows]], weights, size), told)
-        posterior = accepted(evidence + np.log(size) + BESIDE_LABELS * heard)
-    everyone, by_labels = np.empty((N, K)), np.tile(posterior.mean(0), (N, 1))
-    everyone[rows], by_labels[rows] = posterior, dense(named)
-    if len(rows) < N:
-        everyone[place < 0] = forecast(x, np.flatnonzero(place < 0))
-        if pred_probs is not None and len(weights) > 1:
-            other = (place < 0) & np.isfinite(pred_probs).all(1)
-            by_looks = np.log(everyone[other]) - np.log(size)
-            everyone[other] = softmax(together([by_looks, said[other]], weights, size) + np.log(size))
-    unmet = softmax(np.log(size) + told)
-    return Joint(everyone, by_labels, posterior.mean(0), forecast, posterior, unmet, evidence, size)
+    return _Labels(rows, held, truth, score, score - np.log(shares(state.classes.modest)), dense(named))
 
 
-def _said(p: Floats, rows: Positions, evidence: Floats, size: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """What a classifier says, log p - log size, (N, K), as far as it is trusted; and of which rows (n,) it says it."""
-    known = np.asarray(np.isfinite(p).all(axis=1))
-    judged = np.zeros((len(p), p.shape[1]))
-    judged[rows] = evidence
-    counted = np.zeros(len(p), dtype=bool)
-    counted[rows] = True
-    out = np.zeros_like(judged)
-    if (known & counted).any():
-        out[known] = trusted(p[known], judged[known], counted[known])
-    return out, known[rows]
+def _with_predictions(
+    log_ratio: Floats, pred_probs: Floats | None, rows: Positions, evidence: Floats, size: Floats
+) -> tuple[Floats, Floats, Floats | None]:
+    """Average the feature model with the predictions of another classifier.
+
+    Returns
+    -------
+    averaged : (n, K) array
+    weights : (1,) or (2,) array
+        Of the feature model and, if there are predictions for these items, of the other classifier.
+    given : (N, K) array or None
+        The tempered predictions.
+    """
+    if pred_probs is None:
+        return log_ratio, np.ones(1), None
+    given, has = _tempered(pred_probs, rows, evidence)
+    if not has.any():
+        return log_ratio, np.ones(1), given
+    weights = weigh([log_ratio[has], given[rows][has]], evidence[has], size)
+    return np.where(has[:, None], together([log_ratio, given[rows]], weights, size), log_ratio), weights, given
+
+
+def _tempered(p: Floats, rows: Positions, evidence: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return a classifier's tempered log p - log size, (N, K), and for which rows (n,) it has predictions."""
+    finite = np.asarray(np.isfinite(p).all(axis=1))
+    of_items = np.zeros((len(p), p.shape[1]))
+    of_items[rows] = evidence
+    labelled = np.zeros(len(p), dtype=bool)
+    labelled[rows] = True
+    out = np.zeros_like(of_items)
+    if (finite & labelled).any():
+        out[finite] = trusted(p[finite], of_items[finite], labelled[finite])
+    return out, finite[rows]
 
 
 def softmax(score: Floats) -> Floats:
@@ -143,53 +224,52 @@ def softmax(score: Floats) -> Floats:
     return out
 
 
-# ---- both ------------------------------------------------------------
-#
-# A search for labelings and what looks tell, each believed in part: the default for few items on our own encoders.
-#
-# `labelings` sees deepest into few items, and believes its embeddings whatever they are: photographs through an encoder
-# of characters lead it astray. `learned` believes features only as far as they foretell labels, and stays near the
-# labels. So the search is asked for what `learned` knows of itself by a formula: labels are hidden, those of a tenth of
-# the items at a time, and foretold from what is left. The search is believed unless it does worse (`suits`).
-#
-# The two are then averaged, as logarithms. An item has company c if it has others of its class: n of them are
-# n / (n + 2). With the mean of c, S of the search and L of `learned`,
-#
-#     labelled items    S^w L^(1 - w),  w = min(c, 1/2)        those without company are judged by their labels
-#     other items       S^w L^(1 - w),  w = min(1, 3/2 - c)    of which the search knows most while items are few
-#
-# The search, too, is told how frequent classes are, as `learned` believes them: taking 60 and 3 for about equal it would
-# overrule three who agree. A class that was named once, where others were named often, may be a slip of the pen, and is
-# left to `learned`.
+# ---- the labeling search beside the feature model --------------------------------------------------------------------
 
 
 PARTS = 10  # of the items, whose labels are hidden in turn
-# Nats by which the search may foretell labels worse than class sizes, and than `learned`, which it may for each item
-# besides. Chosen on digits, characters and drawn textures, judged on photographs of LabelMe and CIFAR-10S
-# (docs/trust.md): through encoders of another domain it is mostly worse by 0.15 to 1 an item, else by less than 0.1.
+# Nats by which the search may predict hidden labels worse than class sizes (WORSE), and worse than the feature model
+# (WORSE plus WORSE_EACH for each item). Tuned on digits, characters and drawn textures, evaluated on photographs of
+# LabelMe and CIFAR-10S (docs/trust.md). With encoders of another domain the search is mostly worse by 0.15 to 1 for
+# each item, otherwise by less than 0.1.
 WORSE, WORSE_EACH = 1.0, 0.1
-DIGITS = 6  # of sizes for the search, whose ties must not be broken by the order in which these were added up
-OFTEN = 5.0  # labels of each other class, on average, beside which one alone may be a slip
+DIGITS = 6  # of class sizes for the search, so that rounding errors do not break its ties
+OFTEN = 5.0  # mean number of labels of the other classes, from which on a class named once may be a slip
 
 
 def suits(
     x: Tensor,
     labels: Tensor,
-    looks: Joint,
+    joint: Joint,
     settings: dict[str, Any],
     sizes: Tensor | None = None,
     truth: Tensor | None = None,
     history: Tensor | None = None,
 ) -> bool:
-    """Whether the search may be believed; x (n, D), labels (n, R) and the rest as of `labelings.fit`."""
-    p = held_back(x, labels, looks.taught.shape[1], settings, sizes, truth, history).double().cpu().numpy()
-    likely, c = np.exp(looks.evidence - looks.evidence.max(1, keepdims=True)), company(looks)
+    """Return whether the search predicts hidden labels well enough to be used.
 
-    def foretold(p: Floats) -> float:
-        return float(c @ np.log((p * likely).sum(1)))
+    The held-out log-likelihood of predictions p is sum_n c_n log sum_k p_nk p(labels of n | k). That of the search may
+    be lower by `WORSE` than that of class sizes, and by `WORSE` + n `WORSE_EACH` than that of the feature model.
 
-    by_search, by_looks, by_size = (foretold(each) for each in (p, looks.unmet, looks.size))
-    return by_search >= by_size - WORSE and by_search >= by_looks - WORSE - WORSE_EACH * len(x)
+    Parameters
+    ----------
+    x : (n, D) Tensor
+        Embeddings of the items that have labels or a known class.
+    labels : (n, R) Tensor
+        Their labels, -1 = missing.
+    joint : Joint
+        The result of `fit` on the same items.
+    settings, sizes, truth, history
+        Arguments of `labelings.fit`.
+    """
+    p = held_back(x, labels, joint.taught.shape[1], settings, sizes, truth, history).double().cpu().numpy()
+    likelihood, c = np.exp(joint.evidence - joint.evidence.max(1, keepdims=True)), company(joint)
+
+    def log_likelihood(p: Floats) -> float:
+        return float(c @ np.log((p * likelihood).sum(1)))
+
+    by_search, by_features, by_size = (log_likelihood(each) for each in (p, joint.unmet, joint.size))
+    return by_search >= by_size - WORSE and by_search >= by_features - WORSE - WORSE_EACH * len(x)
 
 
 def held_back(
@@ -201,44 +281,49 @@ def held_back(
     truth: Tensor | None = None,
     history: Tensor | None = None,
 ) -> Tensor:
-    """p(class) of every item, (n, K), by searches that do not know its labels."""
+    """Return the search's p(class) of every item, (n, K), with labels and known class of the item hidden."""
     n, device = len(x), x.device
     parts = min(PARTS, n)
     part = torch.arange(n, device=device) % parts
     hidden = part == torch.arange(parts, device=device)[:, None]  # (parts, n)
-    told = None if truth is None else truth.masked_fill(hidden, -1)
-    before = None if history is None else history.expand(parts, -1, -1)
-    frequent = None if sizes is None else sizes.expand(parts, -1)
-    items, said = x.expand(parts, -1, -1), labels.masked_fill(hidden[..., None], -1)
-    fit = labeling_search.fit(items, said, K, truth=told, history=before, sizes=frequent, **settings)
+    truth = None if truth is None else truth.masked_fill(hidden, -1)
+    history = None if history is None else history.expand(parts, -1, -1)
+    sizes = None if sizes is None else sizes.expand(parts, -1)
+    items, visible = x.expand(parts, -1, -1), labels.masked_fill(hidden[..., None], -1)
+    fit = labeling_search.fit(items, visible, K, truth=truth, history=history, sizes=sizes, **settings)
     return fit.log_proba(items).exp()[part, torch.arange(n, device=device)]
 
 
-def company(looks: Joint) -> Floats:
-    """(n,) how far items that have labels have others of their class."""
-    q = looks.taught
+def company(joint: Joint) -> Floats:
+    """Return c_n = o_n / (o_n + ALONE), (n,), with o_n the expected number of other items in the item's class."""
+    q = joint.taught
     others = (q * (q.sum(0) - q)).sum(1)
     out: Floats = others / (others + ALONE)
     return out
 
 
 def weights(company: float) -> tuple[float, float]:
-    """How far the search is believed: of labelled items, and of others."""
+    """Return the search's weight for labelled items and for other items."""
     return min(company, 0.5), min(1.0, 1.5 - company)
 
 
 def frequencies(size: Floats, named: NDArray[np.int64]) -> Tensor:
-    """``sizes`` for the search, (K,): as they are believed, 0 for classes that may be slips, by how often each was
-    named."""
+    """Return class sizes for the search, (K,), with 0 for classes that may be slips.
+
+    ``named`` (K,) counts the labels of each class.
+    """
     once = named == 1
     slips = once & (not once.all() and named[~once].mean() >= OFTEN)
     return torch.from_numpy(np.where(slips, 0.0, size.round(DIGITS)))
 
 
-def pool(search: Tensor, looks: Tensor, weight: float, sizes: Tensor | None = None) -> Tensor:
-    """log p (..., K) of both -> log p: ``weight`` is the search's, but classes of size 0 are left to looks."""
+def pool(search: Tensor, features: Tensor, weight: float, sizes: Tensor | None = None) -> Tensor:
+    """Average log p (..., K) of the search, with ``weight``, and of the feature model.
+
+    Classes of size 0 keep the probability that the feature model gives them.
+    """
     if sizes is None or bool((sizes > 0).all()):
-        return (weight * search + (1 - weight) * looks).log_softmax(-1)
-    left, looks = sizes == 0, looks.log_softmax(-1)
-    both = (weight * search + (1 - weight) * looks).masked_fill(left, -torch.inf).log_softmax(-1)
-    return torch.where(left, looks, both + looks[..., ~left].logsumexp(-1, keepdim=True))
+        return (weight * search + (1 - weight) * features).log_softmax(-1)
+    left, features = sizes == 0, features.log_softmax(-1)
+    pooled = (weight * search + (1 - weight) * features).masked_fill(left, -torch.inf).log_softmax(-1)
+    return torch.where(left, features, pooled + features[..., ~left].logsumexp(-1, keepdim=True))

@@ -1,33 +1,47 @@
-"""What an item's features say of its class, without its own labels: regressions whose leave-one-out is a formula.
+"""Predict an item's class from its features, without using the item's own labels (the feature model).
 
-Features x (N, D) of any origin are seen in two ways: as they are, and by how near they are to one another (a Gaussian
-kernel of half the mean squared distance). In each, a ridge regression foretells the posterior q (N, K) in the items'
-classes. With the singular values s of the centred features and their directions U, the forecast of ridge λ and what is
-left of it when item n does not teach are
+The feature model averages classifiers that are fitted to the current class posteriors q (N, K):
 
-    f = mean(q) + U d Uᵀ (q - mean(q)),   d = s² / (s² + λ),   h_n = Σ_j U_nj² d_j + 1/N
-    f_without_n = (f_n - h_n q_n) / (1 - h_n)
+- ridge regression on the features and on a Gaussian kernel (Nystroem approximation), for several ridges;
+- nearest class mean (eqs 7 and 8 of the paper), with one scale for all features or one for each;
+- multinomial logistic regression (`Logistic`), from `ENOUGH` items on;
+- a constant classifier that predicts the class sizes: the features are uninformative.
 
-for all items at once, whatever q is. A forecast becomes p(class | x) by one of two links, with a sharpness β,
+Leave-one-out predictions are available in closed form, approximately so for the logistic regression. For ridge
+regression on centred features U diag(s) V^T with ridge lambda,
 
-    p_k ∝ size_k exp(β (f_k - mean_k) / unit_k),   unit_k = 1/K or mean_k
+    f = mean(q) + U diag(d) U^T (q - mean(q)),   d = s^2 / (s^2 + lambda),   h_n = sum_j U_nj^2 d_j + 1/N
+    f_n without item n = (f_n - h_n q_n) / (1 - h_n)
 
-of which the second takes f_k / mean_k for how much likelier the class has become, and the first is calmer where a class
-is rare. Beside these stand the paper's means (7) and classifier (8), for features in units of their spread as a whole
-and for features each in its own,
+Ridges are multiples (`RIDGES`) of the mean squared norm of the centred features. The kernel is exp(-|z - z'|^2 / (2 D))
+for standardised features z, which is 1/e at the root mean squared distance of two items. A regression becomes p(class |
+x) by one of two links, with a sharpness beta,
 
-    m_k = Σ_n q_nk x_n / (TAU + Σ_n q_nk),   p_k ∝ size_k exp(-scale/2 |x - m_k|²)
+    p_k proportional to size_k exp(beta (f_k - mean_k) / unit_k),   unit_k = 1/K or max(mean_k, RARE/K)
 
-which know best what few items say; there, too, an item is taken out of the means that judge it by a formula. And from
-`ENOUGH` items on, logistic regressions (`logistic`) on the features as they are, in the first link. Which way to see,
-which λ, link, β or scale is not chosen: each is believed as far as it foretells labels of items that it has not met
-(`believed`), "features say nothing" among them. So nothing depends on names, on order or on lots.
+For the class means m_k, features are centred and have a mean squared norm of 1,
 
-Once posteriors have heard the features, an item's labels have passed through them into the posteriors of others, and a
-forecast "by others" has met these labels after all; the more a regression can bend, the more it gains by that. So ways
-are judged by what they make of the first posteriors, which are of labels alone. What is said of new items, where the
-better posteriors of the end tell means and ridges apart better than that costs, is judged by these; logistic regressions
-are still judged by the first.
+    m_k = sum_n q_nk x_n / (TAU + sum_n q_nk),   p_k proportional to size_k exp(-scale/2 |x - m_k|^2)
+
+and each item is left out of the means that it is compared with.
+
+The weight of a classifier is its prior weight times its held-out likelihood of the labels, relative to class sizes
+alone:
+
+    prod_n [ sum_k p(k | x_n, other items) p(labels of n | k) / sum_k size_k p(labels of n | k) ] ^ (c_n / (sum_n
+    c_n)^CAUTION)
+
+Here c_n = o_n / (o_n + ALONE), and o_n is the expected number of other items in the item's class. The exponent makes n
+items count as n^(1 - CAUTION), because similar items tend to share annotation errors. The predictions for items, as
+log p(k | x_n, other items) - log size_k, are multiplied by c_n as well.
+
+The weights that predict labelled items are computed once, from posteriors that used labels only. Later posteriors
+already contain the features and would favour the most flexible classifier, because the labels of an item have reached
+the posteriors of others. For new items, ridge regressions and means are weighted by the last posteriors. Logistic
+regressions keep the lead over the best ridge regression that they had at first. Nothing depends on names, on the order
+of items or on random numbers.
+
+`trusted`, `weigh` and `together` weight predictions from other classifiers by the same held-out likelihood.
 """
 
 from __future__ import annotations
@@ -43,24 +57,22 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-# ---- forecast ------------------------------------------------------------
-#
-# What features say of any item's class, after all ways to see them were judged (`looks`): a mixture of classifiers.
-
-
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 Positions = NDArray[np.int64]
 
+
+# ---- the averaged classifier -----------------------------------------------------------------------------------------
+
 SHARPNESS = np.array([0.25, 0.5, 0.7, 1.0, 1.4, 2.0])
-SCALES = 2.0 ** np.arange(7)  # of distances from means
-RARE = 0.3  # of an equal share: less frequent classes count as this frequent in the second link
-AT_ONCE = 3_000_000  # numbers of a piece of queries, which stays near the processor
+SCALES = 2.0 ** np.arange(7)  # of squared distances from class means
+RARE = 0.3  # least unit of the second link, as a multiple of 1/K
+AT_ONCE = 3_000_000  # numbers processed at a time, so that intermediate arrays stay in the cache
 
 
 @dataclass(frozen=True)
 class Standard:
-    """Features centred and in units of their spread; one that never changes counts for nothing."""
+    """Standardise features to mean 0 and standard deviation 1; constant features become 0."""
 
     centre: Floats  # (D,)
     factor: Floats  # (D,)
@@ -68,25 +80,25 @@ class Standard:
     @classmethod
     def of(cls, x: Floats) -> Standard:
         centre, spread = x.mean(0), x.std(0)
-        changes = spread > 1e-12 * np.abs(centre)
-        return cls(centre, np.where(changes, 1 / np.where(changes, spread, 1), 0))
+        varies = spread > 1e-12 * np.abs(centre)
+        return cls(centre, np.where(varies, 1 / np.where(varies, spread, 1), 0))
 
     def __call__(self, x: Floats) -> Floats:
         return (x - self.centre) * self.factor
 
 
-def near(a: Floats, b: Floats) -> Floats:
-    """(N, D), (M, D) standardised -> (N, M): 1 where two are the same, 1/e at the mean distance of two items."""
+def kernel(a: Floats, b: Floats) -> Floats:
+    """Return exp(-|a - b|^2 / (2 D)), (N, M), of standardised features (N, D) and (M, D)."""
     squared = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
     out: Floats = np.exp(-0.5 * squared.clip(0) / max(1, a.shape[1]))
     return out
 
 
-def linked(forecast: Floats, mean: Floats, size: Floats, link: int) -> Floats:
-    """(..., K) -> (sharpness, ..., K) p(class | x). ``mean``, ``size`` (K,)."""
+def linked(f: Floats, mean: Floats, size: Floats, link: int) -> Floats:
+    """Apply a link (0 or 1) with each sharpness to regressions (..., K): p(class | x), (sharpness, ..., K)."""
     K = len(mean)
     unit = np.full(K, 1 / K) if link == 0 else np.maximum(mean, RARE / K)
-    score = np.log(size) + SHARPNESS.reshape(-1, *[1] * forecast.ndim) * ((forecast - mean) / unit)
+    score = np.log(size) + SHARPNESS.reshape(-1, *[1] * f.ndim) * ((f - mean) / unit)
     score -= score.max(-1, keepdims=True)
     np.exp(score, out=score)
     score /= score.sum(-1, keepdims=True)
@@ -95,43 +107,47 @@ def linked(forecast: Floats, mean: Floats, size: Floats, link: int) -> Floats:
 
 @dataclass(frozen=True)
 class Forecast:
-    """p(class | x) for any x, as believed after all: regressions of both ways to see, linked, and their weights."""
+    """The averaged classifier for new items: regressions, class means, and their weights.
+
+    "Plain" regressions (ridge and logistic) act on standardised features, "near" ones on the kernel. c is the number of
+    regressions of non-zero weight.
+    """
 
     centre: Floats  # (D,)
     factor: Floats  # (D,)
-    landmarks: Floats  # (M, D), standardised
-    plain_slopes: Floats  # (c, D, K) of each regression on features, ridge or logistic
-    plain_starts: Floats  # (c, K)
+    landmarks: Floats  # (M, D), standardised; the columns of the kernel
+    plain_slopes: Floats  # (c, D, K)
+    plain_starts: Floats  # (c, K) intercepts
     plain_weights: Floats  # (c, links, sharpness)
-    near_slopes: Floats  # (c, M, K) on nearness to landmarks
+    near_slopes: Floats  # (c, M, K)
     near_starts: Floats
     near_weights: Floats
-    means: Floats  # (2, K, D), in units of the whole spread, and each feature in its own
-    unit: Floats  # () the whole spread
+    means: Floats  # (2, K, D), with one unit for all features and with one for each
+    unit: Floats  # () root mean squared norm of the centred features
     mean_weights: Floats  # (2, scales)
-    nothing: Floats  # () the weight of: features say nothing
-    mean: Floats  # (K,)
-    size: Floats  # (K,)
-    foretold: Floats  # (2,) of labels: how probable they are by features of unmet items, and by class sizes
-    counted: Floats  # () by how many items that was told
+    nothing: Floats  # () weight of the constant classifier
+    mean: Floats  # (K,) mean of q
+    size: Floats  # (K,) class sizes
+    foretold: Floats  # (2,) mean held-out probability of labels, by the features and by class sizes alone
+    counted: Floats  # () effective number of items in these means, sum_n c_n
 
     def __call__(self, x: Numbers, rows: Positions | None = None) -> Floats:
-        """(Q, D), or these rows of it -> (Q, K)"""
+        """Return p(class | x), (Q, K), of features (Q, D) or of some of their rows."""
         rows = np.arange(len(x)) if rows is None else rows
         out = np.empty((len(rows), len(self.size)))
         at_once = max(1, AT_ONCE // (len(self.landmarks) + len(SHARPNESS) * len(self.size)))
         for start in range(0, len(rows), at_once):
             piece = slice(start, start + at_once)
-            out[piece] = self._of(x[rows[piece]].astype(np.float64))
+            out[piece] = self._predict(x[rows[piece]].astype(np.float64))
         return out
 
-    def _of(self, x: Floats) -> Floats:
+    def _predict(self, x: Floats) -> Floats:
         z = Standard(self.centre, self.factor)(x)
         out = np.tile(self.nothing * self.size, (len(z), 1))
-        seen = [(z, self.plain_slopes, self.plain_starts, self.plain_weights)]
+        views = [(z, self.plain_slopes, self.plain_starts, self.plain_weights)]
         if len(self.near_slopes):
-            seen.append((near(z, self.landmarks), self.near_slopes, self.near_starts, self.near_weights))
-        for phi, slopes, starts, weights in seen:
+            views.append((kernel(z, self.landmarks), self.near_slopes, self.near_starts, self.near_weights))
+        for phi, slopes, starts, weights in views:
             for slope, start, weight in zip(slopes, starts, weights, strict=True):
                 out += mixed(phi @ slope + start, self.mean, self.size, weight)
         for u, means, weights in zip(
@@ -143,22 +159,22 @@ class Forecast:
         return out
 
 
-def mixed(forecast: Floats, mean: Floats, size: Floats, weight: Floats) -> Floats:
-    """(n, K) -> (n, K): the sum over links and sharpness (2, S) of what a forecast becomes, by their weights."""
-    out = np.zeros_like(forecast)
+def mixed(f: Floats, mean: Floats, size: Floats, weight: Floats) -> Floats:
+    """Return the sum of a regression's p(class | x), (n, K), over links and sharpness with ``weight`` (2, S)."""
+    out = np.zeros_like(f)
     for link in np.flatnonzero(weight.any(1)):
-        out += np.tensordot(weight[link], linked(forecast, mean, size, int(link)), 1)
+        out += np.tensordot(weight[link], linked(f, mean, size, int(link)), 1)
     return out
 
 
 def in_units(centred: Floats, z: Floats, unit: Floats | float, factor: Floats) -> tuple[Floats, Floats]:
-    """Features for means: of squared norm 1 on average, in the unit of all together, and each in its own."""
-    changing = np.count_nonzero(factor) or 1  # and not of z: one query must not depend on those beside it
-    return centred / unit, z / np.sqrt(changing)
+    """Scale features to a mean squared norm of 1, with one unit for all features and with one for each."""
+    varying = np.count_nonzero(factor) or 1  # counted in factor, not in z, so that a query does not depend on others
+    return centred / unit, z / np.sqrt(varying)
 
 
 def by_distance(squared: Floats, size: Floats) -> Floats:
-    """(n, K) squared distances from the means -> (scales, n, K) p(class | x)"""
+    """Return p(class | x) for each scale, (scales, n, K), from squared distances to class means (n, K)."""
     score = np.log(size) - 0.5 * SCALES[:, None, None] * squared
     score -= score.max(-1, keepdims=True)
     np.exp(score, out=score)
@@ -166,52 +182,63 @@ def by_distance(squared: Floats, size: Floats) -> Floats:
     return score
 
 
-# ---- logistic ------------------------------------------------------------
-#
-# Multinomial logistic regression on posteriors, and what it says of each item without that item's own labels.
-#
-# Features are seen along their first principal directions, φ (n, r). With class sizes s and a posterior q (n, K),
-#
-#     p_k ∝ s_k exp(z_k),   z = φ W + w₀,   W = argmin -Σ_n Σ_k q_nk log p_nk + λ/2 |W|²
-#
-# is convex. That item n had not taught changes its own z by one Newton step, taken class by class (`without_own`):
-#
-#     z_without_n = z_n + h / (1 - a h) (p_n - q_n),   a = p (1 - p),   h = φ_nᵀ (Φᵀ diag(a) Φ + λ)⁻¹ φ_n
-#
-# Ridge regression (`looks`) has both in closed form, but of several classes that lie side by side those in the middle are
-# hidden behind the others: where planes part the classes, regression on votes had up to 0.08 more new items right.
+# ---- logistic regression ---------------------------------------------------------------------------------------------
 
 
 LOGISTIC_RIDGES = np.array([1.0, 10.0, 100.0])
-USUAL = 10.0
-DIRECTIONS = 128  # of features, at most
-LEVEL = 1e-3  # of the ridge, for w₀
-STEPS = 60
+USUAL_LOGISTIC_RIDGE = 10.0
+DIRECTIONS = 128  # most principal directions of the features
+LEVEL = 1e-3  # penalty of the intercept, relative to the ridge
+STEPS = 60  # most iterations of L-BFGS
 LOGISTIC_SMALL = 1e-9
 
 
 class Logistic:
-    """Of items ``z`` (n, D) in units of their spread; ``teach``: rows that are learned from."""
+    """Multinomial logistic regression on posteriors, with approximate leave-one-out predictions.
 
-    def __init__(self, z: Floats, teach: Positions) -> None:
-        taught = z[teach]
-        n, D = taught.shape
+    Features are projected on their first principal directions, phi (n, r), with a constant column. With class sizes s
+    and posteriors q (n, K),
+
+        p_k proportional to s_k exp(z_k),   z = phi W,   W = argmin -sum_n sum_k q_nk log p_nk + lambda/2 |W|^2
+
+    is a convex problem (the intercept's penalty is `LEVEL` lambda). Leaving out item n changes its own z by about one
+    Newton step, taken for each class on its own:
+
+        z_n without item n = z_n + h / (1 - a h) (p_n - q_n)
+        a = p (1 - p),   h = phi_n^T (Phi^T diag(a) Phi + lambda)^-1 phi_n
+
+    Ridge regression has both in closed form. But where several classes lie side by side, it masks those in the middle:
+    where planes separate the classes, a plain regression on votes had up to 0.08 more new items right.
+
+    Parameters
+    ----------
+    z : (N, D) array
+        Standardised features.
+    train : (n,) int array
+        Rows that the regression is fitted to.
+    """
+
+    def __init__(self, z: Floats, train: Positions) -> None:
+        x = z[train]
+        n, D = x.shape
         if n < D:
-            squared, U = np.linalg.eigh(taught @ taught.T)
-            V = taught.T @ U / np.sqrt(squared.clip(LOGISTIC_SMALL))
+            squared, U = np.linalg.eigh(x @ x.T)
+            V = x.T @ U / np.sqrt(squared.clip(LOGISTIC_SMALL))
         else:
-            squared, V = np.linalg.eigh(taught.T @ taught)
+            squared, V = np.linalg.eigh(x.T @ x)
         kept = np.flatnonzero(squared > max(squared.max(), LOGISTIC_SMALL) * LOGISTIC_SMALL)[-DIRECTIONS:]
-        self.teach = teach
+        self.train = train
         self.directions = V[:, kept]  # (D, r)
         self.phi = np.column_stack([z @ self.directions, np.ones(len(z))])
         self.penalty = np.append(np.ones(len(kept)), LEVEL)[:, None]
-        self.curved = np.append(squared[kept], n)[:, None] / 2  # no more than this in any direction (Böhning 1992)
+        self.curved = (
+            np.append(squared[kept], n)[:, None] / 2
+        )  # upper bound of the curvature in each direction (Böhning 1992)
         self.found: dict[float, Floats] = {}
 
-    def learn(self, q: Floats, size: Floats, ridge: float) -> Floats:
-        """(r + 1, K), beginning where the last call with this ridge ended."""
-        phi, q, offset = self.phi[self.teach], q[self.teach], np.log(size)
+    def fit(self, q: Floats, size: Floats, ridge: float) -> Floats:
+        """Return W, (r + 1, K). The optimisation starts from the result of the last call with this ridge."""
+        phi, q, offset = self.phi[self.train], q[self.train], np.log(size)
         penalty = ridge * self.penalty
         unit = 1 / np.sqrt(self.curved + penalty)
         start = self.found.get(ridge, np.zeros((phi.shape[1], q.shape[1])))
@@ -228,53 +255,53 @@ class Logistic:
         self.found[ridge] = end.x.reshape(start.shape) * unit
         return self.found[ridge]
 
-    def without_own(self, q: Floats, size: Floats, ridge: float) -> Floats:
-        """(n, K) -> (n, K): z of each item by all others."""
-        z: Floats = self.phi @ self.learn(q, size, ridge)
-        p, phi = softmax(z + np.log(size), axis=1)[self.teach], self.phi[self.teach]
-        curvature, excess = p * (1 - p), p - q[self.teach]
+    def leave_one_out(self, q: Floats, size: Floats, ridge: float) -> Floats:
+        """Return z of all items, (N, K); that of an item in ``train`` without the item."""
+        z: Floats = self.phi @ self.fit(q, size, ridge)
+        p, phi = softmax(z + np.log(size), axis=1)[self.train], self.phi[self.train]
+        curvature, excess = p * (1 - p), p - q[self.train]
         for k in range(q.shape[1]):
             a = curvature[:, k]
             hessian = phi.T @ (a[:, None] * phi) + ridge * np.diag(self.penalty[:, 0])
             whitened = solve_triangular(cholesky(hessian, lower=True), phi.T, lower=True)
             h = (whitened * whitened).sum(0)
-            z[self.teach, k] += h / (1 - a * h).clip(LOGISTIC_SMALL) * excess[:, k]
+            z[self.train, k] += h / (1 - a * h).clip(LOGISTIC_SMALL) * excess[:, k]
         return z
 
     def weights(self, q: Floats, size: Floats, ridge: float) -> tuple[Floats, Floats]:
-        """(D, K) and (K,): z of any item is its features @ the first + the second."""
-        W = self.learn(q, size, ridge)
+        """Return the slopes (D, K) and intercepts (K,) of z as a function of the standardised features."""
+        W = self.fit(q, size, ridge)
         return self.directions @ W[:-1], W[-1]
 
 
-# ---- looks ------------------------------------------------------------
+# ---- feature model ---------------------------------------------------------------------------------------------------
 
 
-RIDGES = 10.0 ** np.arange(-3, 3)  # of the mean squared norm of the items
-USUAL_RIDGE, USUAL_SHARPNESS = 0.1, 1.0
-UNUSUAL_RIDGE = 0.3  # what a tenfold ridge costs, in nats, and
-UNUSUAL_SHARPNESS = 1.0  # a doubled sharpness: with few items nothing else decides
+RIDGES = 10.0 ** np.arange(-3, 3)  # multiples of the mean squared norm of the centred features
+USUAL_RIDGE, USUAL_SHARPNESS = 0.1, 1.0  # of the largest prior weight
+UNUSUAL_RIDGE = 0.3  # log prior weight, in nats, lost by each tenfold change of the ridge,
+UNUSUAL_SHARPNESS = 1.0  # and by each doubling or halving of the sharpness. With few items the prior weights decide.
 USUAL_SCALE = 8.0
-UNUSUAL_SCALE = 1.0  # what a doubled scale costs
-TAU = 1.0
-UNEVEN = 0.15  # of the features, where so few have the spread of all, one unit for all is half believed
-MEANS = 0.5  # how far means are believed, before labels are foretold, against all regressions
-LOGISTIC = 0.1  # how far logistic regressions are
-SHARPER = 2.0  # power of posteriors that they learn, as what is believed of labels alone is modest
-ENOUGH = 50  # items from which on these are tried,
-MOST_CLASSES = 40  # classes up to which they are, and
-TAUGHT = 2_000  # items that they learn from, at most
-NOTHING = 0.02  # how far it is believed that features say nothing
-CAUTION = 0.3  # evidence of n items counts as that of n^(1 - this): items that look alike share their labels' mistakes
-ALONE = 2.0  # others of its class at which an item's forecast has half its weight
-LANDMARKS = 1_200  # items that nearness is told by, at most
-MOST = 20_000  # items that teach, at most
-FORGOTTEN = 1e-3  # ways that are believed less are left out
+UNUSUAL_SCALE = 1.0  # log prior weight lost by each doubling or halving of the scale
+TAU = 1.0  # pseudo-items at the origin of class means
+UNEVEN = 0.15  # effective share of features in the total variance at which one unit for all has prior weight 1/2
+MEANS = 0.5  # prior weight of class means,
+LOGISTIC = 0.1  # of logistic regressions,
+NOTHING = 0.02  # of the constant classifier; the ridge regressions have the rest
+SHARPER = 2.0  # power of the posteriors that logistic regressions are fitted to; label-only posteriors are cautious
+ENOUGH = 50  # least items,
+MOST_CLASSES = 40  # and most classes, for which logistic regressions are fitted
+TAUGHT = 2_000  # most items that logistic regressions are fitted to
+CAUTION = 0.3  # held-out evidence from n items counts as n ** (1 - CAUTION): similar items share annotation errors
+ALONE = 2.0  # other items of its class for which an item has half weight
+LANDMARKS = 1_200  # most columns of the kernel
+MOST = 20_000  # most items that the feature model is fitted to
+FORGOTTEN = 1e-3  # regressions of less weight are dropped
 SMALL = 1e-9
 
 
 class Regression:
-    """Ridge regressions on ``phi`` (n, r), of every ridge at once."""
+    """Ridge regressions on ``phi`` (n, r), for all ridges by one eigendecomposition."""
 
     def __init__(self, phi: Floats) -> None:
         self.centre = phi.mean(0)
@@ -284,7 +311,7 @@ class Regression:
             squared, U = np.linalg.eigh(centred @ centred.T)
             kept = squared > max(squared.max(), SMALL) * SMALL
             self.squared, self.U = squared[kept], U[:, kept]
-            self.back = centred.T @ self.U / self.squared  # (r, j): from directions to weights of phi
+            self.back = centred.T @ self.U / self.squared  # (r, j) U -> coefficients of phi
         else:
             squared, V = np.linalg.eigh(centred.T @ centred)
             kept = squared > max(squared.max(), SMALL) * SMALL
@@ -292,94 +319,107 @@ class Regression:
             self.U = centred @ self.back
         self.ridges = RIDGES * max(self.squared.sum() / n, SMALL)
 
-    def without_own(self, q: Floats, ridge: float) -> Floats:
-        """(n, K) -> (n, K): forecasts of each item by all others."""
+    def leave_one_out(self, q: Floats, ridge: float) -> Floats:
+        """Return the regression on q, (n, K), at each item, without this item."""
         mean, d = q.mean(0), self.squared / (self.squared + ridge)
-        forecast = mean + self.U @ (d[:, None] * (self.U.T @ (q - mean)))
-        own = ((self.U * self.U) @ d + 1 / len(q))[:, None]
-        out: Floats = (forecast - own * q) / (1 - own).clip(SMALL)
+        f = mean + self.U @ (d[:, None] * (self.U.T @ (q - mean)))
+        h = ((self.U * self.U) @ d + 1 / len(q))[:, None]
+        out: Floats = (f - h * q) / (1 - h).clip(SMALL)
         return out
 
     def weights(self, q: Floats, ridge: float) -> tuple[Floats, Floats]:
-        """(r, K) and (K,): a forecast is phi @ the first + the second."""
+        """Return the slopes (r, K) and intercepts (K,) of the regression."""
         mean, d = q.mean(0), self.squared / (self.squared + ridge)
         slope = self.back @ (d[:, None] * (self.U.T @ (q - mean)))
         return slope, mean - self.centre @ slope
 
 
 class FeatureModel:
-    """What can be said of items by their features ``x`` (n, D), for any posterior in their classes."""
+    """The feature model of items with features ``x`` (n, D), for any posteriors of their classes.
+
+    The decompositions of the features are computed once. `held_out` fits the classifiers to posteriors.
+    """
 
     def __init__(self, x: Floats) -> None:
         self.standard = Standard.of(x)
         z = self.standard(x)
-        self.landmarks = z[spread_out(z, LANDMARKS)]
-        size, V = np.linalg.eigh(near(self.landmarks, self.landmarks))
+        self.landmarks = z[spread_rows(z, LANDMARKS)]
+        size, V = np.linalg.eigh(kernel(self.landmarks, self.landmarks))
         kept = size > size.max() * 1e-8
-        self.root = V[:, kept] / np.sqrt(size[kept])  # nearness to landmarks -> a space in which it is a product
+        self.root = V[:, kept] / np.sqrt(
+            size[kept]
+        )  # kernel columns -> Nyström features, whose inner products are the kernel
         centred = x - self.standard.centre
         self.unit = np.sqrt((centred * centred).sum(1).mean()) or 1.0
         self.units = in_units(centred, z, self.unit, self.standard.factor)
-        # features in units of their own (a price, an age) differ so much in spread that one or two would decide alone
+        # Features of different kinds (a price, an age) can differ so much in variance that one or two would dominate.
         variance = (centred * centred).mean(0)
-        shared = variance.sum() ** 2 / max((variance**2).sum() * np.count_nonzero(z.any(0)), 1e-300)
-        one_unit = shared**2 / (shared**2 + UNEVEN**2)
+        effective = variance.sum() ** 2 / max((variance**2).sum() * np.count_nonzero(z.any(0)), 1e-300)
+        one_unit = effective**2 / (effective**2 + UNEVEN**2)
         self.unit_priors = np.array([one_unit, 1 - one_unit])
-        self.regressions = [Regression(z), Regression(near(z, self.landmarks) @ self.root)]
-        self.logistic = Logistic(z, spread_out(z, TAUGHT)) if len(z) >= ENOUGH else None
+        self.regressions = [Regression(z), Regression(kernel(z, self.landmarks) @ self.root)]
+        self.logistic = Logistic(z, spread_rows(z, TAUGHT)) if len(z) >= ENOUGH else None
         self.first: HeldOutScore | None = None
 
-    def believed(self, q: Floats, evidence: Floats, size: Floats) -> tuple[Floats, Forecast]:
-        """log p(class | features) - log(class size) of each item by all others, (n, K), weighted; and the forecast.
+    def held_out(self, q: Floats, evidence: Floats, size: Floats) -> tuple[Floats, Forecast]:
+        """Predict each item from the other items, and return the classifier for new items.
 
-        ``q`` (n, K): what is believed of the items, which the regressions learn; ``size`` (K,) of the classes. The
-        first call's must be of labels alone. ``evidence`` (n, K): log p(labels of an item | class), by which they are
-        judged, as these labels they have not met:
+        Parameters
+        ----------
+        q : (n, K) array
+            Posteriors that the classifiers are fitted to. Those of the first call must come from labels only.
+        evidence : (n, K) array
+            log p(labels of the item | class), by which classifiers are weighted.
+        size : (K,) array
+            Class sizes.
 
-            Σ_n log Σ_k p(k | x_n) p(labels of n | k)
-
-        An item counts, there and in what is told of it, by how many others there are of its class.
+        Returns
+        -------
+        log_ratio : (n, K) array
+            c_n (log p(class | features, other items) - log class size).
+        forecast : Forecast
+            The classifier for new items.
         """
         others = (q * (q.sum(0) - q)).sum(1)
         counts = others / (others + ALONE)
-        likely = np.exp(evidence - evidence.max(1, keepdims=True))
-        seen = Seen(self, q, size)
-        worth = seen.worth(likely, counts)
+        likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
+        fits = CandidateFits(self, q, size)
+        score = fits.held_out_score(likelihood, counts)
         if self.first is None:
-            self.first = worth
-        told = seen.told(self._weights(self.first))
+            self.first = score
+        p = fits.predict_items(self._weights(self.first))
         lead = self.first.logistic - self.first.ridges.max()
-        weights = self._weights(worth._replace(logistic=lead + worth.ridges.max()))
-        label = likely / likely.sum(1, keepdims=True)  # nearly the share of the labels that name a class
-        foretold = np.array([(told * label).sum(), (size * label).sum()]) / len(q)
-        found = seen.forecast(weights, foretold, np.array(counts.sum()))
-        return (np.log(told) - np.log(size)) * counts[:, None], found
+        weights = self._weights(score._replace(logistic=lead + score.ridges.max()))
+        label = likelihood / likelihood.sum(1, keepdims=True)  # about the share of the labels that name a class
+        foretold = np.array([(p * label).sum(), (size * label).sum()]) / len(q)
+        forecast = fits.forecast(weights, foretold, np.array(counts.sum()))
+        return (np.log(p) - np.log(size)) * counts[:, None], forecast
 
-    def _weights(self, worth: HeldOutScore) -> Weights:
-        """How far each way is believed: as far as before labels are foretold, times how it foretells them."""
+    def _weights(self, score: HeldOutScore) -> Weights:
+        """Return the weights of all classifiers: prior weight times held-out likelihood, normalised."""
         sharp = UNUSUAL_SHARPNESS * np.abs(np.log2(SHARPNESS / USUAL_SHARPNESS))
         ridge = UNUSUAL_RIDGE * np.abs(np.log10(RIDGES / USUAL_RIDGE))
-        curve = UNUSUAL_RIDGE * np.abs(np.log10(LOGISTIC_RIDGES / USUAL))
+        logistic = UNUSUAL_RIDGE * np.abs(np.log10(LOGISTIC_RIDGES / USUAL_LOGISTIC_RIDGE))
         scale = UNUSUAL_SCALE * np.abs(np.log2(SCALES / USUAL_SCALE))
-        usual = [
-            np.exp(-np.broadcast_to(ridge[:, None, None] + sharp, worth.ridges.shape)),
-            np.exp(-(curve[:, None] + sharp)),
+        priors = [
+            np.exp(-np.broadcast_to(ridge[:, None, None] + sharp, score.ridges.shape)),
+            np.exp(-(logistic[:, None] + sharp)),
             self.unit_priors[:, None] * np.exp(-scale),
         ]
-        top = max(0.0, *(part.max() for part in worth))
+        top = max(0.0, *(part.max() for part in score))
         shares = (1 - MEANS - LOGISTIC - NOTHING, LOGISTIC, MEANS)
-        parts = [share * u / u.sum() * np.exp(w - top) for share, u, w in zip(shares, usual, worth, strict=True)]
+        parts = [share * p / p.sum() * np.exp(s - top) for share, p, s in zip(shares, priors, score, strict=True)]
         nothing = NOTHING * np.exp(-top)
         total = sum(part.sum() for part in parts) + nothing
         for part in parts[:2]:
             part[part < FORGOTTEN * total] = 0
         total = sum(part.sum() for part in parts) + nothing
-        ridges, curves, means = (part / total for part in parts)
-        return Weights(ridges, curves, means, nothing / total)
+        ridges, logistic, means = (part / total for part in parts)
+        return Weights(ridges, logistic, means, nothing / total)
 
 
 class HeldOutScore(NamedTuple):
-    """How much better labels are foretold than by class sizes, in nats, for each way; -inf where one was not tried."""
+    """Held-out log-likelihood of the labels less that of class sizes, in nats; -inf for missing classifiers."""
 
     ridges: Floats  # (views, ridges, links, sharpness)
     logistic: Floats  # (ridges, sharpness)
@@ -387,7 +427,7 @@ class HeldOutScore(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Of the same ways, and of: features say nothing. They sum to 1."""
+    """Weights of the same classifiers and of the constant one. They sum to 1."""
 
     ridges: Floats
     logistic: Floats
@@ -395,78 +435,79 @@ class Weights(NamedTuple):
     nothing: float
 
 
-class Seen:
-    """What each way makes of one posterior ``q`` (n, K) in the items, and class sizes (K,)."""
+class CandidateFits:
+    """All classifiers of a `FeatureModel`, fitted to posteriors ``q`` (n, K) with class sizes ``size`` (K,)."""
 
-    def __init__(self, looks: FeatureModel, q: Floats, size: Floats) -> None:
-        self.looks, self.q, self.size = looks, q, size
+    def __init__(self, model: FeatureModel, q: Floats, size: Floats) -> None:
+        self.model, self.q, self.size = model, q, size
         self.mean = q.mean(0).clip(SMALL)
         self.sharper = q**SHARPER / (q**SHARPER).sum(1, keepdims=True)
-        self.distances, self.means = zip(*(distances(u, q) for u in looks.units), strict=True)
+        self.distances, self.means = zip(*(distances(u, q) for u in model.units), strict=True)
 
     def ridge(self, view: int, place: int) -> Floats:
-        regression = self.looks.regressions[view]
-        return regression.without_own(self.q, regression.ridges[place])
+        regression = self.model.regressions[view]
+        return regression.leave_one_out(self.q, regression.ridges[place])
 
-    def curve(self, place: int) -> Floats:
-        """Such that the first link, with sharpness 1, makes p of it."""
-        assert self.looks.logistic is not None
-        z = self.looks.logistic.without_own(self.sharper, self.size, LOGISTIC_RIDGES[place])
+    def logistic(self, place: int) -> Floats:
+        """Return the logistic regression, shifted and scaled so that the first link with sharpness 1 gives p."""
+        assert self.model.logistic is not None
+        z = self.model.logistic.leave_one_out(self.sharper, self.size, LOGISTIC_RIDGES[place])
         out: Floats = self.mean + z / len(self.mean)
         return out
 
-    def worth(self, likely: Floats, counts: Floats) -> HeldOutScore:
+    def held_out_score(self, likelihood: Floats, counts: Floats) -> HeldOutScore:
         caution = max(counts.sum(), 1.0) ** -CAUTION
-        by_size = np.log(likely @ self.size)
+        by_size = np.log(likelihood @ self.size)
 
-        def foretold(p: Floats) -> Floats:
+        def gain(p: Floats) -> Floats:
             """(..., n, K) -> (...)"""
-            out: Floats = caution * ((np.log((p * likely).sum(-1)) - by_size) @ counts)
+            out: Floats = caution * ((np.log((p * likelihood).sum(-1)) - by_size) @ counts)
             return out
 
-        ridges = np.empty((len(self.looks.regressions), len(RIDGES), 2, len(SHARPNESS)))
+        ridges = np.empty((len(self.model.regressions), len(RIDGES), 2, len(SHARPNESS)))
         for view, place in product(*map(range, ridges.shape[:2])):
-            forecast = self.ridge(view, place)
+            f = self.ridge(view, place)
             for link in (0, 1):
-                ridges[view, place, link] = foretold(linked(forecast, self.mean, self.size, link))
-        curves = np.full((len(LOGISTIC_RIDGES), len(SHARPNESS)), -np.inf)
-        if self.looks.first is not None:
-            curves = self.looks.first.logistic  # judged once
-        elif self.looks.logistic is not None and len(self.mean) <= MOST_CLASSES:
-            for place in range(len(curves)):
-                curves[place] = foretold(linked(self.curve(place), self.mean, self.size, 0))
-        return HeldOutScore(ridges, curves, np.stack([foretold(by_distance(d, self.size)) for d in self.distances]))
+                ridges[view, place, link] = gain(linked(f, self.mean, self.size, link))
+        logistic = np.full((len(LOGISTIC_RIDGES), len(SHARPNESS)), -np.inf)
+        if self.model.first is not None:
+            logistic = self.model.first.logistic  # scored once: later posteriors would favour them
+        elif self.model.logistic is not None and len(self.mean) <= MOST_CLASSES:
+            for place in range(len(logistic)):
+                logistic[place] = gain(linked(self.logistic(place), self.mean, self.size, 0))
+        return HeldOutScore(ridges, logistic, np.stack([gain(by_distance(d, self.size)) for d in self.distances]))
 
-    def told(self, weights: Weights) -> Floats:
-        """(n, K): p(class | features) of each item by all others."""
+    def predict_items(self, weights: Weights) -> Floats:
+        """Return p(class | features, other items) of each item, (n, K)."""
         p = np.tile(weights.nothing * self.size, (len(self.q), 1))
         for squared, weight in zip(self.distances, weights.means, strict=True):
             p += np.tensordot(weight, by_distance(squared, self.size), 1)
         for view, place in zip(*np.nonzero(weights.ridges.any((2, 3))), strict=True):
             p += mixed(self.ridge(view, place), self.mean, self.size, weights.ridges[view, place])
         for place in np.flatnonzero(weights.logistic.any(1)).tolist():
-            p += mixed(self.curve(place), self.mean, self.size, _in_first_link(weights.logistic[place]))
+            p += mixed(self.logistic(place), self.mean, self.size, _in_first_link(weights.logistic[place]))
         return p
 
     def forecast(self, weights: Weights, foretold: Floats, counted: Floats) -> Forecast:
-        looks, K = self.looks, len(self.mean)
+        """Return the weighted average of all classifiers, for new items."""
+        model, K = self.model, len(self.mean)
         parts: list[list[tuple[Floats, Floats, Floats]]] = [[], []]
         for view, place in zip(*np.nonzero(weights.ridges.any((2, 3))), strict=True):
-            regression = looks.regressions[view]
+            regression = model.regressions[view]
             slope, start = regression.weights(self.q, regression.ridges[place])
-            parts[view].append((looks.root @ slope if view else slope, start, weights.ridges[view, place]))
+            parts[view].append((model.root @ slope if view else slope, start, weights.ridges[view, place]))
         for place in np.flatnonzero(weights.logistic.any(1)).tolist():
-            assert looks.logistic is not None
-            slope, start = looks.logistic.weights(self.sharper, self.size, LOGISTIC_RIDGES[place])
+            assert model.logistic is not None
+            slope, start = model.logistic.weights(self.sharper, self.size, LOGISTIC_RIDGES[place])
             parts[0].append((slope / K, self.mean + start / K, _in_first_link(weights.logistic[place])))
         return Forecast(
-            looks.standard.centre,
-            looks.standard.factor,
-            looks.landmarks if parts[1] else looks.landmarks[:0],
-            *_stacked(parts[0], len(looks.standard.centre), K),
-            *_stacked(parts[1], len(looks.landmarks), K),
+            model.standard.centre,
+            model.standard.factor,
+            model.landmarks if parts[1] else model.landmarks[:0],
+            *_stacked(parts[0], len(model.standard.centre), K),
+            *_stacked(parts[1], len(model.landmarks), K),
             np.stack(self.means),
-            np.array(looks.unit),
+            np.array(model.unit),
             weights.means,
             np.array(weights.nothing),
             self.mean,
@@ -477,18 +518,17 @@ class Seen:
 
 
 def _in_first_link(weight: Floats) -> Floats:
-    """(sharpness,) -> (2, sharpness)"""
     return np.stack([weight, np.zeros_like(weight)])
 
 
 def distances(u: Floats, q: Floats) -> tuple[Floats, Floats]:
-    """(n, K) squared distances of each item from means that it is not part of; and (K, D) the means with all."""
-    own = (u * u).sum(1)[:, None]
+    """Return squared distances (n, K) of items to class means without the item, and class means (K, D) of all items."""
+    norm = (u * u).sum(1)[:, None]
     sums, sizes = q.T @ u, q.sum(0)
     inner = u @ sums.T
     weight = TAU + sizes - q
-    squared = (sums * sums).sum(1) - 2 * q * inner + q * q * own
-    distance: Floats = own - 2 * (inner - q * own) / weight + squared / weight**2
+    squared = (sums * sums).sum(1) - 2 * q * inner + q * q * norm
+    distance: Floats = norm - 2 * (inner - q * norm) / weight + squared / weight**2
     return distance, sums / (TAU + sizes)[:, None]
 
 
@@ -499,67 +539,80 @@ def _stacked(parts: list[tuple[Floats, Floats, Floats]], r: int, K: int) -> tupl
     return np.stack(slopes), np.stack(starts), np.stack(weights)
 
 
-def spread_out(z: Numbers, most: int) -> Positions:
-    """Rows (at most so many) spread over z (n, D), whatever the order of its rows: evenly along one direction of it."""
+def spread_rows(z: Numbers, most: int) -> Positions:
+    """Return at most ``most`` rows of z (n, D), evenly spaced along a fixed direction; row order does not matter."""
     if len(z) <= most:
         return np.arange(len(z))
-    direction = np.sin(np.arange(z.shape[1]) + 1.0)  # any that no feature is likely to follow
+    direction = np.sin(np.arange(z.shape[1]) + 1.0)  # arbitrary, but not aligned with a feature
     along = np.concatenate([piece @ direction for piece in np.array_split(z, -(-z.size // AT_ONCE))])
     order = np.argsort(along, kind="stable")
     return np.sort(order[np.linspace(0, len(z) - 1, most).round().astype(np.int64)])
 
 
-# ---- guesses ------------------------------------------------------------
-#
-# What any classifier says of items, trusted as far as it foretells the labels that it never met.
+# ---- predictions of other classifiers --------------------------------------------------------------------------------
 
 
-GUESS_SHARPNESS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])  # of what it claims; 0: it says nothing
-BEFORE = np.array([0.5, 0.075, 0.1, 0.125, 0.2])  # how far each is believed, before labels are foretold
-LEAST = 1e-6  # no classifier is surer than this
-GUESS_CAUTION = 0.3  # of several witnesses: evidence of n items counts as that of n^(1 - this)
-BESIDE_LABELS = 0.6  # what is said counts for so much: people and classifiers err on the same items
+GUESS_SHARPNESS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])  # exponents of a classifier's log-ratios; 0 ignores it
+GUESS_PRIOR = np.array([0.5, 0.075, 0.1, 0.125, 0.2])  # their prior weights
+LEAST = 1e-6  # lower bound of a classifier's probabilities
+GUESS_CAUTION = 0.3  # in weighting sources, held-out evidence from n items counts as n ** (1 - GUESS_CAUTION)
+BESIDE_LABELS = 0.6  # exponent of predictions beside labels: annotators and classifiers err on the same items
 
 
 def trusted(p: Floats, evidence: Floats, counted: NDArray[np.bool_]) -> Floats:
-    """log p(class | the classifier) - log(class size), (N, K).
+    """Temper a classifier's predictions by how well they predict labels.
 
-    ``p`` (N, K): what it says. ``evidence`` (N, K): log p(labels | class), by which it is judged on the items that are
-    ``counted``, (N,). With its tilt t = log p - log size, each sharpness β says q ∝ size exp(β t), is believed by
+    With tilt t = log p - log size, each sharpness beta gives q proportional to size exp(beta t). The result averages
+    the q with weights
 
-        Σ_n log Σ_k q_nk p(labels of n | k)
+        prior weight * prod_n sum_k q_nk p(labels of n | k).
 
-    and what they say is averaged.
+    Parameters
+    ----------
+    p : (N, K) array
+        Predictions.
+    evidence : (N, K) array
+        log p(labels of the item | class).
+    counted : (N,) bool array
+        Items whose labels determine the weights.
+
+    Returns
+    -------
+    (N, K) array
+        log p(class | classifier) - log class size.
     """
     p = p.clip(LEAST)
     size = p.mean(0) / p.mean(0).sum()
     tilt = np.log(p) - np.log(size)
-    likely = np.exp(evidence - evidence.max(1, keepdims=True))[counted]
-    said = np.exp(GUESS_SHARPNESS[:, None, None] * tilt) * size
-    said /= said.sum(-1, keepdims=True)
-    worth = np.log((said[:, counted] * likely).sum(-1)).sum(-1)
-    weight = BEFORE * np.exp(worth - worth.max())
-    out: Floats = np.log(np.tensordot(weight / weight.sum(), said, 1)) - np.log(size)
+    likelihood = np.exp(evidence - evidence.max(1, keepdims=True))[counted]
+    q = np.exp(GUESS_SHARPNESS[:, None, None] * tilt) * size
+    q /= q.sum(-1, keepdims=True)
+    score = np.log((q[:, counted] * likelihood).sum(-1)).sum(-1)
+    weight = GUESS_PRIOR * np.exp(score - score.max())
+    out: Floats = np.log(np.tensordot(weight / weight.sum(), q, 1)) - np.log(size)
     return out
 
 
-def weigh(witnesses: Sequence[Floats], evidence: Floats, size: Floats) -> Floats:
-    """How far each is believed, by how well it foretells labels: log p(class | witness) - log(size), (n, K) each."""
-    likely = np.exp(evidence - evidence.max(1, keepdims=True))
-    worth = np.array([np.log((_claims(told, size) * likely).sum(1)).sum() for told in witnesses])
-    weight = np.exp((worth - worth.max()) * max(len(evidence), 1) ** -GUESS_CAUTION)
+def weigh(sources: Sequence[Floats], evidence: Floats, size: Floats) -> Floats:
+    """Weight sources by their held-out likelihood of the labels.
+
+    A source is log p(class | source) - log class size, (n, K); ``evidence`` is log p(labels of the item | class).
+    """
+    likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
+    score = np.array([np.log((_probabilities(ratio, size) * likelihood).sum(1)).sum() for ratio in sources])
+    weight = np.exp((score - score.max()) * max(len(evidence), 1) ** -GUESS_CAUTION)
     out: Floats = weight / weight.sum()
     return out
 
 
-def together(witnesses: Sequence[Floats], weights: Floats, size: Floats) -> Floats:
-    """What witnesses say that may all have it from the same source: their average, never their product."""
-    p = sum(weight * _claims(told, size) for told, weight in zip(witnesses, weights, strict=True))
+def together(sources: Sequence[Floats], weights: Floats, size: Floats) -> Floats:
+    """Average sources. They may share their information, so they are averaged rather than multiplied."""
+    p = sum(weight * _probabilities(ratio, size) for ratio, weight in zip(sources, weights, strict=True))
     out: Floats = np.log(p) - np.log(size)
     return out
 
 
-def _claims(told: Floats, size: Floats) -> Floats:
-    p: Floats = np.exp(told) * size
+def _probabilities(log_ratio: Floats, size: Floats) -> Floats:
+    p: Floats = np.exp(log_ratio) * size
     p /= p.sum(1, keepdims=True)
     return p

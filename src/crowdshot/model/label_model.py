@@ -1,22 +1,74 @@
-"""From who said what to what is believed of each item: a few rounds of EM whose constants were learned from crowds.
+"""Aggregate labels by a few rounds of EM whose constants are set by small trained networks (the label model).
 
-Each round is Dawid and Skene's, mended where it goes wrong on real crowds (docs/inference.md):
+The model is that of Dawid and Skene (1979): item n has an unseen class t_n ~ pi, and annotator r gives an item of class
+k the label l with probability alpha^r[k, l]. Four changes make it robust on real crowds (docs/inference.md):
 
-- a label is judged by everything but itself: its annotator's counts are taken without it (leave one out);
-- an annotator's confusion matrix is shrunk to a skill, the difficulty of classes and the mistakes that all share;
-- n labels of an item count as n^power labels, as people share mistakes;
-- class sizes are believed in part; and in the end the share of votes has a third of the say.
+- the counts that judge a label leave this label out;
+- an annotator's confusion matrix is shrunk towards their accuracy, class difficulty and the errors that all share;
+- N labels of an item count as N^power labels, because annotators make the same mistakes;
+- class sizes enter in part, and the final scores are averaged with the vote (`VOTE_WEIGHT`).
 
-How far each of these goes depends on the crowd. Three small networks a round say it: one sees the crowd and sets the
-round's constants, one sees a label and says what it weighs, one sees an item and says how sure to be. They see numbers
-that neither names nor order can change, and were learned from simulated crowds.
+The constants differ between crowds, labels and items: in each round one network sets the crowd's constants, one the
+weight of each label, one the temperature of each item. `round_of`, `_rate_labels` and `temper` list their inputs, which
+do not depend on names or order. The networks were trained on simulated crowds.
 
-Where more is known it is a witness like the others: classes of some items, how often annotators were right before,
-that classes have an order. Signs and flat arrays are those of `crowdshot.model.problem`; one body serves NumPy and
-torch.
+Notation: item n has N_n labels, annotator r has L_r, and the crowd has L. The counts v_nk, v_rk and v_k are the labels
+of class k of an item, of an annotator and of the crowd. The posterior is q_nk. sigma is the logistic function, and
+logit_e(p) is the logit of p clipped to [e, 1 - e], with e = 0.01 unless stated. [A] is 1 if A holds, else 0. In a label
+(n, r, l), annotator r gives item n the label l.
 
-All that crosses items is a sum (`first_look.Seen` before the rounds, `Counts` in each), so a problem may come in parts,
-each with its own items: the sums of the parts are added, and every part is believed by them (`rounds`).
+Statistics before the rounds:
+
+    f_k = (v_k + 1) / (L + K),   chance = sum_k f_k^2
+    s = (v_nl - 1) / max(N_n - 1, 1),   o = [N_n > 1]       share of an item's other labels that agree, for each label
+    agreement = (sum s o + 2 (1 + chance)) / (sum o + 4)
+    kappa = (agreement - chance) / max(1 - chance, 0.02)
+    uneven = sum o (s - agreement)^2 / max(sum o, 1),   evenness = -sum_k f_k log f_k / log K
+    w_nk = (v_nk + f_k) / (N_n + 1)                         the vote, smoothed
+    excess = s - agreement                                  of each label
+    peer = (sum_r o excess - o excess) / (sum_r o - o + 8)  sum_r: over the labels of annotator r
+    liking = log((v_rl - 1 + 2 f_l) / (L_r + 1)) - log f_l
+
+Counts of a round (M-step), from q = softmax of the last scores, at first q = w; known classes are held fixed:
+
+    C_rlk = sum of q_nk over labels l of r,   C_rk = sum_l C_rlk,   C_lk = sum_r C_rlk,   hits_r = sum_r q_nl
+    H_k = sum [l = k] q_nk,   M_k = sum q_nk  (over all labels),   n_k = sum of q_nk over labelled items
+    accuracy = (sum_r hits_r + 1) / (L + 2)
+
+Constants of the crowd, from the network ``crowd`` (`START` names its outputs x): power, prior, lift = sigma(x);
+skill, matrix, sizes, shared = exp(x clipped to [-4, 7]); floor = exp(x clipped to [-4, 2]) / (50 K);
+near = exp(x clipped to [-3, 2]) if classes are ordered, else 0.
+
+Score of each label, leaving it out; right_r, wrong_r are an annotator's earlier labels with known outcome:
+
+    skill_l = (hits_r - q_nl + right_r + skill accuracy) / (L_r - 1 + right_r + wrong_r + skill)
+    weight = 2 sigma(x_0),   ability = logit(skill_l) + x_1                    x: output of the network ``label``
+    ease_k = (H_k + 4 accuracy) / (M_k + 4)
+    p_k = sigma(ability + 2 lift (logit_0.02(ease_k) - logit_0.02(accuracy)))  probability of the right label
+    e_lk = (C_lk + shared u_lk) / (max(M_k - H_k, 0) + shared)                 distribution of wrong labels
+    base_k = p_k if k = l else (1 - p_k) e_lk
+    alpha_k = (max(C_rlk - q_nk, 0) + matrix base_k) / (max(C_rk - q_nk, 0) + matrix)
+    message_k = weight log(alpha_k + floor)
+
+with u_lk = exp(-near |l - k|) / sum_{j != k} exp(-near |j - k|), which is 1 / (K - 1) without an order.
+
+Score of each item (E-step), where "centred" means less the mean over its classes:
+
+    pi_k = (n_k + sizes / K) / (sum_k n_k + sizes)
+    score_nk = N_n^(power - 1) sum of its messages + 2 prior log pi_k, centred
+    score'_nk = exp(x_0 clipped to [-3, 1.5]) score_nk + sigma(x_1 - 3) log w_nk   x: output of the network ``item``
+
+After the last round, score''_nk = (1 - VOTE_WEIGHT) score'_nk + VOTE_WEIGHT log w_nk, centred.
+
+Where classes are many, an item has only the classes that somebody named for it (`crowdshot.model.problem`). The same
+code runs on NumPy and on torch.
+
+Everything that crosses items is a sum (`CrowdSums` before the rounds, `Counts` in each). A crowd can therefore be
+processed in parts that each have their own items: add the sums of the parts, then score each part
+(`crowdshot.model.label_model_parts`).
+
+References: A. P. Dawid and A. M. Skene, Maximum likelihood estimation of observer error-rates using the EM algorithm,
+Applied Statistics 28(1), 1979.
 """
 
 from __future__ import annotations
@@ -33,83 +85,81 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import Card, read_arrays, read_card, write_arrays
-from crowdshot.model.problem import Array, Problem, Total, settle, softmax, total
+from crowdshot.model.problem import Array, Problem, Total, hold_known, softmax, total
 
-# ---- first look ------------------------------------------------------------
-#
-# What the inference sees of a crowd before its rounds: who agrees with whom, and how often classes are named.
+# ---- statistics before the rounds ------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
-    """Sums over labels that do not change from round to round; G crowds, R annotators, K classes."""
+class CrowdSums(NamedTuple):
+    """Sums over labels that stay the same in all rounds; G crowds, R annotators, K classes."""
 
-    labels: Array  # (R,)
-    paired: Array  # (R,) those of items that somebody else labelled too
-    share: Array  # (R,) over these: which part of the item's other labels says the same
-    share_squared: Array  # (R,)
-    named: Array  # (R·K,) labels of each class
-    by_class: Array  # (G·K,)
-    items: Array  # (G,) that have a label
+    labels: Array  # (R,) L_r
+    paired: Array  # (R,) sum of o
+    share: Array  # (R,) sum of s o
+    share_squared: Array  # (R,) sum of s^2 o
+    named: Array  # (R·K,) v_rk
+    by_class: Array  # (G·K,) v_k
+    items: Array  # (G,) labelled items
 
 
 class Crowd(NamedTuple):
-    """What follows of a crowd as a whole, before the rounds."""
+    """Statistics of a whole crowd, before the rounds."""
 
-    seen: Seen
-    labels: Array  # (G,)
-    people: Array  # (G,)
-    frequency: Array  # (G·K,) of classes among the labels
-    agreement: Array  # (G,) of two labels of an item
-    kappa: Array  # (G,) the same beyond chance
-    uneven: Array  # (G,) variance of agreement
-    evenness: Array  # (G,) of the classes
+    sums: CrowdSums
+    labels: Array  # (G,) L
+    annotators: Array  # (G,) that have labels
+    frequency: Array  # (G·K,) f_k
+    agreement: Array  # (G,)
+    kappa: Array  # (G,)
+    uneven: Array  # (G,)
+    evenness: Array  # (G,)
 
 
-class Looked(NamedTuple):
-    """Of the items and labels of a part, what does not change from round to round."""
+class LabelStatistics(NamedTuple):
+    """Statistics of items, pairs and labels that stay the same in all rounds."""
 
-    n_i: Array  # (N,) labels
-    vote: Array  # (P,) share of the votes, one more being spread as all labels are
+    n_i: Array  # (N,) N_n
+    vote: Array  # (P,) w_nk
     log_vote: Array  # (P,)
-    beyond: Array  # (L,) which part of the item's other labels says the same, less what is usual
-    peer: Array  # (L,) how much oftener than usual the annotator agrees with others, but for this label
-    liking: Array  # (L,) how much oftener than others the annotator names this class
-    together: Array  # (N,) how far labels are the same
-    spread: Array  # (N,) entropy of the vote
-    per_item: Array  # (N,) classes that it may have
+    excess: Array  # (L,)
+    peer: Array  # (L,)
+    liking: Array  # (L,)
+    concentration: Array  # (N,) sum_k (v_nk / N_n)^2
+    entropy: Array  # (N,) of w_n
+    n_pairs: Array  # (N,) classes that the item may have
 
 
-def see(xp: Any, total: Total, p: Problem) -> Seen:
+def crowd_sums(xp: Any, total: Total, p: Problem) -> CrowdSums:
     K, G, R = p.n_classes, p.n_crowds, p.n_annotators
     n_i, votes = total(p.weight, p.item, p.n_items), total(p.weight, p.label_pair, len(p.pair_item))
-    share, paired = _shares(p, n_i, votes)
-    return Seen(
+    share, paired = _agreeing_share(p, n_i, votes)
+    return CrowdSums(
         total(p.weight, p.annotator, R),
         total(paired, p.annotator, R),
         total(share * paired, p.annotator, R),
         total(share**2 * paired, p.annotator, R),
         total(p.weight, p.annotator * K + p.label, p.n_rows),
         total(p.weight, p.crowd_of_item[p.item] * K + p.label, G * K),
-        total(ones(p) * (n_i > 0), p.crowd_of_item, G),
+        total(_one(p) * (n_i > 0), p.crowd_of_item, G),
     )
 
 
-def describe(xp: Any, total: Total, p: Problem, seen: Seen) -> Crowd:
+def describe_crowd(xp: Any, total: Total, p: Problem, sums: CrowdSums) -> Crowd:
     K, G = p.n_classes, p.n_crowds
 
     def by_crowd(values: Array) -> Array:
         return total(values, p.crowd_of_annotator, G)
 
-    n = by_crowd(seen.labels).clip(1, None)
-    frequency = (seen.by_class + 1) / (n[p.crowd_of_class] + K)
+    n = by_crowd(sums.labels).clip(1, None)
+    frequency = (sums.by_class + 1) / (n[p.crowd_of_class] + K)
     chance = total(frequency**2, p.crowd_of_class, G)
-    pairs, share = by_crowd(seen.paired), by_crowd(seen.share)
+    pairs, share = by_crowd(sums.paired), by_crowd(sums.share)
     agreement = (share + 2 * (1 + chance)) / (pairs + 4)
-    squared = by_crowd(seen.share_squared) - 2 * agreement * share + agreement**2 * pairs
+    squared = by_crowd(sums.share_squared) - 2 * agreement * share + agreement**2 * pairs
     return Crowd(
-        seen,
+        sums,
         n,
-        by_crowd(ones(p) * (seen.labels > 0)).clip(1, None),
+        by_crowd(_one(p) * (sums.labels > 0)).clip(1, None),
         frequency,
         agreement,
         (agreement - chance) / (1 - chance).clip(0.02, None),
@@ -118,42 +168,41 @@ def describe(xp: Any, total: Total, p: Problem, seen: Seen) -> Crowd:
     )
 
 
-def look(xp: Any, total: Total, p: Problem, crowd: Crowd) -> Looked:
-    K, who, of_label = p.n_classes, p.annotator, p.crowd_of_item[p.item]
-    seen, frequency = crowd.seen, crowd.frequency
+def label_statistics(xp: Any, total: Total, p: Problem, crowd: Crowd) -> LabelStatistics:
+    K, annotator, crowd_of_label = p.n_classes, p.annotator, p.crowd_of_item[p.item]
+    sums, frequency = crowd.sums, crowd.frequency
     n_i, votes = total(p.weight, p.item, p.n_items), total(p.weight, p.label_pair, len(p.pair_item))
-    share, paired = _shares(p, n_i, votes)
+    share, paired = _agreeing_share(p, n_i, votes)
     log_vote = xp.log(votes + frequency[p.size_of_pair]) - xp.log(n_i + 1)[p.pair_item]
     vote = xp.exp(log_vote)
-    agreement, often = crowd.agreement[of_label], frequency[of_label * K + p.label]
-    beyond = (share - agreement) * paired
-    oftener = (seen.share - crowd.agreement[p.crowd_of_annotator] * seen.paired)[who] - beyond
-    return Looked(
+    agreement, usual = crowd.agreement[crowd_of_label], frequency[crowd_of_label * K + p.label]
+    own_excess = (share - agreement) * paired
+    others_excess = (sums.share - crowd.agreement[p.crowd_of_annotator] * sums.paired)[annotator] - own_excess
+    return LabelStatistics(
         n_i,
         vote,
         log_vote,
         share - agreement,
-        oftener / (seen.paired[who] - paired + 8),
-        xp.log((seen.named[who * K + p.label] - 1 + 2 * often) / (seen.labels[who] + 1)) - xp.log(often),
+        others_excess / (sums.paired[annotator] - paired + 8),
+        xp.log((sums.named[annotator * K + p.label] - 1 + 2 * usual) / (sums.labels[annotator] + 1)) - xp.log(usual),
         total((votes / n_i.clip(1, None)[p.pair_item]) ** 2, p.pair_item, p.n_items),
         -total(vote * log_vote, p.pair_item, p.n_items),
         total(vote * 0 + 1, p.pair_item, p.n_items).clip(1, None),
     )
 
 
-def ones(p: Problem) -> Array:
+def _one(p: Problem) -> Array:
+    """Return 1 as an array of the kind and precision of the problem."""
     return p.weight.sum() * 0 + 1
 
 
-def _shares(p: Problem, n_i: Array, votes: Array) -> tuple[Array, Array]:
-    """(L,): which part of an item's other labels says the same; and whether there are any, as 0 and 1."""
+def _agreeing_share(p: Problem, n_i: Array, votes: Array) -> tuple[Array, Array]:
+    """Return s and o, (L,) each."""
     others = n_i[p.item] - 1
-    return (votes[p.label_pair] - 1) / others.clip(1, None), ones(p) * (others > 0)
+    return (votes[p.label_pair] - 1) / others.clip(1, None), _one(p) * (others > 0)
 
 
-# ---- inference network ------------------------------------------------------------
-#
-# The three small networks of the learned inference: what they are made of, and what they begin with.
+# ---- networks --------------------------------------------------------------------------------------------------------
 
 
 Network = Mapping[str, Array]
@@ -161,21 +210,21 @@ Network = Mapping[str, Array]
 ROUNDS = 3
 HIDDEN = 8
 CROWD_INPUTS, LABEL_INPUTS, ITEM_INPUTS = 11, 8, 11
-START = {  # what a round's constants are before anything was learned: nearly `shrunk`
-    "power": 0.2,  # n labels count as n^sigmoid(power)
-    "skill": math.log(12.0),  # labels that the crowd's mean accuracy counts as, against an annotator's own
-    "matrix": math.log(4.0),  # labels that skill and class difficulty count as, against an annotator's own matrix
-    "sizes": math.log(40.0),  # items that equal classes count as
-    "prior": 0.0,  # 2 sigmoid(prior): how far class sizes are believed
-    "lift": 0.0,  # 2 sigmoid(lift): how far some classes are taken to be harder
-    "shared": 0.0,  # labels that even mistakes count as, against those that all share
-    "floor": 0.0,  # exp(floor) / 50: the least that a label is thought possible, over the number of classes
-    "near": 0.0,  # where classes have an order: how much less likely a mistake is with every class further, in nats
+START = {  # outputs of an untrained network ``crowd``; the constants follow as in the module's docstring
+    "power": 0.2,  # N labels of an item count as N^sigma(power)
+    "skill": math.log(12.0),  # pseudo-labels at the crowd's accuracy, added to an annotator's labels
+    "matrix": math.log(4.0),  # pseudo-labels from skill and class difficulty, added to each row of a confusion matrix
+    "sizes": math.log(40.0),  # pseudo-items, equally many of every class
+    "prior": 0.0,  # 2 sigma(prior) is the exponent of the class sizes
+    "lift": 0.0,  # 2 sigma(lift) scales the difficulty of classes
+    "shared": 0.0,  # pseudo-labels of the prior on wrong labels, added to the errors of all annotators
+    "floor": 0.0,  # exp(floor) / (50 K) is the least probability of a label
+    "near": 0.0,  # exp(near) nats less for each further class, where classes are ordered
 }
 
 
 def shapes(rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
-    """The network's tensors: for each round and each of the three, two layers."""
+    """Return the shapes of the tensors: two layers for each of the three networks of each round."""
     sizes = {
         "crowd": (CROWD_INPUTS, len(START)),
         "label": (LABEL_INPUTS + CROWD_INPUTS, 2),
@@ -190,7 +239,7 @@ def shapes(rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str, tuple[int, .
 
 
 def fresh(seed: int = 0, rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str, Floats]:
-    """A network that has learned nothing: all crowds have the constants of `START`."""
+    """Return an untrained network, whose constants are near `START` for all crowds."""
     randomness = np.random.default_rng(seed)
     out = {}
     for name, shape in shapes(rounds, hidden).items():
@@ -206,7 +255,7 @@ def fresh(seed: int = 0, rounds: int = ROUNDS, hidden: int = HIDDEN) -> dict[str
 
 
 def constant(rounds: int = ROUNDS) -> dict[str, Floats]:
-    """The network for which all crowds, labels and items are alike: rounds with the constants of `START`."""
+    """Return a network without inputs: the constants of `START` for all crowds, labels and items."""
     out = {name: np.zeros(shape) for name, shape in shapes(rounds, hidden=1).items()}
     for step in range(rounds):
         out[f"crowd.{step}.out.bias"] += list(START.values())
@@ -214,7 +263,7 @@ def constant(rounds: int = ROUNDS) -> dict[str, Floats]:
 
 
 def first_rounds(network: Network, rounds: int) -> dict[str, Array]:
-    """The network with so many of its rounds at most."""
+    """Return the network without the rounds after the first ``rounds``."""
     return {name: value for name, value in network.items() if int(name.split(".")[1]) < rounds}
 
 
@@ -228,15 +277,16 @@ def layers(
     name: str,
     x: Array,
     crowd: Array | None = None,
-    own: Callable[[Array], Array] = lambda of_crowds: of_crowds,
+    spread: Callable[[Array], Array] = lambda of_crowds: of_crowds,
 ) -> Array:
-    """(n, inputs) -> (n, outputs). The last inputs may be what is seen of its ``crowd`` (G, inputs): each has its own.
+    """Apply the two layers of a network, (n, inputs) -> (n, outputs).
 
-    What the first layer makes of those is computed once for a crowd.
+    The last inputs may be those of the ``crowd`` (G, inputs). The first layer is applied to them once for each crowd;
+    ``spread`` (G, hidden) -> (n, hidden) repeats the result.
     """
     weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
     n = x.shape[-1]
-    hidden = xp.tanh(x @ weight[:n] + (bias if crowd is None else own(crowd @ weight[n:] + bias)))
+    hidden = xp.tanh(x @ weight[:n] + (bias if crowd is None else spread(crowd @ weight[n:] + bias)))
     return hidden @ network[f"{name}.out.weight"] + network[f"{name}.out.bias"]
 
 
@@ -249,34 +299,34 @@ def sigmoid(xp: Any, x: Array) -> Array:
     return 1 / (1 + xp.exp(-x))
 
 
-# ---- inference ------------------------------------------------------------
+# ---- rounds of EM ----------------------------------------------------------------------------------------------------
 
 
-VOTE = 1 / 3  # the say of the share of votes in the end
+VOTE_WEIGHT = 1 / 3  # of log w in the final scores
 
 
 class Counts(NamedTuple):
-    """Sums over labels, each with what is believed of its item."""
+    """Sums over labels, weighted by the posteriors of their items."""
 
-    cells: Array  # of annotator, label and class, as `Problem.cell` numbers them
-    rows: Array  # of annotator and class
-    shared: Array  # of label and class
-    hits: Array  # (R,) labels that are right
-    named: Array  # (G·K,) labels that name their item's class
-    met: Array  # (G·K,) labels of items of the class
-    sizes: Array  # (G·K,) items of the class
+    cells: Array  # C_rlk, indexed by `Problem.cell`
+    rows: Array  # C_rk, indexed by `Problem.row`
+    shared: Array  # C_lk, indexed by `Problem.shared`
+    hits: Array  # (R,) hits_r
+    class_hits: Array  # (G·K,) H_k
+    class_labels: Array  # (G·K,) M_k
+    sizes: Array  # (G·K,) n_k
 
 
-class Weighed(NamedTuple):
-    """What the labels of a part say in a round, before it is asked how sure to be."""
+class ItemScores(NamedTuple):
+    """Scores of a part's items in a round, before tempering."""
 
     score: Array  # (P,) centred
-    now: Array  # (P,) what would be believed
-    expected: Array  # (N,) of the labels: how many are right
+    posterior: Array  # (P,) softmax of the score
+    skill: Array  # (N,) mean skill_l of the item's labels
 
 
-class Turn(NamedTuple):
-    """A round: what was counted, what the crowd's network sees of it, and the constants it sets (`START`)."""
+class Round(NamedTuple):
+    """The counts of a round, the inputs of the network ``crowd``, and the constants that it sets."""
 
     network: Network
     step: int
@@ -284,60 +334,61 @@ class Turn(NamedTuple):
     counts: Counts
     accuracy: Array  # (G,)
     inputs: Array  # (G, CROWD_INPUTS)
-    constants: dict[str, Array]  # (G,) each
+    constants: dict[str, Array]  # (G,) each, by the names of `START`
 
 
 def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total) -> list[Array]:
-    """log p(class | labels) of each pair, (P,), but for a constant an item: after each round, and pooled at last."""
+    """Return the scores of all pairs, (P,), after each round and, last, averaged with the vote.
+
+    A score is log p(class | labels) up to a constant for each item. ``total`` is the sum by index of ``xp``.
+    """
     p = problem
-    crowd = describe(xp, total, p, see(xp, total, p))
-    looked = look(xp, total, p, crowd)
+    crowd = describe_crowd(xp, total, p, crowd_sums(xp, total, p))
+    statistics = label_statistics(xp, total, p, crowd)
     scores: list[Array] = []
     for step in range(n_rounds(network)):
-        posterior = believe(xp, total, p, scores[-1] if scores else looked.log_vote)
-        turn = turn_of(xp, total, p, network, step, crowd, count(xp, total, p, looked, posterior))
-        weighed = weigh(xp, total, p, looked, posterior, turn)
-        scores.append(temper(xp, total, p, looked, weighed, turn, surprise(xp, total, p, weighed)))
-    return [*scores, pool(xp, total, p, looked, scores[-1])]
+        posterior = posterior_from(xp, total, p, scores[-1] if scores else statistics.log_vote)
+        this = round_of(xp, total, p, network, step, crowd, count(xp, total, p, statistics, posterior))
+        items = score_items(xp, total, p, statistics, posterior, this)
+        scores.append(temper(xp, total, p, statistics, items, this, gold_excess(xp, total, p, items)))
+    return [*scores, pool(xp, total, p, statistics, scores[-1])]
 
 
-def believe(xp: Any, total: Total, p: Problem, score: Array) -> Array:
-    """(P,); what is known is believed."""
-    return settle(xp, p, softmax(xp, total, p, score))
+def posterior_from(xp: Any, total: Total, p: Problem, score: Array) -> Array:
+    """Return the softmax of scores (P,), with known classes held fixed."""
+    return hold_known(xp, p, softmax(xp, total, p, score))
 
 
-# ---- a round --------------------------------------------------------------------------------------------------------
-
-
-def count(xp: Any, total: Total, p: Problem, looked: Looked, posterior: Array) -> Counts:
+def count(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, posterior: Array) -> Counts:
     size = p.n_crowds * p.n_classes
-    own, hit = posterior[p.message_pair], posterior[p.label_pair]  # (M,), (L,)
-    labelled = ones(p) * (looked.n_i > 0)
+    of_message, hit = posterior[p.message_pair], posterior[p.label_pair]  # (M,), (L,)
+    labelled = _one(p) * (statistics.n_i > 0)
     return Counts(
-        total(own, p.cell, p.n_cells),
-        total(own, p.row, p.n_rows),
-        total(own, p.shared, p.n_shared),
+        total(of_message, p.cell, p.n_cells),
+        total(of_message, p.row, p.n_rows),
+        total(of_message, p.shared, p.n_shared),
         total(hit, p.annotator, p.n_annotators),
         total(hit, p.size_of_pair[p.label_pair], size),
-        total(own, p.size_of_pair[p.message_pair], size),
+        total(of_message, p.size_of_pair[p.message_pair], size),
         total(posterior * labelled[p.pair_item], p.size_of_pair, size),
     )
 
 
-def turn_of(xp: Any, total: Total, p: Problem, network: Network, step: int, crowd: Crowd, counts: Counts) -> Turn:
-    n, n_r, of = crowd.labels, crowd.seen.labels, p.crowd_of_annotator
-    items = crowd.seen.items.clip(1, None)
-    accuracy = (total(counts.hits, of, p.n_crowds) + 1) / (n + 2)
-    unlike = total((counts.hits / n_r.clip(1, None) - accuracy[of]) ** 2 * n_r, of, p.n_crowds) / n
+def round_of(xp: Any, total: Total, p: Problem, network: Network, step: int, crowd: Crowd, counts: Counts) -> Round:
+    """Apply the network ``crowd`` to the counts of a round."""
+    n, n_r, crowd_of = crowd.labels, crowd.sums.labels, p.crowd_of_annotator
+    items = crowd.sums.items.clip(1, None)
+    accuracy = (total(counts.hits, crowd_of, p.n_crowds) + 1) / (n + 2)
+    variance = total((counts.hits / n_r.clip(1, None) - accuracy[crowd_of]) ** 2 * n_r, crowd_of, p.n_crowds) / n
     inputs = xp.stack(
         [
             accuracy * 0 + math.log(p.n_classes),
             xp.log(n / items),
-            xp.log(n / crowd.people) / 2,
+            xp.log(n / crowd.annotators) / 2,
             xp.log(items) / 3,
             crowd.kappa * 2,
             logit(xp, accuracy),
-            xp.sqrt(unlike + 1e-4) * 3,
+            xp.sqrt(variance + 1e-4) * 3,
             crowd.evenness,
             crowd.uneven * 4,
             (accuracy - crowd.agreement) * 2,
@@ -345,152 +396,170 @@ def turn_of(xp: Any, total: Total, p: Problem, network: Network, step: int, crow
         ],
         -1,
     )  # (G, CROWD_INPUTS)
-    said = layers(xp, network, f"crowd.{step}", inputs)
-    constants = {name: said[:, place] for place, name in enumerate(START)}
+    outputs = layers(xp, network, f"crowd.{step}", inputs)
+    constants = {name: outputs[:, place] for place, name in enumerate(START)}
     for name in ("power", "prior", "lift"):
         constants[name] = sigmoid(xp, constants[name])
     for name in ("skill", "matrix", "sizes", "shared"):
         constants[name] = xp.exp(constants[name].clip(-4, 7))
     constants["floor"] = xp.exp(constants["floor"].clip(-4, 2)) / (50 * p.n_classes)
     constants["near"] = inputs[:, -1] * xp.exp(constants["near"].clip(-3, 2))
-    return Turn(network, step, crowd, counts, accuracy, inputs, constants)
+    return Round(network, step, crowd, counts, accuracy, inputs, constants)
 
 
-def weigh(xp: Any, total: Total, p: Problem, looked: Looked, posterior: Array, turn: Turn) -> Weighed:
-    counts, accuracy, n_r, c = turn.counts, turn.accuracy, turn.crowd.seen.labels, turn.constants
-    who, of_class, N = p.annotator, p.crowd_of_class, p.n_items
-    size_of_message = p.size_of_pair[p.message_pair]
+def score_items(
+    xp: Any, total: Total, p: Problem, statistics: LabelStatistics, posterior: Array, this: Round
+) -> ItemScores:
+    """Return the centred scores of all pairs: the messages of an item's labels and the class sizes."""
+    counts, c = this.counts, this.constants
+    skill, weight, ability = _rate_labels(xp, p, statistics, posterior, this)
+    message = _log_likelihoods(xp, p, posterior, this, ability) * weight[p.message_label]
+    tempered = statistics.n_i.clip(1, None) ** (spread(c["power"], lambda: p.crowd_of_item) - 1)
+    all_sizes = total(counts.sizes, p.crowd_of_class, p.n_crowds) + c["sizes"]
+    size = (counts.sizes + (c["sizes"] / p.n_classes)[p.crowd_of_class]) / all_sizes[p.crowd_of_class]
+    score = total(message, p.message_pair, len(posterior)) * tempered[p.pair_item]
+    score = score + (2 * c["prior"][p.crowd_of_class] * xp.log(size))[p.size_of_pair]
+    score = score - (total(score, p.pair_item, p.n_items) / statistics.n_pairs)[p.pair_item]
+    mean_skill = total(skill, p.item, p.n_items) / statistics.n_i.clip(1, None)
+    return ItemScores(score, softmax(xp, total, p, score), mean_skill)
+
+
+def _rate_labels(
+    xp: Any, p: Problem, statistics: LabelStatistics, posterior: Array, this: Round
+) -> tuple[Array, Array, Array]:
+    """Return skill_l, weight and ability of each label, (L,), from everything but the label itself."""
+    c, n_r, annotator = this.constants, this.crowd.sums.labels, p.annotator
 
     def of_label(values: Array) -> Array:
-        return own(values, lambda: p.crowd_of_item[p.item])
+        return spread(values, lambda: p.crowd_of_item[p.item])
 
-    def of_message(values: Array) -> Array:
-        return own(values, lambda: p.crowd_of_item[p.pair_item][p.message_pair])
-
-    right_before = 0 if p.right is None else p.right[who]
-    n_before = 0 if p.right is None or p.wrong is None else p.right[who] + p.wrong[who]
-
-    # ---- each label, given everything but itself
-    hit, itself = posterior[p.label_pair], posterior[p.message_pair]  # (L,), (M,)
-    skill = counts.hits[who] - hit + right_before + of_label(c["skill"] * accuracy)
-    skill = skill / (n_r[who] - 1 + n_before + of_label(c["skill"]))
-    seen = xp.stack(
+    earlier_right = 0 if p.right is None else p.right[annotator]
+    earlier = 0 if p.right is None or p.wrong is None else p.right[annotator] + p.wrong[annotator]
+    hit = posterior[p.label_pair]
+    skill = this.counts.hits[annotator] - hit + earlier_right + of_label(c["skill"] * this.accuracy)
+    skill = skill / (n_r[annotator] - 1 + earlier + of_label(c["skill"]))
+    inputs = xp.stack(
         [
             logit(xp, skill),
-            _many(xp, n_r[who] + n_before),
-            _many(xp, looked.n_i[p.item]),
-            looked.peer * 4,
-            looked.liking.clip(-3, 3),
-            looked.beyond,
+            _log_count(xp, n_r[annotator] + earlier),
+            _log_count(xp, statistics.n_i[p.item]),
+            statistics.peer * 4,
+            statistics.liking.clip(-3, 3),
+            statistics.excess,
             hit,
-            logit(xp, skill) - of_label(logit(xp, accuracy)),
+            logit(xp, skill) - of_label(logit(xp, this.accuracy)),
         ],
         -1,
     )
-    says = layers(xp, turn.network, f"label.{turn.step}", seen, turn.inputs, of_label)
-    weight, ability = 2 * sigmoid(xp, says[:, 0]), logit(xp, skill) + says[:, 1]
-
-    # ---- p(label | class): the annotator's own matrix, shrunk to ability, class difficulty and shared mistakes
-    easy = (counts.named + 4 * accuracy[of_class]) / (counts.met + 4)
-    lift = (logit(xp, easy, 0.02) - logit(xp, accuracy, 0.02)[of_class]) * 2 * c["lift"][of_class]
-    is_right = sigmoid(xp, ability[p.message_label] + lift[size_of_message])
-    even = of_message(c["shared"])
-    misnamed = (counts.met - counts.named).clip(0, None)[size_of_message] + even
-    which = (counts.shared[p.shared] + even * nearness(xp, p, c["near"], of_message)) / misnamed
-    mine = ones(p) * (p.pair_class[p.message_pair] == p.label[p.message_label])  # (M,)
-    base = mine * is_right + (1 - mine) * (1 - is_right) * which
-    strength = of_message(c["matrix"])
-    likely = (counts.cells[p.cell] - itself).clip(0, None) + strength * base
-    likely = likely / ((counts.rows[p.row] - itself).clip(0, None) + strength)
-    message = xp.log(likely + of_message(c["floor"])) * weight[p.message_label]
-
-    # ---- each item
-    tempered = looked.n_i.clip(1, None) ** (own(c["power"], lambda: p.crowd_of_item) - 1)
-    all_sizes = total(counts.sizes, of_class, p.n_crowds) + c["sizes"]
-    size = (counts.sizes + (c["sizes"] / p.n_classes)[of_class]) / all_sizes[of_class]
-    score = total(message, p.message_pair, len(posterior)) * tempered[p.pair_item]
-    score = score + (2 * c["prior"][of_class] * xp.log(size))[p.size_of_pair]
-    score = score - (total(score, p.pair_item, N) / looked.per_item)[p.pair_item]
-    return Weighed(score, softmax(xp, total, p, score), total(skill, p.item, N) / looked.n_i.clip(1, None))
+    outputs = layers(xp, this.network, f"label.{this.step}", inputs, this.inputs, of_label)
+    return skill, 2 * sigmoid(xp, outputs[:, 0]), logit(xp, skill) + outputs[:, 1]
 
 
-def _many(xp: Any, x: Array) -> Array:
+def _log_likelihoods(xp: Any, p: Problem, posterior: Array, this: Round, ability: Array) -> Array:
+    """Return log(alpha_k + floor) of all messages, (M,); the item's posterior is taken out of the counts."""
+    counts, accuracy, c, of_class = this.counts, this.accuracy, this.constants, p.crowd_of_class
+    size_of_message = p.size_of_pair[p.message_pair]
+
+    def of_message(values: Array) -> Array:
+        return spread(values, lambda: p.crowd_of_item[p.pair_item][p.message_pair])
+
+    ease = (counts.class_hits + 4 * accuracy[of_class]) / (counts.class_labels + 4)
+    lift = (logit(xp, ease, 0.02) - logit(xp, accuracy, 0.02)[of_class]) * 2 * c["lift"][of_class]
+    right = sigmoid(xp, ability[p.message_label] + lift[size_of_message])
+    shared = of_message(c["shared"])
+    errors = (counts.class_labels - counts.class_hits).clip(0, None)[size_of_message] + shared
+    error = (counts.shared[p.shared] + shared * error_prior(xp, p, c["near"], of_message)) / errors
+    names_class = _one(p) * (p.pair_class[p.message_pair] == p.label[p.message_label])  # (M,)
+    base = names_class * right + (1 - names_class) * (1 - right) * error
+    matrix = of_message(c["matrix"])
+    itself = posterior[p.message_pair]
+    likelihood = (counts.cells[p.cell] - itself).clip(0, None) + matrix * base
+    likelihood = likelihood / ((counts.rows[p.row] - itself).clip(0, None) + matrix)
+    return xp.log(likelihood + of_message(c["floor"]))
+
+
+def _log_count(xp: Any, x: Array) -> Array:
     return xp.log(x.clip(1, 200)) / 3
 
 
-def own(values: Array, crowd: Callable[[], Array]) -> Array:
-    """Of each its crowd's, (G, ...) -> (n, ...); of one crowd (1, ...), which is the same for all and takes no time."""
+def spread(values: Array, crowd: Callable[[], Array]) -> Array:
+    """Repeat values of crowds for their elements, (G, ...) -> (n, ...); those of a single crowd broadcast."""
     return values if len(values) == 1 else values[crowd()]
 
 
-def nearness(xp: Any, p: Problem, slope: Array, of_message: Callable[[Array], Array]) -> Array:
-    """Which other class is named by mistake, before any was seen: all alike, or (M,) by exp(-slope |label - class|)."""
+def error_prior(xp: Any, p: Problem, near: Array, of_message: Callable[[Array], Array]) -> Array:
+    """Return u_lk: a number without an order of classes, else (M,)."""
     K = p.n_classes
     if p.ordered is None:
         return 1 / max(K - 1, 1)
     place = (p.crowd_of_class * 0 + 1).cumsum(0) - 1 - p.crowd_of_class * K  # (G·K,) of each class in its order
     neighbours = sum(
-        ((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-slope * far)[p.crowd_of_class] for far in range(1, K)
+        ((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-near * far)[p.crowd_of_class] for far in range(1, K)
     )
-    of = p.pair_class[p.message_pair]
-    far = abs(p.label[p.message_label] - of)
-    return xp.exp(-of_message(slope) * far) / neighbours[p.size_of_pair[p.message_pair]]
+    true = p.pair_class[p.message_pair]
+    distance = abs(p.label[p.message_label] - true)
+    return xp.exp(-of_message(near) * distance) / neighbours[p.size_of_pair[p.message_pair]]
 
 
-class Surprise(NamedTuple):
-    """Of items whose class is known: how much more labels say for it than posteriors as sure would on average."""
+class GoldExcess(NamedTuple):
+    """Probability of the known classes, in excess of what the posteriors expect; sums over items with known class."""
 
-    more: Array  # (G,)
+    excess: Array  # (G,) sum of q_n,true - sum_k q_nk^2
     items: Array  # (G,)
 
 
-def surprise(xp: Any, total: Total, p: Problem, weighed: Weighed) -> Surprise:
+def gold_excess(xp: Any, total: Total, p: Problem, items: ItemScores) -> GoldExcess:
     if p.known is None:
         none = total(p.weight[:0], p.crowd_of_item[:0], p.n_crowds)
-        return Surprise(none, none)
-    known = xp.where(xp.isnan(p.known), weighed.now * 0, p.known)
-    more = weighed.now * known - weighed.now**2 * (~xp.isnan(p.known) * 1)
+        return GoldExcess(none, none)
+    known = xp.where(xp.isnan(p.known), items.posterior * 0, p.known)
+    excess = items.posterior * known - items.posterior**2 * (~xp.isnan(p.known) * 1)
     of_pair = p.crowd_of_item[p.pair_item]
-    return Surprise(total(more, of_pair, p.n_crowds), total(known, of_pair, p.n_crowds))
+    return GoldExcess(total(excess, of_pair, p.n_crowds), total(known, of_pair, p.n_crowds))
 
 
 def temper(
-    xp: Any, total: Total, p: Problem, looked: Looked, weighed: Weighed, turn: Turn, surprised: Surprise
+    xp: Any, total: Total, p: Problem, statistics: LabelStatistics, items: ItemScores, this: Round, gold: GoldExcess
 ) -> Array:
-    """(P,): how sure to be of each item, and how far to hear the vote."""
-    n_i, together, expected, now, N = looked.n_i, looked.together, weighed.expected, weighed.now, p.n_items
-    seen = xp.stack(
+    """Return score', (P,): the network ``item`` sets the temperature of each item and the weight of its vote."""
+    n_i, concentration, skill = statistics.n_i, statistics.concentration, items.skill
+    posterior, N = items.posterior, p.n_items
+    inputs = xp.stack(
         [
-            _many(xp, n_i),
-            looked.spread,
-            together,
-            expected,
-            together - expected,
-            logit(xp, total(now**2, p.pair_item, N), 1e-4) / 4,
-            xp.sqrt(n_i.clip(1, 100)) * (together - expected) / 3,
-            total(now * looked.vote, p.pair_item, N),
-            -total(now * xp.log(now + 1e-9), p.pair_item, N),
+            _log_count(xp, n_i),
+            statistics.entropy,
+            concentration,
+            skill,
+            concentration - skill,
+            logit(xp, total(posterior**2, p.pair_item, N), 1e-4) / 4,
+            xp.sqrt(n_i.clip(1, 100)) * (concentration - skill) / 3,
+            total(posterior * statistics.vote, p.pair_item, N),
+            -total(posterior * xp.log(posterior + 1e-9), p.pair_item, N),
             1 / n_i.clip(1, None),
-            (surprised.more / (surprised.items + 5))[p.crowd_of_item] * 4,
+            (gold.excess / (gold.items + 5))[p.crowd_of_item] * 4,
         ],
         -1,
     )
-    sure = layers(
-        xp, turn.network, f"item.{turn.step}", seen, turn.inputs, lambda values: own(values, lambda: p.crowd_of_item)
+    outputs = layers(
+        xp,
+        this.network,
+        f"item.{this.step}",
+        inputs,
+        this.inputs,
+        lambda values: spread(values, lambda: p.crowd_of_item),
     )
-    heat, voice = xp.exp(sure[:, 0].clip(-3, 1.5)), sigmoid(xp, sure[:, 1] - 3)
-    return weighed.score * heat[p.pair_item] + looked.log_vote * voice[p.pair_item]
+    factor, vote_weight = xp.exp(outputs[:, 0].clip(-3, 1.5)), sigmoid(xp, outputs[:, 1] - 3)
+    return items.score * factor[p.pair_item] + statistics.log_vote * vote_weight[p.pair_item]
 
 
-def pool(xp: Any, total: Total, p: Problem, looked: Looked, score: Array) -> Array:
-    """(P,): with the vote, centred."""
-    pooled = (1 - VOTE) * score + VOTE * looked.log_vote
-    return pooled - (total(pooled, p.pair_item, p.n_items) / looked.per_item)[p.pair_item]
+def pool(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, score: Array) -> Array:
+    """Return score'', (P,): scores averaged with the log vote, centred."""
+    pooled = (1 - VOTE_WEIGHT) * score + VOTE_WEIGHT * statistics.log_vote
+    return pooled - (total(pooled, p.pair_item, p.n_items) / statistics.n_pairs)[p.pair_item]
 
 
-# ---- network file ------------------------------------------------------------
-#
-# The learned inference's network as a file: safetensors and a card, written and read without torch.
+# ---- network files ---------------------------------------------------------------------------------------------------
+# Safetensors and a card, read and written without torch.
 
 
 KIND = "inference"
@@ -499,41 +568,55 @@ SHIPPED = Path(__file__).parent / "weights" / "label_model.safetensors"
 Floats = NDArray[np.float64]
 
 
-def network_of(given: str | os.PathLike[str] | Mapping[str, Floats] | None) -> Mapping[str, Floats]:
-    """By its file, as it is, or the shipped one."""
-    if isinstance(given, Mapping):
-        return given
-    return shipped_network() if given is None else load_network(given)
+def network_of(source: str | os.PathLike[str] | Mapping[str, Floats] | None) -> Mapping[str, Floats]:
+    """Return the network of a file, a network as it is, or for None the shipped one."""
+    if isinstance(source, Mapping):
+        return source
+    return shipped_network() if source is None else load_network(source)
 
 
 @cache
 def shipped_network() -> dict[str, Floats]:
-    """The one that `aggregate` uses."""
+    """Return the network that `aggregate` uses by default."""
     return load_network(SHIPPED)
 
 
 def load_network(path: str | os.PathLike[str]) -> dict[str, Floats]:
-    """Its tensors, in double precision; a file that holds anything else is refused."""
+    """Read the tensors of a network file, in double precision.
+
+    Raises
+    ------
+    CrowdshotError
+        The file holds other tensors, other shapes, or numbers that are not finite.
+    """
     found, _ = read_arrays(path, KIND)
     rounds = sum(name.startswith("crowd.") and name.endswith(".in.bias") for name in found)
     hidden = found.get("crowd.0.in.bias", np.empty(0)).size
     expected = shapes(rounds, hidden) if hidden else {}
     for name in (expected.keys() ^ found.keys()) or ([] if expected else ["crowd.0.in.bias"]):
-        what = "a tensor" if name in found else "no tensor"
-        raise CrowdshotError(f"{path} has {what} {name}, expected those of an inference network.")
+        has = "an unknown tensor" if name in found else "no tensor"
+        raise CrowdshotError(f"has {has} {name}", where=path, found=name, expected="the tensors of a label model")
     for name, shape in expected.items():
-        if found[name].shape != shape:
-            raise CrowdshotError(f"{path} has {name} of shape {found[name].shape}, expected {shape}.")
-        if found[name].dtype.kind != "f" or not np.isfinite(found[name]).all():
-            raise CrowdshotError(f"{path} has a number in {name} that is not finite, expected finite ones.")
+        tensor = found[name]
+        if tensor.shape != shape:
+            raise CrowdshotError(
+                f"has the tensor {name} of shape {tensor.shape}", where=path, found=tensor.shape, expected=f"{shape}"
+            )
+        if tensor.dtype.kind != "f" or not np.isfinite(tensor).all():
+            raise CrowdshotError(
+                f"has values in the tensor {name} that are not finite",
+                where=path,
+                found=name,
+                expected="finite numbers",
+            )
     return {name: found[name].astype(np.float64) for name in expected}
 
 
 def network_card(path: str | os.PathLike[str] = SHIPPED) -> Card:
-    """What a network learned from, and how it scored."""
+    """Read the card of a network file: what it was trained on, and its scores."""
     return read_card(path, KIND)
 
 
 def save_network(path: str | os.PathLike[str], network: Mapping[str, NDArray[Any]], card: Mapping[str, Any]) -> None:
-    """In single precision, with a card that says what it learned from; all or nothing."""
+    """Write a network in single precision, with a card. A failed write leaves no partial file."""
     write_arrays(path, {name: np.asarray(value, np.float32) for name, value in network.items()}, {**card, "kind": KIND})

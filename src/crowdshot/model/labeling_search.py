@@ -1,23 +1,24 @@
-"""Few labels, many explanations: the model of `crowdshot.mixture`, integrated instead of maximised.
+"""Integrate the mixture model over its parameters by a beam search over labelings (the labeling search).
 
-A crowd's labels of forty items or fewer leave several explanations open, and EM, which starts from the vote, ends in
-one of them. Here means and confusion matrices are integrated out. That leaves, in closed form, the probability of a
-*labeling*, which is a true class for every labelled item; a beam search finds the most probable ones
-(`labeling_search`), and the classifier averages over them.
+With few labelled items, several explanations of the labels are plausible, and EM, which starts from the vote, ends in
+one of them. Here class means and confusion matrices are integrated out. The posterior of a *labeling*, which assigns a
+class to every labelled item, then has a closed form. `search` finds the most probable labelings, and the classifier
+averages over them. The generative model is
 
-    t_n ~ pi, pi ~ Dirichlet(b + 1)        u_n ~ N(mu_t, I / s)        mu_k ~ N(0, I / (s tau))
+    t_n ~ pi,   pi ~ Dirichlet(b + 1),   u_n ~ N(mu_t, I / s),   mu_k ~ N(0, I / (s tau))
 
-Embeddings u are taken around the support's centre and in units of its spread, the root of the mean squared distance
-from the centre, so that the same scale s serves characters, photographs and feature vectors from elsewhere. With means
-integrated out, a labeling with class sizes n_k and class sums S_k has, but for a constant,
+and annotators are modelled by `crowdshot.model.annotator_model`. Embeddings u are centred on the support, and divided
+by the root mean squared distance from its centre, so that one scale s suits characters, photographs and other feature
+vectors. With means integrated out, a labeling with class sizes n_k and class sums S_k has, up to a constant,
 
     log p(u | t) = -s/2 [ sum_n |u_n|^2 - sum_k |S_k|^2 / (tau + n_k) ]
+    log p(t) = sum_k log Gamma(b + 1 + n_k) - log Gamma(K (b + 1) + sum_k n_k)
 
-without the normaliser D/2 sum_k log(tau + n_k): embeddings are no spherical clouds in D dimensions, and meta-learning
-sets its factor to zero. What annotators said is weighed by `annotator_skills`. For queries the means are the paper's
-(7), S_k / (tau + n_k), and the classifier its (8), for each labeling.
+The normaliser D/2 sum_k log(tau + n_k) is left out: embeddings are not spherical clouds in D dimensions, and
+meta-training sets its factor to zero. For a query and a labeling, the means are the paper's (7), S_k / (tau + n_k), and
+the classifier is the paper's (8).
 
-The choice of labelings has no gradient; all else, their weights included, can be differentiated.
+The choice of labelings has no gradient. Everything else, including their weights, is differentiable.
 
 >>> import torch
 >>> from crowdshot import labelings
@@ -41,23 +42,20 @@ from crowdshot.model.annotator_model import P_KIND, compact, next_label, tables_
 from crowdshot.model.array_api import Array, ArrayApi, array_api_of
 from crowdshot.model.priors import Number, OneCoin, as_number
 
-# ---- labeling search ------------------------------------------------------------
+# ---- beam search -----------------------------------------------------------------------------------------------------
 #
-# The most probable labelings of a crowd-labelled set, by beam search.
+# Items are added one at a time. Each of the M labelings kept of each of B episodes is extended by every class of the
+# next item, and the M most probable extensions are kept. The gain in log-probability needs, of a labeling, only its
+# class sizes, the inner products of its class sums with the item, and the counts of those annotators who labelled the
+# item (`Annotators`). A *child*, the extension of labeling m of episode b by class k, has the flat index (b K + k) M +
+# m.
 #
-# Items are taken one after the other; of all ways to extend the labelings kept so far by one item's class, the most
-# probable are kept. How probable a labeling is, `labelings.log_probability` says; what one more item adds to it needs, of
-# a labeling, only its class sizes, the inner products of its class sums with the item, and what is known of those
-# annotators who labelled the item (`Annotators`).
-#
-# These are many small steps, in which calls cost more than numbers. On the processor NumPy takes them, whose calls are
-# the quickest, on an accelerator torch (`array_ways`); the body is one. Arrays that meet have the same shape where that
-# can be: NumPy then has nothing to think about. All is in float64, so that rounding decides nothing.
-#
-# M labelings are kept of each of B episodes, and may be extended by K classes. Such a *child* is at (b K + k) M + m.
+# The search consists of many small steps, in which calls cost more than arithmetic. So it runs on NumPy on the
+# processor, and operands have equal shapes where possible, which saves broadcasting. All numbers are float64, so that
+# rounding does not decide between labelings.
 
 
-TOGETHER = 16  # probabilities that are multiplied before a logarithm is taken: fewer than would vanish
+TOGETHER = 16  # probabilities multiplied before a logarithm is taken; more could underflow
 
 
 def search(
@@ -73,23 +71,33 @@ def search(
     evidence: Tensor | None = None,
     history: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Labelings (B, M, N), at most ``width`` of each episode, the most probable first; and log p but for a constant.
+    """Return the most probable labelings, (B, M, N), in decreasing order, and log p up to a constant, (B, M).
 
-    ``gram`` (B, N, N) has the inner products of items, ``labels`` is (B, N, R). ``taken`` (B, N) tells which items
-    there are; the others, last in ``order`` (B, N), are -1 and change nothing. ``evidence`` (B, N, K) is log p of what
-    else is known of items, given their class, ``history`` (B, R, 2) how many of annotators' labels were right and wrong
-    elsewhere. Where episodes have fewer labelings than others, log p is -inf.
+    Parameters
+    ----------
+    gram : (B, N, N) Tensor
+        Inner products of items.
+    labels : (B, N, R) Tensor
+        -1 = missing.
+    order : (B, N) Tensor
+        The order in which items are added; items that are not taken come last.
+    taken : (B, N) Tensor
+        Items that take part. The others are -1 in all labelings.
+    width : int
+        Most labelings kept of each episode. Episodes with fewer labelings are padded with log p = -inf.
+    evidence : (B, N, K) Tensor, optional
+        log p of further evidence on items, given their class.
+    history : (B, R, 2) Tensor, optional
+        Labels of each annotator that were right and wrong elsewhere.
     """
-    ways, M = array_api_of(gram.device), min(width, n_classes ** min(gram.shape[1], 30))
+    api, M = array_api_of(gram.device), min(width, n_classes ** min(gram.shape[1], 30))
     episode = torch.arange(len(gram), device=gram.device)[:, None]
     labels, taken = labels[episode, order], taken[episode, order]
     products = (scale * gram.double())[episode[..., None], order[..., None], order[:, None]]
-    known = None if evidence is None else ways.array(evidence.double()[episode, order].movedim(1, 0)[..., None])
+    known = None if evidence is None else api.array(evidence.double()[episode, order].movedim(1, 0)[..., None])
     n = int(taken.sum(1).max())
-    crowd = Annotators(ways, ways.array(labels[:, :n]), M, n_classes, history) if labels[:, :n].numel() else None
-    found = extend(
-        ways, ways.array(products.movedim(0, -1)), ways.array(taken.mT), crowd, known, (n_classes, M), tau, b
-    )
+    crowd = Annotators(api, api.array(labels[:, :n]), M, n_classes, history) if labels[:, :n].numel() else None
+    found = extend(api, api.array(products.movedim(0, -1)), api.array(taken.mT), crowd, known, (n_classes, M), tau, b)
     classes, log_p = (torch.as_tensor(x) for x in found)
     log_p, best = log_p.sort(dim=-1, descending=True)
     classes = classes.movedim(0, -1)[episode, best].masked_fill(~taken[:, None, :n], -1)  # (B, M, n)
@@ -97,8 +105,20 @@ def search(
     return labelings.scatter_(2, order[:, None, :n].expand_as(classes), classes), log_p
 
 
+class _Places:
+    """Flat indices of labelings and children, which stay the same in all steps."""
+
+    def __init__(self, api: ArrayApi, B: int, K: int, M: int) -> None:
+        episode, m = api.numbers(B, 1), api.numbers(M)
+        self.first = api.filled(episode * M, (B, M))  # the episode's first labeling
+        self.first_child = api.filled(episode * (K * M), (B, M))  # its first child
+        self.as_class = self.first_child + m  # the child of class 0 of each labeling
+        self.labeling = api.filled((self.first + m)[:, None], (3, B, K, M))  # a child's labeling
+        self.siblings = api.filled(api.numbers(3, B, K, 1) * M, (3, B, K, M))  # first child of the same class
+
+
 def extend(
-    ways: ArrayApi,
+    api: ArrayApi,
     gram: Array,
     taken: Array,
     crowd: Annotators | None,
@@ -107,168 +127,169 @@ def extend(
     tau: float,
     b: float,
 ) -> tuple[Array, Array]:
-    """Item after item: the classes of all (n, B, M) in the labelings that are left, and log p of these, (B, M).
+    """Run the beam search; return the classes of all items in the labelings kept, (n, B, M), and their log p, (B, M).
 
-    All is in the order in which items are taken: ``gram`` (N, N, B), times scale; ``taken`` (N, B); ``evidence``
-    (N, B, K, 1). ``children``: K, M.
+    Items are in the order in which they are added: ``gram`` (N, N, B), times the scale; ``taken`` (N, B); ``evidence``
+    (N, B, K, 1). ``children`` is (K, M).
     """
-    xp, (K, M), B, n = ways.xp, children, gram.shape[-1], int(taken.sum(0).max())
+    (K, M), B, n = children, gram.shape[-1], int(taken.sum(0).max())
     everywhere = taken.all(1).tolist()
-    own = 0.5 * gram.diagonal() if B == 1 else 0.5 * gram.diagonal().T  # |u|^2
-    episode, m = ways.numbers(B, 1), ways.numbers(M)
-    # of each child: squared class sum, times scale / 2; size + tau + 1; log(size + b + 1) - squared / (size + tau)
-    state = ways.full((3, B, K, M), 0.0)
+    norm = 0.5 * gram.diagonal() if B == 1 else 0.5 * gram.diagonal().T  # scale / 2 |u|^2
+    places = _Places(api, B, K, M)
+    # of each child: scale / 2 |class sum|^2; size + tau + 1; log(size + b + 1) - scale / 2 |class sum|^2 / (size + tau)
+    state = api.full((3, B, K, M), 0.0)
     state[1] += tau + 1
     state[2] += math.log(b + 1)
-    log_p = ways.full((B, M), -math.inf)
+    log_p = api.full((B, M), -math.inf)
     log_p[:, 0] = 0
-    past = ways.full((n + 1, 3, B * M), 0)  # of each item: class k, labeling m that it was added to, k M + m
-    # places: of episodes' first labelings and children, of children by class, of a child's labeling, of siblings
-    first, first_child = ways.filled(episode * M, (B, M)), ways.filled(episode * (K * M), (B, M))
-    as_class = first_child + m
-    labeling = ways.filled((first + m)[:, None], (3, B, K, M))
-    siblings = ways.filled(ways.numbers(3, B, K, 1) * M, (3, B, K, M))
+    past = api.full((n + 1, 3, B * M), 0)  # of each item and labeling: class k, parent m, and k M + m
     for i in range(n):
         squared, weight, prior = state
-        sums = squared + (own[0, i] if B == 1 else own[i][:, None, None])
+        sums = squared + (norm[0, i] if B == 1 else norm[i][:, None, None])
         if i:
-            sums += ways.sums_by_class(gram[i, :i], past[1 : i + 1, 0], as_class, K)
+            sums += api.sums_by_class(gram[i, :i], past[1 : i + 1, 0], places.as_class, K)
         score = sums / weight
         total = score + prior
         if crowd is not None:
             total += crowd.gain(i, past)
         if evidence is not None:
             total += evidence[i]
-        if not everywhere[i]:  # an item that is not there is of class 0 and adds nothing
+        if not everywhere[i]:  # where an item is missing, only class 0 is possible, and it adds nothing
             total[~taken[i]] = -math.inf
             total[~taken[i], 0] = 0
-        total += log_p.take(labeling[0])
-        best = ways.top(total.reshape(B, K * M), M)  # (B, M)
-        k = best // M
-        parent = best - k * M
-        child = best + first_child
-        log_p = total.take(child)
+        total += log_p.take(places.labeling[0])
+        k, child, log_p, past = _keep_best(api, places, i, total, past)
         grown = weight.take(child) + 1
-        changed = sums.take(child), grown, xp.log(grown + (b - tau)) - score.take(child)
-        past = ways.pick(past, (parent + first).reshape(-1))
-        for what, value in enumerate((k, parent, best)):
-            past[i + 1, what] = value.reshape(-1)
-        state = state.take(parent.take(labeling) + siblings)
-        flat, at = state.reshape(3, -1), (as_class + k * M).reshape(-1)
-        for what, value in enumerate(changed):
-            flat[what, at] = value.reshape(-1)
+        changed = sums.take(child), grown, api.xp.log(grown + (b - tau)) - score.take(child)
+        state = state.take(past[i + 1, 1].reshape(B, M).take(places.labeling) + places.siblings)
+        flat, at = state.reshape(3, -1), (places.as_class + k * M).reshape(-1)
+        for row, value in enumerate(changed):
+            flat[row, at] = value.reshape(-1)
     return past[1:, 0].reshape(n, B, M), log_p
 
 
-class Annotators:
-    """What is known of each annotator in every labeling that is kept, while labels come in, item after item.
+def _keep_best(api: ArrayApi, places: _Places, i: int, total: Array, past: Array) -> tuple[Array, Array, Array, Array]:
+    """Keep the M best children of each episode; return their class, flat index and log p, (B, M) each, and ``past``."""
+    B, K, M = total.shape
+    best = api.top(total.reshape(B, K * M), M)  # (B, M)
+    k = best // M
+    parent = best - k * M
+    child = best + places.first_child
+    past = api.pick(past, (parent + places.first).reshape(-1))
+    for row, value in enumerate((k, parent, best)):
+        past[i + 1, row] = value.reshape(-1)
+    return k, child, total.take(child), past
 
-    Of an annotator: how many labels are right and how many wrong, in all and for each true class, as places in
-    `Tables`; and how probable each kind of annotator has become. Of an annotator and a label: how often each class was
-    mistaken so. All that is brought up to date only where it is needed: ``past`` tells, for each labeling that is kept
-    now, which labeling and class it was made of when the annotator last said something. So a step takes K numbers a
-    label, however many annotators there are.
+
+class Annotators:
+    """The counts of each annotator in every labeling kept, updated item by item.
+
+    Counts of an annotator are the numbers of right and wrong labels, overall and for each true class, as places in
+    `Tables`, and p(kind | labels). Counts of an annotator and an observed class are the numbers of errors by true
+    class.
+
+    Counts are updated only when the annotator labels an item. ``past`` gives, for each labeling kept now, the labeling
+    and class from which it descends at the annotator's previous label. A step therefore costs K numbers for each label,
+    however many annotators there are.
     """
 
-    def __init__(self, ways: ArrayApi, labels: Array, M: int, K: int, history: Tensor | None = None) -> None:
-        """Labels (B, n, R), in the order in which items are taken."""
-        tables = tables_for(int((labels >= 0).sum(1).max()), K, ways, history)
-        self.ways, self.M, side, (B, n, R) = ways, M, tables.side, labels.shape
-        xp, numbers = ways.xp, ways.numbers
-        who, said = (xp.moveaxis(x, 0, -1) for x in compact(labels, ways))  # (n, L, B)
-        L, given = who.shape[1], said >= 0
-        self.given, self.complete = given[..., None, None], given.all(-1).all(-1).tolist()
-        who = xp.where(given, who, R) + (R + 1) * numbers(B)  # R is one who says nothing
-        said = xp.where(given, said, 0)
+    def __init__(self, api: ArrayApi, labels: Array, M: int, K: int, history: Tensor | None = None) -> None:
+        """Prepare the search over labels (B, n, R), in the order in which items are added."""
+        tables = tables_for(int((labels >= 0).sum(1).max()), K, api, history)
+        self.api, self.M, side, (B, n, R) = api, M, tables.side, labels.shape
+        xp, numbers = api.xp, api.numbers
+        who, observed = (xp.moveaxis(x, 0, -1) for x in compact(labels, api))  # (n, L, B)
+        L, present = who.shape[1], observed >= 0
+        self.present, self.complete = present[..., None, None], present.all(-1).all(-1).tolist()
+        who = xp.where(present, who, R) + (R + 1) * numbers(B)  # R stands for a missing label
+        observed = xp.where(present, observed, 0)
         place = who
-        who, n_who, last = repeats(ways, who)
-        cell, n_cells, last_there = repeats(ways, who * K + said)
+        who, n_who, last = repeats(api, who)
+        cell, n_cells, last_in_cell = repeats(api, who * K + observed)
 
-        # what is known, in rows of M: right and wrong labels in all, by class, and mistakes
-        self.known = ways.full((n_who * (1 + K) + n_cells * K, M), 0)
+        # counts, in rows of M: places of all labels, places by class, and errors
+        self.counts = api.full((n_who * (1 + K) + n_cells * K, M), 0)
         if tables.start is not None:
-            start = ways.full((2, B, R + 1), 0)
+            start = api.full((2, B, R + 1), 0)
             start[..., :R] = tables.start
-            begin = ways.full((2, n_who), 0)
+            begin = api.full((2, n_who), 0)
             begin[:, who.reshape(-1)] = start.reshape(2, -1)[:, place.reshape(-1)]
-            self.known[:n_who] += begin[0][:, None]
-            self.known[n_who : n_who * (1 + K)] += begin[1][numbers(n_who * K) // K][:, None]
+            self.counts[:n_who] += begin[0][:, None]
+            self.counts[n_who : n_who * (1 + K)] += begin[1][numbers(n_who * K) // K][:, None]
         rows = [who[..., None] + 0 * numbers(K), n_who + who[..., None] * K + numbers(K)]
         rows.append(n_who * (1 + K) + cell[..., None] * K + numbers(K))
         self.rows = xp.stack(rows, 1).reshape(n, -1)  # (n, 3 L B K)
-        # the kinds, in rows of K M
-        self.kinds = xp.concatenate([ways.full((n_who, K * M), p) for p in P_KIND])
+        # p(kind), in rows of K M
+        self.kinds = xp.concatenate([api.full((n_who, K * M), p) for p in P_KIND])
         self.kind_rows = (numbers(3, 1, 1) * n_who + who[:, None]).reshape(n, -1)  # (n, 3 L B)
 
-        # what a label adds to what is known, by true class: a row for each kind of row, class, and label or none
+        # what a label adds to the counts, by true class: a row for each kind of row, class, and label or none
         row, column, label, true = numbers(3, 1, 1, 1), numbers(K, 1, 1), numbers(K + 1, 1), numbers(K)
         more = xp.where(row < 2, xp.where(label == true, side, 1), 1 * (label != true))
         self.more = (more * (((row == 0) | (column == true)) & (label < K))).reshape(-1, K)
-        before = xp.where(given[:, None], xp.stack([last, last, last_there], 1), -1)  # (n, 3, L, B)
-        label = xp.where(before < 0, K, said.reshape(-1)[before])
+        before = xp.where(present[:, None], xp.stack([last, last, last_in_cell], 1), -1)  # (n, 3, L, B)
+        label = xp.where(before < 0, K, observed.reshape(-1)[before])
         self.more_rows = ((numbers(3, 1, 1, 1) * K + numbers(K)) * (K + 1) + label[..., None]).reshape(n, -1)
         item = xp.where(before < 0, 0, before // (L * B) + 1)[:, 1:, :, None]  # (n, 2, L, 1, B), 0 for none
         self.items = (item * 3 + numbers(3, 1)) * B + numbers(B)  # (n, 2, L, 3, B)
 
-        self.tables, self.missed = tables, ways.filled(numbers(2, 1) * tables.missed, (2, M))
-        missed = 1 * (said[..., None] != numbers(K))  # (n, L, B, K)
+        self.tables, self.missed = tables, api.filled(numbers(2, 1) * tables.missed, (2, M))
+        missed = 1 * (observed[..., None] != numbers(K))  # (n, L, B, K)
         self.missed_rows = xp.stack([missed, missed], 1).reshape(n, -1)
 
-        # where entries of (3, L, B, K, M) find their labeling's parent, class and child in (2, L, 3, B, M), and places
-        # in the rows of what is known, of what a label adds, and of kinds, to which these are added
+        # indices of (3, L, B, K, M): into (2, L, 3, B, M), where a labeling's parent, class and child are, and the rows
+        # of the counts, of what a label adds, and of the kinds, to which these are added
         shape = 3, L, B, K, M
         label, labeling, place = numbers(L, 1, 1, 1), numbers(B, 1, M), numbers(3, L, B, K, 1)
-        true = ways.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
-        child = ways.filled((label * 3 + 2) * (B * M) + labeling, shape)
+        true = api.filled((numbers(3, 1, 1, 1, 1) // 2 * L + label) * (3 * B * M) + labeling, shape)
+        child = api.filled((label * 3 + 2) * (B * M) + labeling, shape)
         self.in_past = xp.stack([true + B * M, true, child])
-        self.in_rows = xp.stack([ways.filled(each, shape) for each in (place * M, place * K, place // K * (K * M))])
+        self.in_rows = xp.stack([api.filled(each, shape) for each in (place * M, place * K, place // K * (K * M))])
 
     def gain(self, i: int, past: Array) -> Array:
-        """log p(labels of the i-th item | its class, labels before), (B, K, M)."""
-        ways, M, rows, kind_rows = self.ways, self.M, self.rows[i], self.kind_rows[i]
-        was = ways.rows(past.reshape(-1, M), self.items[i])  # (2, L, 3, B, M)
-        parent, true, child = was.take(self.in_past) + self.in_rows
-        known = ways.rows(self.known, rows).take(parent)
-        known += ways.rows(self.more, self.more_rows[i]).take(true)
-        self.known[rows] = known.reshape(-1, M)
-        kinds = ways.rows(self.kinds, kind_rows).take(child)
+        """Return log p(labels of the i-th item | its class, earlier items), (B, K, M), and update the counts."""
+        api, M, rows, kind_rows = self.api, self.M, self.rows[i], self.kind_rows[i]
+        previous = api.rows(past.reshape(-1, M), self.items[i])  # (2, L, 3, B, M)
+        parent, true, child = previous.take(self.in_past) + self.in_rows
+        counts = api.rows(self.counts, rows).take(parent)
+        counts += api.rows(self.more, self.more_rows[i]).take(true)
+        self.counts[rows] = counts.reshape(-1, M)
+        kinds = api.rows(self.kinds, kind_rows).take(child)
 
-        places = known[:2] + ways.rows(self.missed, self.missed_rows[i]).reshape(known[:2].shape)
-        p, flips = next_label(places, known[2], self.tables)
+        places = counts[:2] + api.rows(self.missed, self.missed_rows[i]).reshape(counts[:2].shape)
+        p, flips = next_label(places, counts[2], self.tables)
         kinds[:2] *= p
         kinds[2] *= flips
         p = kinds.sum(0)
         kinds /= p
         self.kinds[kind_rows] = kinds.reshape(len(kind_rows), -1)
         if not self.complete[i]:
-            p = ways.xp.where(self.given[i], p, 1.0)
-        found = ways.xp.log(p[:TOGETHER].prod(0))
+            p = api.xp.where(self.present[i], p, 1.0)
+        found = api.xp.log(p[:TOGETHER].prod(0))
         for j in range(TOGETHER, len(p), TOGETHER):
-            found += ways.xp.log(p[j : j + TOGETHER].prod(0))
+            found += api.xp.log(p[j : j + TOGETHER].prod(0))
         return found
 
 
-def repeats(ways: ArrayApi, keys: Array) -> tuple[Array, int, Array]:
-    """Keys numbered from 0 on, how many there are, and where in the flattened array each was last before, or -1."""
+def repeats(api: ArrayApi, keys: Array) -> tuple[Array, int, Array]:
+    """Return keys renumbered from 0, their number, and the flat index of each key's previous occurrence, or -1."""
     flat = keys.reshape(-1)
-    order = ways.sorted_places(flat)
+    order = api.sorted_places(flat)
     flat = flat[order]
     new = flat[1:] != flat[:-1]
-    number, before = ways.full(order.shape, 0), ways.full(order.shape, -1)
+    number, before = api.full(order.shape, 0), api.full(order.shape, -1)
     number[order[1:]] = new.cumsum(0)
-    before[order[1:]] = ways.xp.where(new, -1, order[:-1])
+    before[order[1:]] = api.xp.where(new, -1, order[:-1])
     return number.reshape(keys.shape), int(number.max()) + 1, before.reshape(keys.shape)
 
 
-# ---- labeling order ------------------------------------------------------------
+# ---- order of items --------------------------------------------------------------------------------------------------
 #
-# The order in which the search for labelings takes items: in turns one of every class, the surest first.
+# Items are added in turns of classes, those with the highest posterior first. Early decisions are then safe, and every
+# class soon has a mean to compare later items with. A width of 16 finds what took 256 with items ordered by agreement.
 #
-# Early decisions are then safe ones, and soon every class has a mean that later items can be compared with. A width of 16
-# so finds what took 256 with the items in the order of their agreement.
-#
-# How sure an item is, a quick fit of `mixture` says, by `OneCoin`. It is written once more here, on inner products of
-# items and for NumPy too, as `mixture.fit` itself would take as long as a third of the search.
+# The posterior comes from a few steps of the mixture's EM with a `OneCoin` prior. It is implemented again here, on
+# inner products and for NumPy, because `mixture.fit` would take a third of the time of the search.
 
 
 STEPS = 3  # of EM
@@ -278,35 +299,35 @@ PRIOR = OneCoin()
 def order_of(
     gram: Tensor, labels: Tensor, K: int, scale: float, tau: float, b: float, ruled_out: Tensor | None = None
 ) -> Tensor:
-    """(B, N), with items that nobody labelled last.
+    """Return the order in which items are added, (B, N); items without labels come last.
 
-    ``gram`` (B, N, N) of centred embeddings, ``labels`` (B, N, R). ``ruled_out`` (B, N, K): classes that items cannot
-    have, as their own is known to be another.
+    ``gram`` (B, N, N) is that of centred embeddings, ``labels`` (B, N, R). ``ruled_out`` (B, N, K) marks classes that
+    an item cannot have, because its class is known.
     """
-    ways = array_api_of(gram.device)
-    out = None if ruled_out is None else ways.array(ruled_out)
-    posterior, named = guess(ways.array(gram.double()), ways.array(labels), K, scale, tau, b, out, ways)
-    xp, (B, N, _) = ways.xp, posterior.shape
-    episode = ways.numbers(B, 1)
-    surest = ways.sorted_places(xp.where(named, -xp.amax(posterior, -1), 1.0))
+    api = array_api_of(gram.device)
+    out = None if ruled_out is None else api.array(ruled_out)
+    posterior, labelled = quick_posterior(api.array(gram.double()), api.array(labels), K, scale, tau, b, out, api)
+    xp, (B, N, _) = api.xp, posterior.shape
+    episode = api.numbers(B, 1)
+    surest = api.sorted_places(xp.where(labelled, -xp.amax(posterior, -1), 1.0))
     k = posterior.argmax(-1)[episode, surest]
-    turns = (k[..., None] == ways.numbers(K)).cumsum(1)[episode, ways.numbers(N), k]  # an item's place among its class
-    return torch.as_tensor(surest[episode, ways.sorted_places(xp.where(named[episode, surest], turns, N + 1))])
+    turns = (k[..., None] == api.numbers(K)).cumsum(1)[episode, api.numbers(N), k]  # rank within its class
+    return torch.as_tensor(surest[episode, api.sorted_places(xp.where(labelled[episode, surest], turns, N + 1))])
 
 
-def guess(
-    gram: Array, labels: Array, K: int, scale: float, tau: float, b: float, ruled_out: Array | None, ways: ArrayApi
+def quick_posterior(
+    gram: Array, labels: Array, K: int, scale: float, tau: float, b: float, ruled_out: Array | None, api: ArrayApi
 ) -> tuple[Array, Array]:
-    """p(class) of items by a few steps of EM, (B, N, K), and of which something is known, (B, N)."""
-    xp, (B, N, R), eye = ways.xp, labels.shape, ways.floats(ways.eye(K))
-    votes = ways.floats(labels[..., None] == ways.numbers(K))
+    """Return p(class), (B, N, K), after a few steps of EM, and which items have labels or a known class, (B, N)."""
+    xp, (B, N, R), eye = api.xp, labels.shape, api.floats(api.eye(K))
+    votes = api.floats(labels[..., None] == api.numbers(K))
     shares = votes.sum(2)
     if ruled_out is not None:
-        shares = xp.where(ruled_out.any(-1)[..., None], ways.floats(~ruled_out), shares)
+        shares = xp.where(ruled_out.any(-1)[..., None], api.floats(~ruled_out), shares)
     total = shares.sum(-1)
-    named = total > 0
-    weight, total = ways.floats(named)[..., None], xp.where(named, total, 1.0)[..., None]
-    posterior = xp.where(named[..., None], shares / total, 1 / K)
+    labelled = total > 0
+    weight, total = api.floats(labelled)[..., None], xp.where(labelled, total, 1.0)[..., None]
+    posterior = xp.where(labelled[..., None], shares / total, 1 / K)
     votes = votes.reshape(B, N, R * K)
     for _ in range(STEPS):
         known = posterior * weight
@@ -323,71 +344,72 @@ def guess(
             score = xp.where(ruled_out, -xp.inf, score)
         posterior = xp.exp(score - xp.amax(score, -1)[..., None])
         posterior = posterior / posterior.sum(-1)[..., None]
-    return posterior, named
+    return posterior, labelled
 
 
-# ---- labelings ------------------------------------------------------------
+# ---- posterior over labelings ----------------------------------------------------------------------------------------
 
 
-B = 100.0  # the paper's: classes of few-shot problems are about equally frequent
+B = 100.0  # pseudo-counts of classes, the paper's: classes of few-shot problems are about equally frequent
 SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond-details.md)
-AT_ONCE = 2**25  # numbers that queries may fill
-NEGLIGIBLE = 1e-9  # weights of labelings
+AT_ONCE = 2**25  # most numbers in memory for a batch of queries
+NEGLIGIBLE = 1e-9  # labelings of less weight are left out of expected confusion matrices
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """The most probable labelings of an episode, or of a batch of them, and what follows."""
+    """The most probable labelings of an episode, or of a batch of episodes, with their weights."""
 
-    embeddings: Tensor  #: (..., N, D), of the support
-    labelings: Tensor  #: (..., M, N) int, the class of every item; -1 for one that nobody labelled
-    log_weights: Tensor  #: (..., M), normalised
+    embeddings: Tensor  #: (..., N, D) of the support
+    labelings: Tensor  #: (..., M, N) int, the class of every item; -1 without labels or known class
+    log_weights: Tensor  #: (..., M) log-probabilities of the labelings, normalised
     confusion: Tensor  #: (..., R, K, K) [annotator, true, observed], expected
-    centre: Tensor  #: (..., 1, D), of the support
-    unit: Tensor  #: (..., 1, 1), its spread
+    centre: Tensor  #: (..., 1, D) of the support
+    unit: Tensor  #: (..., 1, 1) root mean squared distance of the support from its centre
     scale: Tensor
     tau: Tensor
-    believed: Tensor | None = (
-        None  #: (n, K), `item_posteriors` of the items that have labels, where they were asked for
-    )
-    sizes: Tensor | None = None  #: (..., K), how frequent classes are, where that was given
+    believed: Tensor | None = None  #: (n, K) `item_posteriors` of labelled items, if computed
+    sizes: Tensor | None = None  #: (..., K) class frequencies, if given
 
     @property
     def n_classes(self) -> int:
         return self.confusion.shape[-1]
 
     @property
-    def _seen(self) -> Tensor:
-        """(N,): which items have labels in some episode; of a million, a user may have had forty labelled."""
+    def _labelled(self) -> Tensor:
+        """(N,) whether an item has labels in some episode; often only forty of a million items have."""
         return (self.labelings >= 0).flatten(0, -2).any(0)
 
     @property
     def _chosen(self) -> Tensor:
-        """The labelings of these: (..., M, n, K) ones and zeros."""
-        return one_hot(self.labelings[..., self._seen], self.n_classes, self.embeddings.dtype)
+        """(..., M, n, K) one-hot labelings of the labelled items."""
+        return one_hot(self.labelings[..., self._labelled], self.n_classes, self.embeddings.dtype)
 
     def log_proba(self, queries: Tensor) -> Tensor:
-        """(8), averaged over labelings: log p(t = k | u), (..., Q, D) -> (..., Q, K)."""
+        """Return log p(t = k | u), (..., Q, K), of queries (..., Q, D): the paper's (8), averaged over labelings."""
         if queries.shape[-1] != self.embeddings.shape[-1]:
             raise CrowdshotError(
-                f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.embeddings.shape[-1]}) as in fit."
+                f"is of shape {tuple(queries.shape)}",
+                argument="queries",
+                found=tuple(queries.shape),
+                expected=f"(..., Q, {self.embeddings.shape[-1]}) as in fit",
             )
         u, share, prior = self.terms()
 
         def averaged(query: Tensor) -> Tensor:
-            near = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
-            evidence = self.scale[..., None, None, None] * near[..., None, :, :] @ share + prior[..., None, :]
+            products = ((query - self.centre) / self.unit) @ u.mT  # (..., Q, n)
+            evidence = self.scale[..., None, None, None] * products[..., None, :, :] @ share + prior[..., None, :]
             return torch.logsumexp(evidence.log_softmax(-1) + self.log_weights[..., None, None], -3)
 
         at_once = max(1, AT_ONCE // max(1, prior.numel()))
         return torch.cat([averaged(part) for part in torch.split(queries, at_once, -2)], -2)
 
     def terms(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What `log_proba` is made of: items (..., n, D), their shares in means (..., M, n, K), the rest (..., M, K).
+        """Return the items (..., n, D), their shares in class means (..., M, n, K), and the class terms (..., M, K).
 
-        A mean is a sum of items, so that inner products with the items are all it takes, whatever D.
+        A class mean is a weighted sum of items, so `log_proba` needs inner products with the items only.
         """
-        u = (self.embeddings[..., self._seen, :] - self.centre) / self.unit
+        u = (self.embeddings[..., self._labelled, :] - self.centre) / self.unit
         chosen = self._chosen
         size = chosen.sum(-2)  # (..., M, K)
         share = chosen / (self.tau[..., None, None] + size)[..., None, :]
@@ -396,21 +418,21 @@ class Posterior:
 
     @property
     def responsibilities(self) -> Tensor:
-        """(..., N, K): by the labelings where an item has labels, else by the classifier.
+        """Posteriors (..., N, K): from the labelings for labelled items, from the classifier for others.
 
-        The share of labelings that give an item to a class is sharper than it should be where items are many: a few
-        dozen labelings cannot hold what is open about fifty items in all their combinations. See `item_posteriors`.
+        The weighted share of labelings is over-confident where items are many, because a few dozen labelings cannot
+        represent the joint uncertainty of fifty items. `item_posteriors` corrects this.
         """
         predicted = self.log_proba(self.embeddings).exp()
-        believed = torch.zeros_like(predicted)
+        posterior = torch.zeros_like(predicted)
         shares = (self.log_weights.exp()[..., None, None] * self._chosen).sum(-3)
-        believed[..., self._seen, :] = shares if self.believed is None else self.believed
+        posterior[..., self._labelled, :] = shares if self.believed is None else self.believed
         labelled = (self.labelings[..., :1, :] >= 0).mT  # (..., N, 1)
-        return torch.where(labelled, believed, predicted)
+        return torch.where(labelled, posterior, predicted)
 
     @property
     def class_probs(self) -> Tensor:
-        """(..., K)"""
+        """Class probabilities (..., K), averaged over labelings."""
         size = self._chosen.sum(-2)
         return (self.log_weights.exp()[..., None] * self._log_class_probs(size).exp()).sum(-2)
 
@@ -432,43 +454,62 @@ def fit(
     history: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Posterior:
-    """The most probable labelings, as far as a search of ``width`` finds them.
+    """Search for the most probable labelings.
 
-    ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing, with the same leading shape;
-    ``scale`` and ``tau`` are numbers. ``confusion`` (..., R, K, K): the annotators' matrices, where they are known.
-    ``truth`` (..., N) int: the class of items whose class is known, labelled or not; -1 elsewhere. ``history``
-    (..., R, 2): how many labels of each annotator were right and wrong elsewhere. ``sizes`` (..., K): how frequent
-    classes are thought to be; without it about equally.
+    Parameters
+    ----------
+    embeddings : (..., N, D) float Tensor
+        The support.
+    labels : (..., N, R) int Tensor
+        -1 = missing.
+    n_classes : int
+        K.
+    scale, tau : float or Tensor
+        Weight of the embeddings, and precision of the prior on class means.
+    width : int
+        Most labelings kept.
+    confusion : (..., R, K, K) Tensor, optional
+        The annotators' confusion matrices, if they are known.
+    truth : (..., N) int Tensor, optional
+        The class of items whose class is known, with labels or without; -1 elsewhere.
+    history : (..., R, 2) Tensor, optional
+        Labels of each annotator that were right and wrong elsewhere.
+    sizes : (..., K) Tensor, optional
+        Class frequencies; about equal by default.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    CrowdshotError
+        An argument has the wrong type, shape or value.
     """
     _check(embeddings, labels, n_classes, width)
     lead, (N, D), R = embeddings.shape[:-2], embeddings.shape[-2:], labels.shape[-1]
-    u, said = embeddings.reshape(-1, N, D).double(), labels.reshape(-1, N, R).long()
+    u, labels = embeddings.reshape(-1, N, D).double(), labels.reshape(-1, N, R).long()
     scale, tau = as_number(scale, u), as_number(tau, u)
-    told = None if truth is None else truth.reshape(-1, N)
-    labelled = (said >= 0).any(-1) if told is None else (said >= 0).any(-1) | (told >= 0)  # (B, N)
+    truth = None if truth is None else truth.reshape(-1, N)
+    labelled = (labels >= 0).any(-1) if truth is None else (labels >= 0).any(-1) | (truth >= 0)  # (B, N)
     centre, unit = _centre_and_spread(u, labelled[..., None].to(u.dtype))
     u = labelled[..., None] * (u - centre) / unit
     gram = u @ u.mT
+    history = None if history is None else history.reshape(-1, R, 2)
+    known = None if confusion is None else confusion.reshape(-1, R, n_classes, n_classes).to(u)
     with torch.no_grad():
-        ruled_out = None if told is None else (told >= 0)[..., None] & (one_hot(told, n_classes, told.dtype) == 0)
-        by_number = scale.item(), tau.item(), B
-        before = None if history is None else history.reshape(-1, R, 2)
-        order = order_of(gram, said, n_classes, *by_number, ruled_out)
-        known = None if confusion is None else confusion.reshape(-1, R, n_classes, n_classes).to(u)
-        evidence = None if known is None else _evidence_of_items(known, said)
-        if sizes is not None:
-            frequent = sizes.reshape(-1, 1, n_classes).to(u).log().expand(len(u), N, -1)
-            evidence = frequent if evidence is None else frequent + evidence
-        if ruled_out is not None:
-            evidence = torch.where(ruled_out, -torch.inf, 0.0 if evidence is None else evidence)
-        of_unknown = said if known is None else said[..., :0]
-        labelings, log_joint = search(gram, of_unknown, order, labelled, n_classes, *by_number, width, evidence, before)
-    if gram.requires_grad or scale.requires_grad or tau.requires_grad:  # the search has summed it up, without gradients
+        numbers = scale.item(), tau.item(), B
+        ruled_out = None if truth is None else (truth >= 0)[..., None] & (one_hot(truth, n_classes, truth.dtype) == 0)
+        order = order_of(gram, labels, n_classes, *numbers, ruled_out)
+        evidence = _evidence(u, labels, known, sizes, ruled_out)
+        searched = labels if known is None else labels[..., :0]  # known matrices are in the evidence
+        labelings, log_joint = search(gram, searched, order, labelled, n_classes, *numbers, width, evidence, history)
+    if gram.requires_grad or scale.requires_grad or tau.requires_grad:  # the search has no gradients
         formula = log_probability(labelings, gram, n_classes, scale, tau)
         log_joint = log_joint + (formula - formula.detach())
     log_weights = log_joint.log_softmax(-1)  # (B, M)
     expected = (
-        known if known is not None else _expected_confusion(labelings, log_weights.detach(), said, n_classes, before)
+        known if known is not None else _expected_confusion(labelings, log_weights.detach(), labels, n_classes, history)
     )
     return Posterior(
         embeddings=embeddings,
@@ -483,33 +524,54 @@ def fit(
     )
 
 
+def _evidence(
+    u: Tensor, labels: Tensor, confusion: Tensor | None, sizes: Tensor | None, ruled_out: Tensor | None
+) -> Tensor | None:
+    """Return log p of known matrices, class frequencies and known classes, given items' classes: (B, N, K) or None."""
+    evidence = None if confusion is None else _evidence_of_items(confusion, labels)
+    if sizes is not None:
+        K = sizes.shape[-1]
+        frequent = sizes.reshape(-1, 1, K).to(u).log().expand(len(u), labels.shape[1], -1)
+        evidence = frequent if evidence is None else frequent + evidence
+    if ruled_out is not None:
+        evidence = torch.where(ruled_out, -torch.inf, 0.0 if evidence is None else evidence)
+    return evidence
+
+
 @torch.no_grad()
 def item_posteriors(
     fit: Posterior, labels: Tensor, truth: Tensor | None = None, history: Tensor | None = None
 ) -> Tensor:
-    """p(class of an item | all labels), (N, K), of one problem whose items all have labels, (N, R), or a known class.
+    """Return p(class of an item | all labels), (N, K), by Rao-Blackwellisation.
 
-    Each labeling says how probable every class of an item is given the classes of all others, and these are averaged,
-    where the share of labelings would count each labeling for its one class (Rao and Blackwell):
+    The weighted share of labelings would count each labeling for one class of the item. Instead, the conditional
+    probability of the item's class given the classes of all others is averaged over labelings with weights w_m:
 
         p(t_n = k) = sum_m w_m p(t_n = k | t_-n of labeling m)
+
+    Parameters
+    ----------
+    fit : Posterior
+        Of one episode, all of whose items have labels or a known class.
+    labels, truth, history
+        As in `fit`.
     """
     u, K = ((fit.embeddings - fit.centre) / fit.unit).double(), fit.n_classes
     gram, labelings = u @ u.mT, fit.labelings.long()  # (N, N), (M, N)
     chosen = one_hot(labelings, K, u.dtype)  # (M, N, K)
     inner = gram @ chosen  # (M, N, K), items times class sums
-    # without the item itself
-    own = gram.diagonal()[:, None]
+    # class sums and sizes without the item itself
+    norm = gram.diagonal()[:, None]
     size = chosen.sum(-2, keepdim=True) - chosen
-    squared = (chosen * inner).sum(-2, keepdim=True) - chosen * (2 * inner - own)
+    squared = (chosen * inner).sum(-2, keepdim=True) - chosen * (2 * inner - norm)
     weight = fit.tau + size
-    distance = own - 2 * (inner - chosen * own) / weight + squared / weight.square()
+    distance = norm - 2 * (inner - chosen * norm) / weight + squared / weight.square()
     gain = -0.5 * fit.scale * distance * weight / (weight + 1) + log_class_probs(size)
     if fit.sizes is not None:
         gain = gain + fit.sizes.log()
-    ways = array_api_of(u.device)
-    said = annotator_model.evidence_of_each(ways.array(labelings), ways.array(labels), K, ways, history)  # (N, K, M)
-    p = (gain + torch.as_tensor(said).movedim(-1, 0)).softmax(-1)
+    api = array_api_of(u.device)
+    evidence = annotator_model.evidence_of_each(api.array(labelings), api.array(labels), K, api, history)  # (N, K, M)
+    p = (gain + torch.as_tensor(evidence).movedim(-1, 0)).softmax(-1)
     posterior = (fit.log_weights.double().exp()[:, None, None] * p).sum(0).to(fit.embeddings)
     return (
         posterior
@@ -519,7 +581,7 @@ def item_posteriors(
 
 
 def log_probability(labelings: Tensor, gram: Tensor, K: int, scale: Tensor, tau: Tensor) -> Tensor:
-    """log p(labeling, embeddings) but for a constant: labelings (B, M, N), gram (B, N, N) -> (B, M)."""
+    """Return log p(labeling, embeddings) up to a constant, (B, M), of labelings (B, M, N) and gram (B, N, N)."""
     chosen = one_hot(labelings, K, gram.dtype)  # (B, M, N, K)
     size = chosen.sum(-2)  # (B, M, K)
     squared = (chosen * (gram[:, None] @ chosen)).sum(-2)  # |S_k|^2
@@ -529,18 +591,18 @@ def log_probability(labelings: Tensor, gram: Tensor, K: int, scale: Tensor, tau:
 
 
 def log_class_probs(size: Tensor) -> Tensor:
-    """log p(the next item is of class k | class sizes (..., K))."""
+    """Return log p(the next item is of class k), (..., K), from class sizes (..., K)."""
     weight = size + B + 1
     return weight.log() - weight.sum(-1, keepdim=True).log()
 
 
 def one_hot(classes: Tensor, K: int, dtype: torch.dtype) -> Tensor:
-    """(...) int -> (..., K); a row of zeros for -1."""
+    """Return one-hot rows (..., K) of classes (...); zeros for -1."""
     return (classes[..., None] == torch.arange(K, device=classes.device)).to(dtype)
 
 
 def _evidence_of_items(matrices: Tensor, labels: Tensor) -> Tensor:
-    """log p(labels of an item | its class) by matrices (B, R, K, K) that are known: (B, N, K)."""
+    """Return log p(labels of an item | its class), (B, N, K), by known matrices (B, R, K, K)."""
     log_p = matrices.clamp_min(torch.finfo(matrices.dtype).tiny).log()
     return torch.einsum("bnrl,brkl->bnk", one_hot(labels, log_p.shape[-1], log_p.dtype), log_p)
 
@@ -548,17 +610,17 @@ def _evidence_of_items(matrices: Tensor, labels: Tensor) -> Tensor:
 def _expected_confusion(
     labelings: Tensor, log_weights: Tensor, labels: Tensor, K: int, history: Tensor | None
 ) -> Tensor:
-    """Annotators' matrices averaged over labelings (B, M, N), as far as these count: (B, R, K, K)."""
-    weights, ways = log_weights.exp(), array_api_of(labels.device)
+    """Return annotators' matrices, (B, R, K, K), averaged over labelings (B, M, N) by their weights."""
+    weights, api = log_weights.exp(), array_api_of(labels.device)
     some = int((weights > NEGLIGIBLE).any(0).sum())  # the most probable come first
-    tables = annotator_model.tables_for(int((labels >= 0).sum(1).max()), K, ways, history)
-    counts = annotator_model.counts_of(ways.array(labelings[:, :some]), ways.array(labels), K, ways)
-    expected = torch.as_tensor(annotator_model.expected_confusion(counts, tables, ways))  # (B, R, K, K, M)
+    tables = annotator_model.tables_for(int((labels >= 0).sum(1).max()), K, api, history)
+    counts = annotator_model.counts_of(api.array(labelings[:, :some]), api.array(labels), K, api)
+    expected = torch.as_tensor(annotator_model.expected_confusion(counts, tables, api))  # (B, R, K, K, M)
     return (expected * weights[:, None, None, None, :some]).sum(-1)
 
 
 def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the labelled items, (B, 1, D) and (B, 1, 1); items that are all alike have the spread 1."""
+    """Return centre (B, 1, D) and spread (B, 1, 1) of the labelled items; the spread of identical items is 1."""
     n = labelled.sum(-2, keepdim=True)
     centre = (labelled * u).sum(-2, keepdim=True) / n.clamp_min(1)
     squared = (labelled * (u - centre).square()).sum((-2, -1), keepdim=True) / (n - 1).clamp_min(1)
@@ -566,16 +628,20 @@ def _centre_and_spread(u: Tensor, labelled: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, width: int) -> None:
-    if n_classes < 2:
-        raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
-    if width < 1:
-        raise CrowdshotError(f"width is {width}, expected 1 or more.")
+    for name, value, least in (("n_classes", n_classes, 2), ("width", width, 1)):
+        if value < least:
+            raise CrowdshotError(f"is {value}", argument=name, found=value, expected=f"{least} or more")
     if embeddings.ndim < 2 or not embeddings.is_floating_point():
         raise CrowdshotError(
-            f"embeddings is {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)."
+            f"is {embeddings.dtype} of shape {tuple(embeddings.shape)}",
+            argument="embeddings",
+            found=(embeddings.dtype, tuple(embeddings.shape)),
+            expected="floats (..., N, D)",
         )
     if labels.is_floating_point() or labels.shape[:-1] != embeddings.shape[:-1]:
         raise CrowdshotError(
-            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with the "
-            f"leading shape {tuple(embeddings.shape[:-1])} of embeddings."
+            f"is {labels.dtype} of shape {tuple(labels.shape)}",
+            argument="labels",
+            found=(labels.dtype, tuple(labels.shape)),
+            expected=f"integers (..., N, R) with the leading shape {tuple(embeddings.shape[:-1])} of embeddings",
         )

@@ -1,29 +1,37 @@
-"""The model: a Gaussian mixture over embeddings with one confusion matrix per annotator, fitted by MAP-EM.
+"""Fit a Gaussian mixture over embeddings with one confusion matrix for each annotator, by MAP-EM.
 
 Kumagai et al., "Meta-learning Representations for Learning from Multiple Annotators", ICML 2025. Numbers in
 parentheses are the paper's equations. Every item n has an unseen true class t_n; then
 
     t_n ~ pi        u_n ~ N(mu_t, I)        y_n^r ~ alpha^r[t, :]        (1)
 
-with the priors (3), (4): mu_k ~ N(0, I / tau), pi ~ Dirichlet(b + 1), alpha^r[k, :] ~ Dirichlet(c + 1).
+with the priors (3), (4): mu_k ~ N(0, I / tau), pi ~ Dirichlet(b + 1), alpha^r[k, :] ~ Dirichlet(c + 1). MAP-EM
+maximises the posterior of these parameters (2). With lambda from the soft vote at first, each step is
+
+    M-step (7)   mu_k = sum_n lambda_nk u_n / (tau + sum_n lambda_nk)
+                 pi_k = (sum_n lambda_nk + b) / (N + K b)
+                 alpha^r[k, l] = (sum_n lambda_nk [y_n^r = l] + c) / (sum_n lambda_nk [r labelled n] + K c)
+    E-step (6)   lambda_nk proportional to pi_k N(u_n | mu_k, I) prod_r alpha^r[k, y_n^r]
+
+and the classifier of a query u is (8), p(t = k | u) proportional to pi_k N(u | mu_k, I).
 
     symbol       here                          shape            meaning
-    u_n          embeddings                    (..., N, D)      what the encoder makes of an item
-    y_n^r        labels, votes                 (..., N, R)      what annotator r said, -1 = nothing
+    u_n          embeddings                    (..., N, D)      the encoder's output for an item
+    y_n^r        labels, votes                 (..., N, R)      label of annotator r, -1 = missing
     lambda_nk    responsibilities              (..., N, K)      posterior that item n is of class k
     mu_k         means                         (..., K, D)      class prototypes
     pi_k         class_probs                   (..., K)
     alpha^r_lk   confusion                     (..., R, K, K)   [annotator, true, observed]; the paper has l first
     tau, b, c    the priors of `priors`        (...)            one number, or one for every batch element
-    K            n_classes                                      (...) in use, where episodes of a batch differ
+    K            n_classes                     (...)            ``classes_in_use``, where episodes of a batch differ
     J            steps                         (...)
 
-Everything is pure, takes any leading batch shape, and can be differentiated. An item that nobody labelled has
-weight zero: it gets responsibilities and changes nothing, which also makes it the padding of ragged batches.
-Likewise ``classes_in_use`` says how many of the first classes an episode has; the others have probability zero.
+Functions are pure, take any leading batch shape, and are differentiable. An item without labels has weight zero: it
+gets responsibilities and does not affect anything else. This also pads ragged batches. ``classes_in_use`` gives the
+number of classes of each episode; the remaining classes have probability zero.
 
-``scale`` weighs the embedding's evidence against the annotators': Gaussian terms and the prior on the means are
-raised to that power. The M-step does not change, and EM still climbs the (powered) posterior. The paper's is 1.
+``scale`` weighs the embeddings against the annotators: Gaussian terms and the prior on the means are raised to that
+power. The M-step does not change, and EM still increases the (powered) posterior. The paper has scale 1.
 
 >>> import torch
 >>> from crowdshot import mixture
@@ -46,13 +54,12 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.model import mixture_gpu
 from crowdshot.model.priors import ConfusionPrior, Number, Priors, as_confusion_prior, as_number
 
-# ---- spread ------------------------------------------------------------
+# ---- covariance ------------------------------------------------------------------------------------------------------
 #
-# How embeddings spread around their class mean: the paper's identity, or estimated and shared by the classes.
-#
-# The paper sets the covariance to I and allows others. With a conjugate prior the M-step stays closed: class means
-# get the prior N(0, (tau P)^-1), where P is the precision (inverse covariance), so that their own update does not
-# change, and P gets a prior whose mode is the identity and that weighs as much as ``weight`` items:
+# The covariance of embeddings around their class mean is the identity, as in the paper, or is estimated and shared by
+# the classes. Conjugate priors keep the M-step in closed form. Class means have the prior N(0, (tau P)^-1), where P is
+# the precision (inverse covariance), so their update does not change. The prior of P has its mode at the identity and
+# weighs as much as ``weight`` items:
 #
 #     isotropic, P = p I            p ~ Gamma(weight D / 2 + 1, weight D / 2)
 #     diagonal,  P = diag(p_1..D)   p_d ~ Gamma(weight / 2 + 1, weight / 2)
@@ -62,7 +69,7 @@ from crowdshot.model.priors import ConfusionPrior, Number, Priors, as_confusion_
 #
 #     covariance = (weight I + scatter) / (weight + N + K),
 #
-# averaged over dimensions when isotropic, its diagonal when diagonal. As ``weight`` grows the paper's model returns.
+# averaged over dimensions if isotropic, its diagonal if diagonal. As ``weight`` grows, this becomes the paper's model.
 # A covariance is stored as variances (..., 1) or (..., D), as a matrix (..., D, D), or as None for the identity.
 
 
@@ -71,7 +78,7 @@ WEIGHT = 1.0
 
 
 def whiten(x: Tensor, covariance: Tensor | None, kind: str) -> Tensor:
-    """Coordinates in which the covariance is I: (..., N, D) -> (..., N, D)."""
+    """Transform (..., N, D) to coordinates in which the covariance is the identity."""
     if covariance is None:
         return x
     if kind == "full":
@@ -82,7 +89,7 @@ def whiten(x: Tensor, covariance: Tensor | None, kind: str) -> Tensor:
 
 
 def log_det_precision(covariance: Tensor | None, kind: str, D: int) -> Tensor | float:
-    """log|P|, shaped (...)."""
+    """Return log|P|, (...)."""
     if covariance is None:
         return 0.0
     if kind == "full":
@@ -92,9 +99,9 @@ def log_det_precision(covariance: Tensor | None, kind: str, D: int) -> Tensor | 
 
 
 def estimate(kind: str, scatter: Tensor, n: Tensor, weight: float = WEIGHT) -> Tensor:
-    """The M-step above. ``scatter`` is (..., D, D) for full, else its diagonal (..., D); ``n`` = N + K, (...).
+    """Return the M-step's covariance. ``scatter`` is (..., D, D) if full, else its diagonal (..., D); ``n`` = N + K.
 
-    Of a full one no direction falls below the rounding of all variance, so that it has a root.
+    A full covariance gets a diagonal term as large as rounding errors of its trace, so that it has a Cholesky factor.
     """
     if kind == "full":
         eye = torch.eye(scatter.shape[-1], dtype=scatter.dtype, device=scatter.device)
@@ -105,7 +112,7 @@ def estimate(kind: str, scatter: Tensor, n: Tensor, weight: float = WEIGHT) -> T
 
 
 def covariance_log_prior(covariance: Tensor | None, kind: str, D: int, weight: float = WEIGHT) -> Tensor | float:
-    """log p(P) with its constant, shaped (...)."""
+    """Return log p(P), (...), with its constant."""
     if covariance is None:
         return 0.0
     if kind == "full":
@@ -121,9 +128,7 @@ def covariance_log_prior(covariance: Tensor | None, kind: str, D: int, weight: f
     return weight / 2 * (log_det_precision(covariance, kind, D) - trace) + constant
 
 
-# ---- mixture steps ------------------------------------------------------------
-#
-# The two steps of MAP-EM for the mixture, and its objective; symbols and shapes as in `crowdshot.model.mixture`.
+# ---- steps of EM and objective ---------------------------------------------------------------------------------------
 
 
 LOG_2PI = math.log(2 * math.pi)
@@ -131,7 +136,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Parameters:
-    """What one M-step estimates. ``means`` are relative to the support's ``origin`` while EM runs."""
+    """The estimates of an M-step. ``means`` are relative to the support's ``origin`` while EM runs."""
 
     means: Tensor
     class_probs: Tensor
@@ -142,7 +147,7 @@ class Parameters:
 
 
 def soft_vote(votes: Tensor, K: int) -> tuple[Tensor, Tensor]:
-    """Algorithm 1, line 7: each item's share of votes, (..., N, K), and whether it has any, (..., N, 1)."""
+    """Return each item's share of votes, (..., N, K), and 1 where it has any, (..., N, 1): Algorithm 1, line 7."""
     counts = votes @ torch.eye(K, dtype=votes.dtype, device=votes.device).repeat(votes.shape[-1] // K, 1)
     total = counts.sum(-1, keepdim=True)
     weight = (total > 0).to(votes.dtype)
@@ -150,7 +155,7 @@ def soft_vote(votes: Tensor, K: int) -> tuple[Tensor, Tensor]:
 
 
 def ruled_out_by(truth: Tensor, K: int) -> Tensor:
-    """(..., N) -> (..., N, K): the classes that an item cannot have, as another is known to be its own."""
+    """Mark the classes (..., N, K) that items cannot have, because their class, (..., N), is known; -1 = unknown."""
     return (truth >= 0)[..., None] & (truth[..., None] != torch.arange(K, device=truth.device))
 
 
@@ -165,7 +170,7 @@ def m_step(
     covariance: str,
     present: Tensor | None,
 ) -> Parameters:
-    """(7), given weighted lambda. Around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
+    """Return (7) from weighted lambda. Around an origin o, mu_k - o = (sum lambda (u - o) - tau o) / (tau + n_k)."""
     tiny = torch.finfo(u.dtype).tiny
     K = weighted.shape[-1]
     n_k = weighted.sum(-2)  # (..., K)
@@ -182,7 +187,7 @@ def m_step(
     counts = counts.reshape(*counts.shape[:-2], -1, K, K).mT  # (..., R, K true, K observed)
     if present is None:
         pseudo_counts = prior(counts, K)
-    else:  # no weight on what cannot be or cannot be said
+    else:  # none for classes that are not in use
         pseudo_counts = (
             prior(counts, present.sum(-1)) * (present[..., :, None] * present[..., None, :])[..., None, :, :]
         )
@@ -206,9 +211,9 @@ def _scatter(
     tau: Tensor,
     full: bool,
 ) -> Tensor:
-    """sum_nk lambda (u - mu)(u - mu)' + tau sum_k mu mu'; its diagonal (..., D) unless ``full``.
+    """Return sum_nk lambda (u - mu)(u - mu)' + tau sum_k mu mu', or its diagonal (..., D) unless ``full``.
 
-    Written out, the first sum is sum_n w u u' - sum_k [mu s_k' + s_k mu' - n_k mu mu'], with s_k = sum_n lambda u.
+    The first sum is computed as sum_n w u u' - sum_k [mu s_k' + s_k mu' - n_k mu mu'], with s_k = sum_n lambda u.
     """
     weight = weighted.sum(-1, keepdim=True)
     around_zero = means + origin
@@ -222,7 +227,7 @@ def _scatter(
 def e_step(
     u: Tensor, votes: Tensor, parameters: Parameters, scale: Tensor, covariance: str, ruled_out: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """(6): lambda, and each item's log-evidence, the logarithm of its factor in (1) (powered by ``scale``)."""
+    """Return lambda (6) and each item's log-evidence: the logarithm of its factor in (1), powered by ``scale``."""
     tiny = torch.finfo(u.dtype).tiny
     log_confusion = parameters.confusion.clamp_min(tiny).log().mT.flatten(-3, -2)  # (..., R·K observed, K true)
     gaussian, common = log_gaussian(u, parameters.means, parameters.covariance, covariance)
@@ -233,9 +238,9 @@ def e_step(
 
 
 def log_gaussian(u: Tensor, means: Tensor, covariance: Tensor | None, kind: str) -> tuple[Tensor, Tensor]:
-    """log N(u_n | mu_k, covariance), as the part that differs between classes (..., N, K) and the rest (..., N).
+    """Return log N(u_n | mu_k, covariance) as a term for each class (..., N, K) and a common term (..., N).
 
-    Kept apart because |u|^2, common to all classes, would swallow the digits in which they differ.
+    The terms are separate because |u|^2 is common to all classes and can be large: adding it would lose precision.
     """
     D = u.shape[-1]
     u, means = whiten(u, covariance, kind), whiten(means, covariance, kind)
@@ -245,7 +250,7 @@ def log_gaussian(u: Tensor, means: Tensor, covariance: Tensor | None, kind: str)
 
 
 def log_prior(parameters: Parameters, origin: Tensor, tau: Tensor, b: Tensor, scale: Tensor, covariance: str) -> Tensor:
-    """(3) and (4), constants included; a flat prior (tau = 0) counts as zero."""
+    """Return the log-priors (3) and (4) with their constants; a flat prior on means (tau = 0) counts as zero."""
     D = parameters.means.shape[-1]
     K = parameters.class_probs.shape[-1]
     around_zero = parameters.means + origin
@@ -260,13 +265,13 @@ def log_prior(parameters: Parameters, origin: Tensor, tau: Tensor, b: Tensor, sc
 
 
 def _log_dirichlet(p: Tensor, exponents: Tensor) -> Tensor:
-    """log Dirichlet(p | exponents + 1), over the last axis."""
+    """Return log Dirichlet(p | exponents + 1) over the last axis."""
     a = exponents + 1
     return torch.xlogy(exponents, p).sum(-1) + torch.lgamma(a.sum(-1)) - torch.lgamma(a).sum(-1)
 
 
 def hold(going: Tensor, new: Parameters, old: Parameters) -> Parameters:
-    """The new parameters where ``going`` (...) is true, the old ones elsewhere."""
+    """Return the new parameters where ``going`` (...) is true, the old ones elsewhere."""
     vector, matrix, matrices = going[..., None], going[..., None, None], going[..., None, None, None]
     covariance = new.covariance
     if covariance is not None and old.covariance is not None:
@@ -282,29 +287,33 @@ def hold(going: Tensor, new: Parameters, old: Parameters) -> Parameters:
     )
 
 
-# ---- mixture ------------------------------------------------------------
+# ---- fit
+# --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted episode, or a batch of them; shapes in the module's table. With a full covariance it is float64."""
+    """A fitted episode, or a batch of them; shapes as in the module's table. With a full covariance, all is float64."""
 
     means: Tensor
     class_probs: Tensor
     confusion: Tensor
     responsibilities: Tensor
     log_posterior: Tensor  #: (..., steps), the MAP objective (2) after each step
-    covariance: Tensor | None  #: None for the identity; else see `crowdshot.model.mixture`
+    covariance: Tensor | None  #: None for the identity, else (..., 1), (..., D) or (..., D, D)
     covariance_kind: str
     scale: Tensor
-    origin: Tensor  #: (..., 1, D); distances are taken around it for precision's sake
+    origin: Tensor  #: (..., 1, D); distances are computed around it, for precision
     log_class_probs: Tensor  #: (..., K), -inf for classes not in use
 
     def log_proba(self, queries: Tensor) -> Tensor:
-        """(8): log p(t = k | u), normalised. (..., Q, D) -> (..., Q, K)."""
+        """Return log p(t = k | u), (..., Q, K), of queries (..., Q, D): equation (8)."""
         if queries.shape[-1] != self.means.shape[-1]:
             raise CrowdshotError(
-                f"queries is of shape {tuple(queries.shape)}, expected (..., Q, {self.means.shape[-1]}) as in fit."
+                f"is of shape {tuple(queries.shape)}",
+                argument="queries",
+                found=tuple(queries.shape),
+                expected=f"(..., Q, {self.means.shape[-1]}) as in fit",
             )
         evidence, _ = log_gaussian(
             queries - self.origin, self.means - self.origin, self.covariance, self.covariance_kind
@@ -331,20 +340,50 @@ def fit(
     track: bool = True,
     classifier_only: bool = False,
 ) -> Fit:
-    """J times (M-step, E-step), from the soft vote: lines 7 to 11 of the paper's Algorithm 1.
+    """Fit the mixture by J times (M-step, E-step) from the soft vote: lines 7 to 11 of the paper's Algorithm 1.
 
-    ``embeddings`` (..., N, D) float and ``labels`` (..., N, R) int with -1 = missing; or, for a large sparse crowd,
-    the sparse vote matrix (N, R·K) of `sparse_votes`. ``steps``, ``tau``, ``b``, ``c`` and ``scale`` are numbers or
-    tensors of the batch shape; ``c`` may be any prior of `crowdshot.priors`. Batch shapes broadcast, so that one
-    support set meets many settings at once. ``classes_in_use`` (...) makes K an upper bound (``log_posterior`` then
-    counts constants for all K). ``truth`` (..., N) int has the class of items whose class is known, -1 elsewhere,
-    ``item_weight`` (..., N) how much items count.
-    ``most_steps`` bounds a tensor of steps, so that the device need not be asked.
-    ``track=False`` leaves ``log_posterior`` empty and saves its cost; ``classifier_only`` also leaves out the last
-    E-step, on which the classifier does not depend, so that ``responsibilities`` are those before it.
+    Batch shapes broadcast, so one support set can be fitted with many settings at once.
+
+    Parameters
+    ----------
+    embeddings : (..., N, D) float Tensor
+        The support.
+    labels : (..., N, R) int Tensor, or sparse (N, R·K) Tensor
+        Labels with -1 = missing; or, for a large sparse crowd, the vote matrix of `sparse_votes`.
+    n_classes : int
+        K.
+    steps : int or (...) Tensor
+        J.
+    tau, b, scale : float or (...) Tensor
+        Priors of means and class probabilities, and the weight of embeddings.
+    c : float, (...) Tensor or prior of `crowdshot.priors`
+        Prior of confusion matrices.
+    covariance : str
+        "identity", "isotropic", "diagonal" or "full".
+    classes_in_use : (...) int Tensor, optional
+        Number of classes of each episode; K is then an upper bound, and ``log_posterior`` has the constants of K.
+    truth : (..., N) int Tensor, optional
+        The class of items whose class is known, -1 elsewhere.
+    item_weight : (..., N) Tensor, optional
+        Weights of items.
+    most_steps : int, optional
+        Upper bound of a tensor of steps, which saves a synchronisation with the device.
+    track : bool
+        Compute ``log_posterior``.
+    classifier_only : bool
+        Leave out the last E-step, on which the classifier does not depend; ``responsibilities`` are those before it.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    CrowdshotError
+        An argument has the wrong type, shape or value.
     """
     _check(embeddings, labels, n_classes, covariance)
-    if covariance == "full":  # what is left of large differences must still be a covariance
+    if covariance == "full":  # single precision could lose positive definiteness
         embeddings = embeddings.double()
     dtype, device = embeddings.dtype, embeddings.device
     tau, b, scale = (as_number(x, embeddings) for x in (tau, b, scale))
@@ -355,39 +394,21 @@ def fit(
     ruled_out: Tensor | None = None
     if truth is not None:
         ruled_out = ruled_out_by(truth, n_classes)
-        told = (truth >= 0)[..., None]
-        responsibilities = torch.where(told, (~ruled_out).to(dtype), responsibilities)
-        weight = torch.where(told, 1, weight)
+        known = (truth >= 0)[..., None]
+        responsibilities = torch.where(known, (~ruled_out).to(dtype), responsibilities)
+        weight = torch.where(known, 1, weight)
     if item_weight is not None:
         weight = weight * item_weight[..., None].to(dtype)
 
-    # Exact in exact arithmetic for any origin; in floating point, far better around the data's own centre.
+    # Any origin gives the same result in exact arithmetic; the data's centre gives the best precision.
     origin = (weight * embeddings.detach()).sum(-2, keepdim=True) / weight.sum(-2, keepdim=True).clamp_min(1)
-    centred = embeddings - origin
-
-    parameters: Parameters | None = None
-    history: list[Tensor] = []
+    em = _Em(embeddings - origin, origin, votes, weight, tau, b, scale, prior, covariance, present, ruled_out)
     n_steps = most_steps if most_steps is not None else int(steps.max()) if isinstance(steps, Tensor) else steps
     if n_steps < 1:
-        raise CrowdshotError(f"steps is {n_steps}, expected 1 or more.")
-    for step in range(n_steps):
-        new = m_step(centred, origin, votes, responsibilities * weight, tau, b, prior, covariance, present)
-        if classifier_only and step == n_steps - 1:
-            new_responsibilities, log_evidence = responsibilities, weight[..., 0]
-        else:
-            new_responsibilities, log_evidence = e_step(centred, votes, new, scale, covariance, ruled_out)
-        if track and not classifier_only:
-            log_likelihood = (log_evidence * weight[..., 0]).sum(-1)
-            objective = log_likelihood + log_prior(new, origin, tau, b, scale, covariance)
-            history.append(objective)
-        if isinstance(steps, Tensor) and parameters is not None:  # elements that have had their steps stay put
-            going = steps.to(embeddings.device) > step
-            new = hold(going, new, parameters)
-            new_responsibilities = torch.where(going[..., None, None], new_responsibilities, responsibilities)
-            if history:
-                history[-1] = torch.where(going, history[-1], history[-2])
-        parameters, responsibilities = new, new_responsibilities
-    assert parameters is not None
+        raise CrowdshotError(f"is {n_steps}", argument="steps", found=n_steps, expected="1 or more")
+    parameters, responsibilities, history = em.run(
+        responsibilities, steps, n_steps, track and not classifier_only, classifier_only
+    )
     return Fit(
         means=parameters.means + origin,
         class_probs=parameters.class_probs,
@@ -402,8 +423,55 @@ def fit(
     )
 
 
+@dataclass(frozen=True)
+class _Em:
+    """EM on an episode; the fields stay the same in all steps."""
+
+    u: Tensor  # embeddings around the origin
+    origin: Tensor
+    votes: Tensor
+    weight: Tensor  # (..., N, 1)
+    tau: Tensor
+    b: Tensor
+    scale: Tensor
+    prior: ConfusionPrior
+    covariance: str
+    present: Tensor | None
+    ruled_out: Tensor | None
+
+    def run(
+        self, responsibilities: Tensor, steps: int | Tensor, n_steps: int, track: bool, classifier_only: bool
+    ) -> tuple[Parameters, Tensor, list[Tensor]]:
+        """Return parameters, responsibilities and, if tracked, the objective after each step."""
+        parameters: Parameters | None = None
+        history: list[Tensor] = []
+        for step in range(n_steps):
+            weighted = responsibilities * self.weight
+            new = m_step(
+                self.u, self.origin, self.votes, weighted, self.tau, self.b, self.prior, self.covariance, self.present
+            )
+            new_responsibilities = responsibilities
+            if not (classifier_only and step == n_steps - 1):
+                new_responsibilities, log_evidence = e_step(
+                    self.u, self.votes, new, self.scale, self.covariance, self.ruled_out
+                )
+                if track:
+                    log_likelihood = (log_evidence * self.weight[..., 0]).sum(-1)
+                    prior = log_prior(new, self.origin, self.tau, self.b, self.scale, self.covariance)
+                    history.append(log_likelihood + prior)
+            if isinstance(steps, Tensor) and parameters is not None:  # finished elements do not change
+                going = steps.to(self.u.device) > step
+                new = hold(going, new, parameters)
+                new_responsibilities = torch.where(going[..., None, None], new_responsibilities, responsibilities)
+                if history:
+                    history[-1] = torch.where(going, history[-1], history[-2])
+            parameters, responsibilities = new, new_responsibilities
+        assert parameters is not None
+        return parameters, responsibilities, history
+
+
 def dense_votes(labels: Tensor, n_classes: int, dtype: torch.dtype) -> Tensor:
-    """(..., N, R) labels -> (..., N, R·K) ones and zeros, with which both EM steps are matrix products."""
+    """Return one-hot labels (..., N, R·K) from labels (..., N, R), so that both steps of EM are matrix products."""
     classes = torch.arange(n_classes, device=labels.device)
     return (labels[..., None] == classes).to(dtype).flatten(-2)
 
@@ -415,7 +483,7 @@ def sparse_votes(
     shape: tuple[int, int, int],
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The same matrix from (item, annotator, label) triples, sparse; ``shape`` is (N, R, K)."""
+    """Return the same matrix, sparse, from (item, annotator, label) triples; ``shape`` is (N, R, K)."""
     N, R, K = shape
     indices = torch.stack([item, annotator * K + label])
     ones = torch.ones(item.shape[0], dtype=dtype, device=item.device)
@@ -423,7 +491,7 @@ def sparse_votes(
 
 
 def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Tensor | None:
-    """(...) numbers of classes -> (..., K) int, 1 for those in use."""
+    """Return (..., K) int, 1 for classes in use, from numbers of classes (...)."""
     if classes_in_use is None:
         return None
     return (torch.arange(K, device=device) < classes_in_use.to(device)[..., None]).long()
@@ -431,38 +499,48 @@ def _present(classes_in_use: Tensor | None, K: int, device: torch.device) -> Ten
 
 def _check(embeddings: Tensor, labels: Tensor, n_classes: int, covariance: str) -> None:
     if covariance not in KINDS:
-        raise CrowdshotError(f"covariance is {covariance!r}, expected one of {', '.join(KINDS)}.")
-    if n_classes < 2:
-        raise CrowdshotError(f"n_classes is {n_classes}, expected 2 or more.")
-    if embeddings.ndim < 2 or not embeddings.is_floating_point():
         raise CrowdshotError(
-            f"embeddings is {embeddings.dtype} of shape {tuple(embeddings.shape)}, expected floats (..., N, D)."
+            f"is {covariance!r}", argument="covariance", found=covariance, expected=f"one of {', '.join(KINDS)}"
+        )
+    if n_classes < 2:
+        raise CrowdshotError(f"is {n_classes}", argument="n_classes", found=n_classes, expected="2 or more")
+    shape, N = tuple(labels.shape), embeddings.shape[-2] if embeddings.ndim > 1 else None
+    if N is None or not embeddings.is_floating_point():
+        raise CrowdshotError(
+            f"is {embeddings.dtype} of shape {tuple(embeddings.shape)}",
+            argument="embeddings",
+            found=(embeddings.dtype, tuple(embeddings.shape)),
+            expected="floats (..., N, D)",
         )
     if labels.is_sparse:
-        if labels.ndim != 2 or labels.shape[0] != embeddings.shape[-2] or labels.shape[1] % n_classes:
+        if labels.ndim != 2 or shape[0] != N or shape[1] % n_classes:
             raise CrowdshotError(
-                f"labels is a sparse vote matrix of shape {tuple(labels.shape)}, expected (N, R·K) = "
-                f"({embeddings.shape[-2]}, R·{n_classes})."
+                f"is a sparse vote matrix of shape {shape}",
+                argument="labels",
+                found=shape,
+                expected=f"(N, R·K) = ({N}, R·{n_classes})",
             )
         return
-    if labels.ndim < 2 or labels.is_floating_point() or labels.shape[-2] != embeddings.shape[-2]:
+    if labels.ndim < 2 or labels.is_floating_point() or shape[-2] != N:
         raise CrowdshotError(
-            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (..., N, R) with "
-            f"N = {embeddings.shape[-2]} as in embeddings."
+            f"is {labels.dtype} of shape {shape}",
+            argument="labels",
+            found=(labels.dtype, shape),
+            expected=f"integers (..., N, R) with N = {N} as in embeddings",
         )
-    # On an accelerator the look would cost a synchronisation; there an impossible label counts as missing.
-    if labels.device.type == "cpu" and labels.numel() and not -1 <= int(labels.min()) <= int(labels.max()) < n_classes:
-        raise CrowdshotError(
-            f"labels holds values from {int(labels.min())} to {int(labels.max())}, expected 0 to {n_classes - 1}, "
-            "or -1 where there is none."
-        )
+    # Checking values on an accelerator would synchronise; there, labels out of range count as missing.
+    if labels.device.type == "cpu" and labels.numel():
+        least, largest = int(labels.min()), int(labels.max())
+        if not -1 <= least <= largest < n_classes:
+            raise CrowdshotError(
+                f"holds values from {least} to {largest}",
+                argument="labels",
+                found=(least, largest),
+                expected=f"0 to {n_classes - 1}, or -1 for a missing label",
+            )
 
 
-# ---- adapting ------------------------------------------------------------
-#
-# Meta-training's way through the mixture: fit the support, classify the queries, nothing else kept.
-#
-# By the kernels of `em_gpu` where an episode fits into them, else by `mixture`; the two agree.
+# ---- meta-training ---------------------------------------------------------------------------------------------------
 
 
 def log_proba(
@@ -474,10 +552,20 @@ def log_proba(
     most_steps: int,
     classes_in_use: Tensor | None = None,
 ) -> Tensor:
-    """log p(t = k | u) of the queries, (B, Q, K), after ``steps`` of EM, one number or (B,), at most ``most_steps``.
+    """Fit the support and return log p(t = k | u) of the queries, (B, Q, K).
 
-    ``embedded`` (B, N + Q, D) has support items first; ``labels`` (B, N, R), ``priors`` and ``classes_in_use`` (B,) as
-    in `mixture.fit`.
+    Runs the GPU kernels of `mixture_gpu` where the episode fits into them, otherwise `fit`; the results agree.
+
+    Parameters
+    ----------
+    embedded : (B, N + Q, D) Tensor
+        Embeddings, support items first.
+    labels, n_classes, steps, classes_in_use
+        As in `fit`.
+    priors : Priors
+        The arguments tau, b and c of `fit`.
+    most_steps : int
+        Upper bound of ``steps``.
     """
     n_support, c = labels.shape[1], priors["c"]
     if isinstance(c, float) and mixture_gpu.is_available(embedded, labels, n_classes):  # the paper's prior

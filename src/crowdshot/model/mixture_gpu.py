@@ -1,19 +1,19 @@
-"""Adapting and classifying small episodes on a GPU: EM and its derivative as one kernel each.
+"""Fit the mixture to small episodes and classify queries on a GPU: EM and its gradient as one kernel each.
 
-`mixture.fit` and `Fit.log_proba` are some hundred tiny kernels for an episode of the paper's size, and as many again
-backwards. But EM meets the embeddings only in inner products. Around an origin o, with x = u - o,
+For an episode of the paper's size, `mixture.fit` and `Fit.log_proba` launch some hundred tiny kernels, and as many for
+the gradient. But EM uses the embeddings only in inner products. Around an origin o, with x = u - o,
 
     mu_k - o = sum_n a_nk x_n - (tau / (tau + n_k)) o        a_nk = w_nk / (tau + n_k)
 
-so that with o as one more item, whose a is the second factor, all that is needed is a Gram matrix: of every item with
-the support and o. That is one product, whatever D. The rest is N × K numbers, which one program an episode holds in
-registers: J times (M-step, E-step) forwards, and the same from the last to the first backwards, by the chain rule.
-With L = E - H / 2 + log pi + the annotators' evidence, E = S a and H_k = a_k' S a_k:
+Treat o as one more item, whose a is minus the second factor. Then EM needs only the Gram matrix of all items with the
+support and o, which is one matrix product for any D. The remaining N × K numbers fit into the registers of one program
+for each episode. It runs J times (M-step, E-step) forwards, and the chain rule from the last step to the first
+backwards. With L = E - H / 2 + log pi + the annotators' evidence, E = S a and H_k = a_k' S a_k:
 
     dE = dL    dH_k = -1/2 sum_n dL_nk    da = S dL + 2 (S a) dH    dS = dL a' + a dH a'
     d log confusion[t, l] = sum_n dL_nt [y_n = l]
 
-The priors are the paper's (a number c for every cell of a confusion matrix), the covariance is the identity.
+Only the paper's priors (a number c for every cell of a confusion matrix) and the identity covariance are supported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from crowdshot.model.priors import Number
 try:
     import triton
     import triton.language as tl
-except ImportError:  # no GPU here; the trainer then takes the plain way
+except ImportError:  # without a GPU, `mixture.log_proba` uses `mixture.fit`
     triton = None
 
-MOST_ITEMS, MOST_CLASSES, MOST_QUERIES = 31, 8, 128  # that fit into a program's registers
+MOST_ITEMS, MOST_CLASSES, MOST_QUERIES = 31, 8, 128  # limits of a program's registers
 
 
 def is_available(embedded: Tensor, labels: Tensor, n_classes: int) -> bool:
@@ -51,10 +51,10 @@ def log_proba(
     classes_in_use: Tensor | None = None,
     most_steps: int | None = None,
 ) -> Tensor:
-    """log p(t = k | u) of the queries, (B, Q, K), after ``steps`` (B,) of EM on the support.
+    """Return log p(t = k | u) of the queries, (B, Q, K), after ``steps`` (B,) of EM on the support.
 
-    ``embedded`` (B, N + Q, D) has support items first, ``labels`` (B, N, R) is -1 where there is none; ``tau`` and
-    ``b`` are (B,). ``classes_in_use`` (B,) as in `mixture.fit`; ``most_steps``, so that the device need not be asked.
+    In ``embedded`` (B, N + Q, D), support items come first. In ``labels`` (B, N, R), -1 is a missing label. ``tau`` and
+    ``b`` have shape (B,). ``classes_in_use`` (B,) and ``most_steps`` are those of `mixture.fit`.
     """
     in_use = torch.full_like(steps, n_classes) if classes_in_use is None else classes_in_use
     most = int(steps.max()) if most_steps is None else most_steps
@@ -80,7 +80,7 @@ class _Classify(torch.autograd.Function):
     ) -> Tensor:
         B, P, _ = embedded.shape
         N, R = labels.shape[1:]
-        # The origin as in `mixture.fit`: where a class has no items and tau = 0, it matters.
+        # The same origin as in `mixture.fit`: it matters for classes without items if tau = 0.
         labelled = (labels >= 0).any(-1).to(embedded)
         origin = torch.einsum("bn,bnd->bd", labelled, embedded[:, :N]) / labelled.sum(1, keepdim=True).clamp_min(1)
         origin = origin[:, None]
@@ -88,24 +88,24 @@ class _Classify(torch.autograd.Function):
         y = torch.cat([x[:, :N], origin], 1)
         gram = torch.bmm(x, y.mT)  # (B, N + Q, N + 1)
         norm = origin.square().sum((1, 2))
-        given = [value.contiguous() for value in (labels, steps, tau.to(gram), b.to(gram), in_use)]
+        inputs = [value.contiguous() for value in (labels, steps, tau.to(gram), b.to(gram), in_use)]
         out = gram.new_empty(B, P - N, K)
         posteriors = gram.new_empty(B, most_steps, N, K)
         sizes = N, P - N, K, c, R, most_steps, *map(triton.next_power_of_2, (N + 1, P - N, K))
-        _forward[(B,)](gram, norm, *given, out, posteriors, *sizes, num_warps=WARPS)
-        ctx.save_for_backward(x, y, gram, norm, *given, out, posteriors)
+        _forward[(B,)](gram, norm, *inputs, out, posteriors, *sizes, num_warps=WARPS)
+        ctx.save_for_backward(x, y, gram, norm, *inputs, out, posteriors)
         ctx.sizes = sizes
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        x, y, gram, norm, *given, out, posteriors = ctx.saved_tensors
+        x, y, gram, norm, *inputs, out, posteriors = ctx.saved_tensors
         N = ctx.sizes[0]
         d_gram = torch.empty_like(gram)
         _backward[(len(x),)](
-            gram, norm, *given, out, posteriors, gradient.contiguous(), d_gram, *ctx.sizes, num_warps=WARPS
+            gram, norm, *inputs, out, posteriors, gradient.contiguous(), d_gram, *ctx.sizes, num_warps=WARPS
         )
-        # Nothing depends on the origin but what has no items, so that its own gradient is left out.
+        # The gradient of the origin is left out: results depend on it only for classes without items.
         d_x = torch.bmm(d_gram, y)
         d_x[:, :N] += torch.bmm(d_gram[:, :, :N].mT, x)
         return d_x, *[None] * 8
@@ -118,35 +118,35 @@ if triton is not None:
 
     @triton.jit
     def _times(m, a):  # type: ignore[no-untyped-def]
-        """(I, J) @ (J, K), for K too small for the matrix units."""
+        """Return (I, J) @ (J, K), for K too small for the matrix units."""
         return tl.sum(m[:, :, None] * a[None, :, :], 1)
 
     @triton.jit
     def _support(gram, norm, n, j, N):  # type: ignore[no-untyped-def]
-        """S (N + 1, N + 1): inner products of the support's items and, last, the origin."""
+        """Return S, (N + 1, N + 1): inner products of the support's items and, last, the origin."""
         inside = (n < N)[:, None] & (j <= N)[None, :]
         products = tl.load(gram + n[:, None] * (N + 1) + j[None, :], inside, 0.0)
-        mirrored = (n == N)[:, None] & (j < N)[None, :]  # o with x_j is x_j with o
+        mirrored = (n == N)[:, None] & (j < N)[None, :]  # S is symmetric
         products += tl.load(gram + j[None, :] * (N + 1) + N + 0 * n[:, None], mirrored, 0.0)
         return tl.where((n == N)[:, None] & (j == N)[None, :], norm, products)
 
     @triton.jit
     def _sizes(w, tau):  # type: ignore[no-untyped-def]
-        """n_k and tau + n_k, (K,)."""
+        """Return n_k and tau + n_k, (K,) each."""
         n_k = tl.sum(w, 0)
         return n_k, tl.maximum(tau + n_k, TINY)
 
     @triton.jit
     def _shares(w, tau, below, n, N):  # type: ignore[no-untyped-def]
-        """a (N + 1, K): an item's part in the means, and the origin's."""
+        """Return a, (N + 1, K): the coefficients of items and origin in the means."""
         return tl.where((n == N)[:, None], -tau, w) / below[None, :]
 
     @triton.jit
     def _counts(w, y, k, present, c):  # type: ignore[no-untyped-def]
-        """Confusion of one annotator before it is normalised, (K true, K observed), and the sums of its rows."""
-        said = (y[:, None] == k[None, :]).to(w.dtype)
-        counts = tl.sum(w[:, :, None] * said[:, None, :], 0) + c * present[:, None] * present[None, :]
-        return said, counts, tl.maximum(tl.sum(counts, 1), TINY)
+        """Return one annotator's one-hot labels, counts plus c, (K true, K observed), and the sums of the rows."""
+        observed = (y[:, None] == k[None, :]).to(w.dtype)
+        counts = tl.sum(w[:, :, None] * observed[:, None, :], 0) + c * present[:, None] * present[None, :]
+        return observed, counts, tl.maximum(tl.sum(counts, 1), TINY)
 
     @triton.jit
     def _log(x):  # type: ignore[no-untyped-def]
@@ -159,7 +159,7 @@ if triton is not None:
 
     @triton.jit
     def _softmax(scores, used):  # type: ignore[no-untyped-def]
-        """Over the last axis, and its logarithm; zero for classes not in use."""
+        """Return the softmax over the last axis, zero for classes not in use, and its logarithm."""
         top = tl.max(tl.where(used, scores, -float("inf")), 1)
         shifted = tl.where(used, scores - top[:, None], 0.0)
         raised = tl.where(used, tl.exp(shifted), 0.0)
@@ -191,15 +191,15 @@ if triton is not None:
         J = tl.load(steps + e)
         at = n[:, None] * K + k[None, :]
         tl.store(posteriors + at, w, inside)
-        for step in range(1, MOST):  # an episode that has had its steps stays put
+        for step in range(1, MOST):  # a finished episode does not change
             n_k, below = _sizes(w, tau)
             a = _shares(w, tau, below, n, N)
             near = _times(S, a)
             scores = near - 0.5 * tl.sum(a * near, 0)[None, :] + _log_class_probs(n_k, b, present)[None, :]
             for r in range(R):
                 y = tl.load(labels + n * R + r, n < N, -1)
-                said, counts, rows = _counts(w, y, k, present, c)
-                scores += tl.sum(said[:, None, :] * _log(counts / rows[:, None])[None, :, :], 2)
+                observed, counts, rows = _counts(w, y, k, present, c)
+                scores += tl.sum(observed[:, None, :] * _log(counts / rows[:, None])[None, :, :], 2)
             posterior, _ = _softmax(scores, used)
             w = tl.where(step < J, posterior * weight[:, None], w)
             tl.store(posteriors + step * N * K + at, w, inside)
@@ -215,13 +215,13 @@ if triton is not None:
 
     @triton.jit
     def _through_means(S, w, a, near, n_k, below, d_a, d_h, d_log_pi, tau, b, present, n, N):  # type: ignore[no-untyped-def]
-        """From the gradients of a, H and log pi to that of w, (N + 1, K)."""
+        """Return the gradient of w, (N + 1, K), from those of a, H and log pi."""
         d_a += 2 * near * d_h[None, :]
         is_item = (n < N)[:, None]
         d_below = -tl.sum(d_a * a, 0) / below  # the origin's a is -tau / below: the same rule
         raised = tl.where(present > 0, n_k + b, 1.0)
-        all_of_them = tl.sum(tl.where(present > 0, raised, 0.0), 0)
-        d_n = d_below + tl.where(present > 0, d_log_pi / raised - tl.sum(d_log_pi, 0) / all_of_them, 0.0)
+        norm = tl.sum(tl.where(present > 0, raised, 0.0), 0)
+        d_n = d_below + tl.where(present > 0, d_log_pi / raised - tl.sum(d_log_pi, 0) / norm, 0.0)
         return tl.where(is_item, d_a / below[None, :] + d_n[None, :], 0.0)
 
     @triton.jit
@@ -265,7 +265,7 @@ if triton is not None:
         # the steps, from the last to the first
         for back in range(1, MOST):
             going = back < J
-            # w is the posterior after the step; where an item has no label it is zero, and so is the gradient
+            # w is the posterior after the step; for items without labels it is zero, and so is the gradient
             d_l = tl.where(going, w * (d_w - tl.sum(w * d_w, 1)[:, None]), 0.0)  # (N + 1, K)
             w = tl.load(posteriors + (J - 1 - back) * N * K + at, inside & going, 0.0)
             n_k, below = _sizes(w, tau)
@@ -278,10 +278,10 @@ if triton is not None:
             d_w = _through_means(S, w, a, near, n_k, below, d_a, d_h, d_log_pi, tau, b, present, n, N)
             for r in range(R):
                 y = tl.load(labels + n * R + r, n < N, -1)
-                said, counts, rows = _counts(w, y, k, present, c)
-                d_log = tl.sum(d_l[:, :, None] * said[:, None, :], 0)  # (K true, K observed)
+                observed, counts, rows = _counts(w, y, k, present, c)
+                d_log = tl.sum(d_l[:, :, None] * observed[:, None, :], 0)  # (K true, K observed)
                 d_counts = d_log / tl.where(counts > 0, counts, 1.0) - (tl.sum(d_log, 1) / rows)[:, None]
-                d_w += tl.sum(said[:, None, :] * d_counts[None, :, :], 2)
+                d_w += tl.sum(observed[:, None, :] * d_counts[None, :, :], 2)
 
         mirrored = tl.where((n < N)[:, None] & (j == N)[None, :], tl.trans(d_s), 0.0)
         tl.store(d_gram + n[:, None] * (N + 1) + j[None, :], d_s + mirrored, (n < N)[:, None] & (j <= N)[None, :])

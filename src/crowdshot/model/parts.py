@@ -1,7 +1,8 @@
-"""A crowd in parts, each with its own items and all labels of theirs; and what a way to believe them promises.
+"""Crowds in parts, and the protocol of aggregation methods that process them part by part.
 
-All that crosses items is a sum over them. So a part and what is known of the crowd go in, sums come out, and whether
-the parts lie in memory, in files or on other machines is nobody's business but that of whoever adds up (`Ask`).
+Each part has its own items, with all their labels. All that crosses items is a sum over items. An `Aggregator` asks
+every part for such sums; an `Ask` evaluates them and adds the results. The aggregator does not need to know whether
+parts lie in memory, in files or on other machines.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ PosteriorMatrix: TypeAlias = (
 )
 T = TypeVar("T")
 Ask = Callable[..., Any]
-"""ask(function, *given): function(part, *given) of every part, added up."""
+"""ask(function, *arguments) returns the sum of function(part, *arguments) over all parts."""
 
-MANY = 100  # classes, beyond which a table of items by classes is too wide to be read, and maybe to be held
-MOST_CELLS = 30_000_000  # of a table, beyond which what nobody named is left out of it
-LABELS = 2_000_000  # of a part in memory
-LABELS_A_CELL = 8  # of annotators' tables at least, so that making and adding these up is little beside the rest
+MANY = 100  # classes; a table of items by more classes is too wide to read, and may not fit into memory
+MOST_CELLS = 30_000_000  # of a dense table; larger tables hold only classes that somebody named
+LABELS = 2_000_000  # in each part of a crowd in memory
+LABELS_A_CELL = 8  # least labels of a part for each cell of annotators' tables, so that these cost little to add
 
 
 class Sizes(NamedTuple):
-    """Of the whole crowd."""
+    """The size of a whole crowd."""
 
     items: int
     annotators: int
@@ -39,18 +40,20 @@ class Sizes(NamedTuple):
 
     @property
     def sparse(self) -> bool:
-        """Whether classes are so many that an item has only those that somebody named for it."""
+        """Whether tables would be too large, so that an item has only the classes that somebody named for it."""
         N, R, K = self
         return R * K * K > MOST_CELLS or (K > MANY and N * K > MOST_CELLS)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
+    """Some items of a crowd, with all their labels."""
+
     per_item: NDArray[Any]  # (N,) labels of each item
-    annotator: NDArray[Any]  # (L,) those of an item one after the other
+    annotator: NDArray[Any]  # (L,) labels are sorted by item
     label: NDArray[Any]  # (L,)
     known: NDArray[Any] | None = None  # (N,) the class of items whose truth is known, else -1
-    kept: MutableMapping[str, Any] = field(default_factory=dict)  # what a way to believe keeps from step to step
+    kept: MutableMapping[str, Any] = field(default_factory=dict)  # what an aggregator keeps from step to step
 
     @property
     def n_items(self) -> int:
@@ -58,17 +61,16 @@ class Part:
 
     @cached_property
     def item(self) -> Positions:
-        """(L,)"""
         return np.repeat(np.arange(self.n_items), self.per_item)
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
-        """(N,) the items of which anything is known."""
-        told = np.asarray(self.per_item) > 0
-        return told if self.known is None else told | (np.asarray(self.known) >= 0)
+        """(N,) whether an item has labels or a known class."""
+        labelled = np.asarray(self.per_item) > 0
+        return labelled if self.known is None else labelled | (np.asarray(self.known) >= 0)
 
     def pieces(self, most_labels: int) -> Iterator[tuple[slice, Part]]:
-        """So many labels at a time, or an item's, and where their items stand."""
+        """Yield consecutive items with at most ``most_labels`` labels, or one item, as (slice of items, part)."""
         ends = np.cumsum(self.per_item, dtype=np.int64)
         first = low = 0
         while first < self.n_items:
@@ -81,7 +83,10 @@ class Part:
 
 
 class Aggregator(Protocol):
-    """From a crowd to posteriors. What is known of the crowd is a tuple of arrays, made anew in every step."""
+    """An aggregation method that processes a crowd part by part.
+
+    The state is an immutable tuple of arrays that describes the whole crowd; every step makes a new one.
+    """
 
     @property
     def sizes(self) -> Sizes: ...
@@ -93,64 +98,65 @@ class Aggregator(Protocol):
     def advance(self, ask: Ask, state: Any) -> Any: ...
 
     def believe(self, part: Part, state: Any) -> PosteriorMatrix:
-        """(N, K) of a part's items, when all steps are done."""
+        """Return the posteriors of a part's items, (N, K), after the last step."""
 
 
-def run(way: Aggregator, ask: Ask, state: Any = None, after: Callable[[Any], None] = lambda state: None) -> Any:
-    """All steps, from the beginning or from a ``state``; ``after`` each, it is told the state."""
+def run(aggregator: Aggregator, ask: Ask, state: Any = None, after: Callable[[Any], None] = lambda state: None) -> Any:
+    """Run all steps, from the beginning or from a ``state``, and call ``after`` with each new state."""
     if state is None:
-        state = way.begin(ask)
+        state = aggregator.begin(ask)
         after(state)
-    while not way.is_done(state):
-        state = way.advance(ask, state)
+    while not aggregator.is_done(state):
+        state = aggregator.advance(ask, state)
         after(state)
     return state
 
 
 def added(results: Iterable[T]) -> T:
-    """Tuples of sums, added up in place."""
+    """Add tuples of sums, in place."""
     return reduce(_add, results)
 
 
 def _add(total: Any, more: Any) -> Any:
     if isinstance(total, tuple):
         return type(total)(*map(_add, total, more))
-    if isinstance(total, np.ndarray) and not total.flags.writeable:  # as what comes from elsewhere may be
+    if isinstance(total, np.ndarray) and not total.flags.writeable:  # arrays mapped from files are read-only
         return total + more
     total += more
     return total
 
 
 def asked(parts: Iterable[Part]) -> Ask:
-    """Of parts in memory, by this process."""
-    return lambda function, *given: added(function(part, *given) for part in parts)
+    """Return an `Ask` for parts in memory."""
+    return lambda function, *arguments: added(function(part, *arguments) for part in parts)
 
 
 def parts_of(
     item: Positions, annotator: Positions, label: Positions, sizes: Sizes, known: Positions | None = None
 ) -> list[Part]:
-    """Labels in any order -> parts in the order of the items; in each, labels stay in the order in which they came."""
+    """Split labels, in any order, into parts of consecutive items; labels of an item keep their order."""
     N, R, K = sizes
     small = np.int32 if max(N, R * K, len(item)) < 2**31 else np.int64
     cells = (item.astype(small), (annotator * K + label).astype(small))
     matrix = sparse.coo_array((np.ones(len(item), np.int8), cells), shape=(N, R * K))
-    matrix.has_canonical_format = True  # no pair stands twice, so there is nothing to sort or to sum
-    rows = matrix.tocsr()  # by counting, which is faster than sorting
-    who, said = np.divmod(rows.indices, small(K))
-    whole = Part(np.diff(rows.indptr), who, said, known)
+    matrix.has_canonical_format = True  # (item, annotator, label) is unique, so there is nothing to sort or to sum
+    rows = matrix.tocsr()  # a counting sort
+    annotators, labels = np.divmod(rows.indices, small(K))
+    whole = Part(np.diff(rows.indptr), annotators, labels, known)
     most = max(LABELS, 0 if sizes.sparse else LABELS_A_CELL * R * K)
     return [part for _, part in whole.pieces(most)]
 
 
-# ---- keyed ------------------------------------------------------------
-#
-# Sums by a number that may be anything up to 2^63: for tables with far more cells than any crowd fills.
+# ---- sums by key -----------------------------------------------------------------------------------------------------
 
 Keys = NDArray[np.int64]
 
 
 class Keyed:
-    """A sum for each key that occurs, 0 for all others. What is added waits until it is worth sorting."""
+    """A sparse table: a sum for each key (up to 2^63) that occurs, 0 for all others.
+
+    Added tables are merged only once they hold more keys than the table itself, so that additions cost little.
+    """
 
     def __init__(self, keys: Keys, values: Floats) -> None:
         self._keys, self._values = keys, values
@@ -164,31 +170,31 @@ class Keyed:
     def __iadd__(self, other: Keyed) -> Keyed:
         self._waiting += [(other._keys, other._values), *other._waiting]
         if sum(len(keys) for keys, _ in self._waiting) > len(self._keys):
-            self._settle()
+            self._merge()
         return self
 
     def __getitem__(self, keys: Keys) -> Floats:
-        self._settle()
+        self._merge()
         if len(self._keys) == 0:
             return np.zeros(len(keys))
         place = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         return np.where(self._keys[place] == keys, self._values[place], 0.0)
 
     def between(self, first: int, after: int) -> tuple[Keys, Floats]:
-        """Keys from ``first`` on and below ``after``, less ``first``, and their sums."""
-        self._settle()
+        """Return the keys in [first, after), minus ``first``, and their sums."""
+        self._merge()
         found = slice(*np.searchsorted(self._keys, (first, after)).tolist())
         return self._keys[found] - first, self._values[found]
 
     def items(self) -> tuple[Keys, Floats]:
-        """Keys in order, and their sums."""
-        self._settle()
+        """Return the sorted keys and their sums."""
+        self._merge()
         return self._keys, self._values
 
-    def _settle(self) -> None:
+    def _merge(self) -> None:
         if self._waiting:
-            own = self._keys, self._values
-            keys, values = (np.concatenate(both) for both in zip(own, *self._waiting, strict=True))
+            merged = self._keys, self._values
+            keys, values = (np.concatenate(arrays) for arrays in zip(merged, *self._waiting, strict=True))
             whole = Keyed.total(values, keys)
             self._keys, self._values, self._waiting = whole._keys, whole._values, []
 

@@ -1,4 +1,7 @@
-"""Beliefs of a part's items, (N, K): dense, or sparse where an item has only the classes that somebody named for it."""
+"""Posteriors of items, and class sizes that are estimated from them.
+
+Posteriors are matrices (N, K). They are dense, or sparse where an item has only the classes that somebody named for it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import numpy as np
 from scipy import sparse
 
 from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, run
-from crowdshot.model.problem import Problem, problem_of, settle, total
+from crowdshot.model.problem import Problem, hold_known, problem_of, total
 
-BLOCK = 4096  # items normalised at a time, so that the working set stays in the processor's cache
+BLOCK = 4096  # items normalised at a time, so that the block stays in the processor's cache
 
 
 @dataclass(frozen=True)
 class Votes:
-    """The share of an item's labels that each class has: nothing to learn, no step to do."""
+    """Each class's share of the item's labels, as an `Aggregator` without steps."""
 
     sizes: Sizes
 
@@ -40,10 +43,10 @@ class Votes:
 
 
 def votes(part: Part, K: int) -> Floats:
-    """(N, K): each class's part of the item's labels, so that ties share evenly; 1/K where there is no label."""
+    """Return each class's share of the item's labels, (N, K), and 1/K where there is no label."""
     rows = np.append(0, np.cumsum(part.per_item))
-    said = sparse.csr_array((ones(len(part.label)), part.label, rows), shape=(part.n_items, K))
-    shares: Floats = said.toarray()
+    counts = sparse.csr_array((ones(len(part.label)), part.label, rows), shape=(part.n_items, K))
+    shares: Floats = counts.toarray()
     shares /= np.maximum(part.per_item, 1)[:, None]
     shares[np.asarray(part.per_item) == 0] = 1.0 / K
     hold(part, shares, 0.0, 1.0)
@@ -51,26 +54,29 @@ def votes(part: Part, K: int) -> Floats:
 
 
 def votes_named(p: Problem) -> Floats:
-    """(P,) the same."""
+    """Return the same for all pairs, (P,)."""
     shares: Floats = total(p.weight, p.label_pair, len(p.pair_item))
     shares /= total(p.weight, p.item, p.n_items).clip(1)[p.pair_item]
     return shares if p.known is None else np.where(np.isnan(p.known), shares, p.known)
 
 
 def hold(part: Part, values: Floats, elsewhere: float, there: float | None = None) -> None:
-    """In rows (N, K) of items whose class is known, all classes but this have the value ``elsewhere``."""
+    """In the rows (N, K) of items whose class is known, set this class to ``there`` and the others to ``elsewhere``.
+
+    If ``there`` is None, the known class keeps its value.
+    """
     if part.known is None:
         return
     row = np.flatnonzero(np.asarray(part.known) >= 0)
-    own = values[row, part.known[row]] if there is None else there
+    value = values[row, part.known[row]] if there is None else there
     values[row] = elsewhere
-    values[row, part.known[row]] = own
+    values[row, part.known[row]] = value
 
 
 def normalise(scores: Floats, log_class_probs: Floats) -> float:
-    """(N, K) log p(labels | class) -> p(class | labels), in place; returns the log-likelihood.
+    """Turn log p(labels | class), (N, K), into p(class | labels) in place, and return the log-likelihood.
 
-    Works on (K, block) transposes, because NumPy is slow along a short last axis.
+    Blocks are transposed to (K, block), because NumPy is slow along a short last axis.
     """
     log_likelihood = 0.0
     for start in range(0, len(scores), BLOCK):
@@ -85,7 +91,7 @@ def normalise(scores: Floats, log_class_probs: Floats) -> float:
 
 
 def as_matrix(p: Problem, posterior: Floats) -> sparse.csr_array:
-    """(P,) -> (N, K), sparse."""
+    """Return the posteriors of pairs, (P,), as a sparse matrix (N, K)."""
     rows = np.append(0, np.cumsum(np.bincount(p.pair_item, minlength=p.n_items)))
     return sparse.csr_array((posterior, p.pair_class, rows), shape=(p.n_items, p.n_classes))
 
@@ -94,7 +100,7 @@ _ones: Floats = np.ones(0)
 
 
 def ones(n: int) -> Floats:
-    """(n,), of one array for all, which nobody writes to."""
+    """Return n ones: a view of one read-only array that all callers share."""
     global _ones
     if len(_ones) < n:
         _ones = np.ones(n)
@@ -103,7 +109,7 @@ def ones(n: int) -> Floats:
 
 
 def posterior_at(posterior: PosteriorMatrix, item: Positions, label: Positions) -> Floats:
-    """(L,): of the class that each label names."""
+    """Return the posterior of each label's class, (L,)."""
     if isinstance(posterior, np.ndarray):
         found: Floats = posterior[item, label]
         return found
@@ -115,7 +121,7 @@ def posterior_at(posterior: PosteriorMatrix, item: Positions, label: Positions) 
 
 
 def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
-    """(N,), (N,): the likeliest class, the first of several, and its probability."""
+    """Return the most probable class of each item, the first of several, and its probability: (N,) each."""
     if isinstance(posterior, np.ndarray):
         best = posterior.argmax(axis=1)
         return best, posterior[np.arange(len(posterior)), best]
@@ -123,52 +129,50 @@ def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
     return best, posterior_at(posterior, np.arange(len(best)), best)
 
 
-def believe(way: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
-    """What is known in the end of a crowd whose parts are in memory, and (N, K)."""
-    state = run(way, asked(parts))
-    return state, joined([way.believe(part, state) for part in parts])
+def believe(aggregator: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
+    """Aggregate a crowd whose parts are in memory; return the last state and the posteriors, (N, K)."""
+    state = run(aggregator, asked(parts))
+    return state, joined([aggregator.believe(part, state) for part in parts])
 
 
 def dense(posterior: PosteriorMatrix) -> Floats:
-    """(N, K)"""
     return posterior if isinstance(posterior, np.ndarray) else posterior.toarray()
 
 
 def joined(posteriors: Sequence[PosteriorMatrix]) -> PosteriorMatrix:
-    """Of all parts, one below the other."""
+    """Stack the posteriors of all parts."""
     if all(isinstance(posterior, np.ndarray) for posterior in posteriors):
         return posteriors[0] if len(posteriors) == 1 else np.concatenate(posteriors)
-    return sparse.csr_array(sparse.vstack(posteriors))  # which makes a matrix of arrays before SciPy 1.12
+    return sparse.csr_array(sparse.vstack(posteriors))  # before SciPy 1.12, vstack turns arrays into a matrix
 
 
-# ---- class sizes ------------------------------------------------------------
+# ---- class sizes -----------------------------------------------------------------------------------------------------
 #
-# How many items each class has, by what is believed of them.
+# Posteriors from labels alone are cautious, because annotators share errors: an item that three of three annotators
+# call common keeps much probability for the rare class. The mean posterior then takes one item in twenty for one in
+# four. Class sizes are therefore counted with posteriors to the power `SHARPER`, and posteriors are moved from the
+# sizes that they contain to these,
 #
-# A posterior by labels alone is modest, as people share mistakes: of an item that three of three call common it leaves a
-# good part to the rare class, and the mean of such posteriors takes one item in twenty for one in four. So sizes are counted
-# by posteriors to the power of `SHARPER`, and what labels say, which has the modest sizes in it, is moved to them,
+#     posterior_nk ∝ q_nk sharp_k / modest_k.
 #
-#     posterior_nk ∝ believed_nk · sharp_k / modest_k
-#
-# By labels alone that is done once, as again and again it would run away with the frequent class, and between the classes
-# that somebody named for the item: sizes decide where people disagree, and speak against nobody who is alone or agreed
-# with, because people are also wrong in that they say the frequent class where it is not.
+# For labels alone, posteriors move once, since iterating would let the frequent class take over. They move only between
+# classes that somebody named for the item. So class sizes decide where annotators disagree, and never overrule a single
+# or unanimous label, because annotators also give the frequent class to items of other classes.
 
 
 SHARPER = 2.0
-EQUAL = 8.0  # items that each class has more, before any was seen
+EQUAL = 8.0  # pseudo-items of each class
 
 
 class Counted(NamedTuple):
-    """(K,), (K,): items of each class, by posteriors as they are and by sharper ones; sums over items."""
+    """Sums over items, (K,) each: class counts by the posteriors, and by the sharpened posteriors."""
 
     modest: Floats
     sharp: Floats
 
 
 def class_sizes(posterior: Floats, power: float = SHARPER) -> Floats:
-    """(n, K) -> (K,) the share of items that are of each class, a little of every class added."""
+    """Return the share of each class, (K,), counted with sharpened posteriors (n, K) and `EQUAL` pseudo-items."""
     sharper = posterior**power
     return shares((sharper / sharper.sum(1, keepdims=True)).sum(0))
 
@@ -179,21 +183,24 @@ def shares(counts: Floats) -> Floats:
 
 
 def count(p: Problem, posterior: Floats, power: float) -> Counted:
-    """Of items that somebody labelled, or whose class is known. ``posterior`` (P,)"""
-    told = total(p.weight, p.item, p.n_items) > 0
+    """Count the classes of items that have labels or a known class, by their posterior (P,)."""
+    observed = total(p.weight, p.item, p.n_items) > 0
     if p.known is not None:
-        told |= total(~np.isnan(p.known), p.pair_item, p.n_items) > 0
+        observed |= total(~np.isnan(p.known), p.pair_item, p.n_items) > 0
     sharper = posterior**power
     sharper /= total(sharper, p.pair_item, p.n_items).clip(1e-300)[p.pair_item]
-    counts = (total(values * told[p.pair_item], p.pair_class, p.n_classes) for values in (posterior, sharper))
+    counts = (total(values * observed[p.pair_item], p.pair_class, p.n_classes) for values in (posterior, sharper))
     return Counted(*counts)
 
 
 def resized(p: Problem, posterior: Floats, counted: Counted) -> Floats:
-    """(P,) -> (P,), of classes that somebody named; what these have together stays."""
+    """Move posteriors (P,) from modest to sharp class sizes, between the classes that somebody named for the item.
+
+    The total probability of an item's named classes does not change.
+    """
     named = total(p.weight, p.label_pair, len(posterior)) > 0
     moved = posterior * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
     before, after = (total(values, p.pair_item, p.n_items) for values in (posterior * named, moved))
     moved *= (before / after.clip(1e-300))[p.pair_item]
-    out: Floats = settle(np, p, np.where(named, moved, posterior))
+    out: Floats = hold_known(np, p, np.where(named, moved, posterior))
     return out

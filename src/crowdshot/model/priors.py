@@ -1,20 +1,23 @@
-"""What is believed before any label is seen.
+"""Priors of the mixture model.
 
 The paper fixes three constants: a precision ``tau`` that pulls class means towards the origin, and Dirichlet
-weights ``b`` (class probabilities) and ``c`` (every entry of every annotator's confusion matrix). ``b`` and ``c``
-are pseudo-counts: labels that one pretends to have seen.
+weights ``b`` (class probabilities) and ``c`` (every entry of every annotator's confusion matrix). ``b`` and ``c`` are
+pseudo-counts.
 
-A prior on confusion matrices is any function from the counts so far, (..., R, K, K) in the order [annotator, true,
-observed], and the number of classes, a number or one for each batch element, to pseudo-counts of the counts' shape
-(R may be 1: the same for all). The M-step adds the two and normalises.
-Three such priors live here:
+A prior on confusion matrices is a function from counts (..., R, K, K), in the order [annotator, true, observed], and
+the number of classes (one number, or one for each batch element) to pseudo-counts of the same shape, where R may be 1.
+The M-step adds the two and normalises rows:
 
-- `Symmetric`: the paper's constant c, which takes an unknown annotator for a spammer.
-- `Diagonal`: other weights on the diagonal than off it; people are usually better than chance.
-- `OneCoin`: hierarchical; the annotator's overall accuracy is estimated first, and fills in the cells that few
-  labels have reached.
+    alpha^r[k, l] = (counts^r[k, l] + pseudo^r[k, l]) / sum_l (counts^r[k, l] + pseudo^r[k, l])
 
-`LearnedPriors` makes their numbers trainable together with the encoder; `from_card` gives them back.
+Three such priors are defined here:
+
+- `Symmetric`: pseudo[k, l] = c, the paper's. An annotator without labels then guesses uniformly.
+- `Diagonal`: ``right`` where k = l, else ``wrong``. With right > wrong, annotators are better than chance.
+- `OneCoin`: hierarchical. The annotator's overall accuracy is estimated first, and fills the cells with few labels.
+
+`LearnedPriors` makes their numbers trainable together with the encoder. `to_card` and `from_card` store and restore
+them.
 
 >>> import torch
 >>> from crowdshot import priors
@@ -40,7 +43,7 @@ ConfusionPrior = Callable[[Tensor, int | Tensor], Tensor]
 
 
 class Priors(TypedDict):
-    """The arguments of `crowdshot.model.mixture.fit` that carry posteriors."""
+    """The arguments of `crowdshot.model.mixture.fit` that set priors."""
 
     tau: Number
     b: Number
@@ -48,20 +51,20 @@ class Priors(TypedDict):
 
 
 def as_number(value: Number, like: Tensor) -> Tensor:
-    """As a tensor of the same kind and place; a plain number is made there, so that nothing waits for a copy."""
+    """Return a tensor of the type and device of ``like``. A plain number is created on the device, without a copy."""
     if isinstance(value, Tensor):
         return value.to(like)
     return torch.full((), value, dtype=like.dtype, device=like.device)
 
 
 def per_matrix(value: Number, like: Tensor) -> Tensor:
-    """A number for each batch element, (...), shaped to meet counts (..., R, K, K)."""
+    """Reshape a number for each batch element, (...), to broadcast against counts (..., R, K, K)."""
     return as_number(value, like)[..., None, None, None]
 
 
 @dataclass(frozen=True)
 class Symmetric:
-    """The paper's prior, equation (4): the same weight c on every entry."""
+    """The paper's prior, equation (4): c pseudo-counts in every cell."""
 
     c: Number = 1.0
 
@@ -71,7 +74,7 @@ class Symmetric:
 
 @dataclass(frozen=True)
 class Diagonal:
-    """Weight ``right`` on the diagonal, ``wrong`` on every entry off it."""
+    """``right`` pseudo-counts in each cell of the diagonal, ``wrong`` in each other cell."""
 
     right: Number = 3.0
     wrong: Number = 0.5
@@ -84,11 +87,20 @@ class Diagonal:
 
 @dataclass(frozen=True)
 class OneCoin:
-    """Each annotator's accuracy first, then a Dirichlet of total weight ``weight`` a row around that accuracy.
+    """Hierarchical prior: rows are shrunk to a one-coin matrix with the annotator's estimated accuracy q_r.
 
-    q_r = (hits_r + right) / (labels_r + right + wrong), and the pseudo-counts are ``weight`` times the one-coin
-    matrix of q_r: q_r on the diagonal, (1 - q_r) / (K - 1) elsewhere.
+        q_r = (hits_r + right) / (labels_r + right + wrong)
+        pseudo^r[k, k] = weight q_r,   pseudo^r[k, l] = weight (1 - q_r) / (K - 1)
 
+    Parameters
+    ----------
+    right, wrong : float or Tensor
+        Pseudo-counts of right and wrong labels in q_r.
+    weight : float or Tensor
+        Pseudo-counts in each row of the matrix.
+
+    Examples
+    --------
     >>> from crowdshot import CrowdClassifier, OneCoin
     >>> X, labels = [[0.0], [0.1], [5.0], [5.1]], [["a", "a"], ["a", "b"], ["b", "b"], ["b", None]]
     >>> clf = CrowdClassifier("identity", method="ours", c=OneCoin(right=9, wrong=1)).fit(X, labels)
@@ -121,16 +133,24 @@ PAPER: Priors = {"tau": 1.0, "b": 100.0, "c": 1.0}
 
 
 def as_confusion_prior(c: Number | ConfusionPrior) -> ConfusionPrior:
-    """The paper writes a bare number for its symmetric prior."""
+    """Turn a number, the paper's c, into a `Symmetric` prior."""
     return c if callable(c) and not isinstance(c, Tensor) else Symmetric(c)
 
 
 class LearnedPriors(nn.Module):
-    """The numbers of one kind of prior as parameters, kept positive through their logarithms.
+    """The numbers of a prior as trainable parameters, stored as logarithms so that they stay positive.
 
-    ``weight`` of the one-coin prior is kept below ``max_weight``: simulated experts, hammers and spammers are
-    one-coin, so that training would let it grow without end, and annotators who err on some classes only would
-    then be misjudged. ``shape`` gives every element of a batch, or every model of a stack, numbers of its own.
+    Parameters
+    ----------
+    kind : str
+        A key of `CONFUSION_PRIORS`.
+    b : float or Tensor
+        Pseudo-counts of classes, not trained.
+    max_weight : float
+        Upper bound of the one-coin prior's ``weight``. Simulated experts, hammers and spammers are one-coin. Without a
+        bound training would let ``weight`` grow, and annotators who err on some classes only would be misjudged.
+    shape : tuple of int
+        Shape of each number: one for every batch element or every model of a stack.
     """
 
     kind: str
@@ -144,7 +164,9 @@ class LearnedPriors(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in CONFUSION_PRIORS:
-            raise CrowdshotError(f"kind is {kind!r}, expected one of {', '.join(CONFUSION_PRIORS)}.")
+            raise CrowdshotError(
+                f"is {kind!r}", argument="kind", found=kind, expected=f"one of {', '.join(CONFUSION_PRIORS)}"
+            )
         self.kind, self.b, self.max_weight = kind, b, max_weight
         start = asdict(CONFUSION_PRIORS[kind]())
         self.log_tau = nn.Parameter(torch.zeros(shape))
@@ -153,7 +175,7 @@ class LearnedPriors(nn.Module):
         )
 
     def numbers(self) -> dict[str, Tensor]:
-        """The confusion prior's numbers, positive and, for ``weight``, bounded."""
+        """Return the numbers of the confusion prior, with ``weight`` below its bound."""
         numbers = {name: log.exp() for name, log in self.log_confusion.items()}
         if "weight" in numbers:
             numbers["weight"] = self.max_weight * numbers["weight"] / (self.max_weight + numbers["weight"])
@@ -164,21 +186,27 @@ class LearnedPriors(nn.Module):
 
 
 def repeated(priors: Priors, times: int) -> Priors:
-    """Each batch element's priors so many times, one element after the other: numbers (G,) -> (G · times,)."""
+    """Repeat each batch element's priors consecutively: numbers (G,) -> (G · times,)."""
 
-    def many(value: Number) -> Number:
+    def repeat(value: Number) -> Number:
         return value.repeat_interleave(times) if isinstance(value, Tensor) and value.ndim else value
 
     c = priors["c"]
     if isinstance(c, Symmetric | Diagonal | OneCoin):
-        c = type(c)(**{name: many(value) for name, value in vars(c).items()})
+        c = type(c)(**{name: repeat(value) for name, value in vars(c).items()})
     elif isinstance(c, Tensor):
-        c = many(c)
-    return {"tau": many(priors["tau"]), "b": many(priors["b"]), "c": c}
+        c = repeat(c)
+    return {"tau": repeat(priors["tau"]), "b": repeat(priors["b"]), "c": c}
 
 
 def to_card(priors: Priors, index: int | None = None) -> dict[str, Any]:
-    """Priors as plain numbers, for an encoder's card; ``index`` picks one where there is one for each model."""
+    """Return priors as plain numbers, for an encoder's card; ``index`` selects one model of a stack.
+
+    Raises
+    ------
+    CrowdshotError
+        The confusion prior is none of `CONFUSION_PRIORS`.
+    """
 
     def plain(value: Number) -> float:
         value = torch.as_tensor(value).detach()
@@ -187,12 +215,17 @@ def to_card(priors: Priors, index: int | None = None) -> dict[str, Any]:
     prior = as_confusion_prior(priors["c"])
     kind = next((name for name, cls in CONFUSION_PRIORS.items() if type(prior) is cls), None)
     if kind is None:
-        raise CrowdshotError(f"c is a {type(prior).__name__}, expected a prior of crowdshot.priors, to be stored.")
+        raise CrowdshotError(
+            f"is a {type(prior).__name__}, which cannot be saved",
+            argument="c",
+            found=type(prior).__name__,
+            expected="a prior of crowdshot.priors",
+        )
     numbers = {name: plain(value) for name, value in vars(prior).items()}
     return {"tau": plain(priors["tau"]), "b": plain(priors["b"]), "confusion": {"kind": kind, **numbers}}
 
 
 def from_card(card: dict[str, Any]) -> Priors:
-    """The priors that a card describes."""
+    """Return the priors that `to_card` stored."""
     confusion = dict(card["confusion"])
     return {"tau": card["tau"], "b": card["b"], "c": CONFUSION_PRIORS[confusion.pop("kind")](**confusion)}

@@ -1,4 +1,12 @@
-"""Class averages of embeddings, weighted by a crowd's verdict or by LNL's similarities, and distances to them."""
+"""Prototypical classifiers: class means of embeddings, weighted by votes, Dawid-Skene posteriors or LNL's similarities.
+
+With weights w_nk of support items u_n, the classifier of queries u is
+
+    mu_k = sum_n w_nk u_n / sum_n w_nk,   log p(k | u) = -|u - mu_k|^2 / 2 + constant
+
+`majority_vote`, `soft_vote` and `dawid_skene` turn labels (B, N, R) into weights (B, N, K); `weights` adds similarities
+between items, as LNL does. An item without a label has zero weights.
+"""
 
 from __future__ import annotations
 
@@ -8,79 +16,75 @@ from torch.nn import functional as F  # noqa: N812
 
 from crowdshot.model import mixture
 
-# ---- votes ------------------------------------------------------------
-#
-# From what annotators said to one posterior an item: majority vote, soft vote, Dawid–Skene; (B, N, R) -> (B, N, K).
-#
-# What follows takes these as soft labels, cross-entropy targets or weights. An item without a label has a row of zeros
-# and so no say in anything. Ties of a majority vote go to the first class, as in `aggregate.majority_vote`.
+# ---- votes -----------------------------------------------------------------------------------------------------------
 
 
-B, C = 100.0, 1.0  # Dawid-Skene's priors, "as in the proposed method"
+B, C = 100.0, 1.0  # pseudo-counts of Dawid-Skene; the paper uses those of its own method
 
 
 def vote_counts(labels: Tensor, n_classes: int) -> Tensor:
-    """How many annotators gave each item each label, (B, N, K) float."""
-    said = mixture.dense_votes(labels, n_classes, torch.float32)
-    return said.reshape(*labels.shape, n_classes).sum(-2)
+    """Count the labels of each item and class, (B, N, K) float."""
+    votes = mixture.dense_votes(labels, n_classes, torch.float32)
+    return votes.reshape(*labels.shape, n_classes).sum(-2)
 
 
 def majority_vote(labels: Tensor, n_classes: int) -> Tensor:
-    """One-hot."""
+    """Return one-hot rows; ties go to the first class, as in `aggregate.majority_vote`."""
     votes = vote_counts(labels, n_classes)
     return F.one_hot(votes.argmax(-1), n_classes).to(votes.dtype) * (votes.sum(-1, keepdim=True) > 0)
 
 
 def soft_vote(labels: Tensor, n_classes: int) -> Tensor:
-    """Each class's share of the item's labels."""
+    """Return each class's share of the item's labels."""
     votes = vote_counts(labels, n_classes)
     return votes / votes.sum(-1, keepdim=True).clamp_min(1)
 
 
 def dawid_skene(labels: Tensor, n_classes: int, steps: int) -> Tensor:
-    """Dawid and Skene 1979 with the paper's priors: the mixture of items that show nothing.
+    """Return Dawid-Skene posteriors with the paper's priors: the mixture model with embeddings of dimension zero.
 
-    ``steps`` is the paper's J. A classifier learns from the responsibilities that go into the last M-step, so that
-    with J = 1 it learns from the soft votes, as the paper says, and with J from those after J - 1 full steps.
+    ``steps`` is the paper's J. The result is what goes into the last M-step. With J = 1 these are the soft votes, as in
+    the paper; in general they are the responsibilities after J - 1 full steps.
     """
-    nothing = torch.zeros(*labels.shape[:2], 0, device=labels.device)
-    fit = mixture.fit(nothing, labels, n_classes, steps=steps, b=B, c=C, track=False, classifier_only=True)
+    no_embeddings = torch.zeros(*labels.shape[:2], 0, device=labels.device)
+    fit = mixture.fit(no_embeddings, labels, n_classes, steps=steps, b=B, c=C, track=False, classifier_only=True)
     return fit.responsibilities * (labels >= 0).any(-1, keepdim=True)
 
 
-# ---- prototypes ------------------------------------------------------------
+# ---- prototypes ------------------------------------------------------------------------------------------------------
 
 
 def classify(support: Tensor, weights: Tensor, query: Tensor) -> Tensor:
-    """Log-probabilities (..., Q, K) from embeddings (..., N, D), their weights (..., N, K) and queries (..., Q, D).
-
-    mu_k = sum_n w_nk u_n / sum_n w_nk, and log p(k | u) = -|u - mu_k|^2 / 2 up to a constant.
-    """
-    everything = weights.sum(-1, keepdim=True)
-    centre = (everything * support).sum(-2, keepdim=True) / everything.sum(-2, keepdim=True).clamp_min(1e-12)
+    """Return log p(k | u), (..., Q, K), from embeddings (..., N, D), weights (..., N, K) and queries (..., Q, D)."""
+    item_weight = weights.sum(-1, keepdim=True)
+    centre = (item_weight * support).sum(-2, keepdim=True) / item_weight.sum(-2, keepdim=True).clamp_min(1e-12)
     total = weights.sum(-2)[..., None]  # (..., K, 1)
     means = weights.mT @ (support - centre) / total.clamp_min(1e-12)  # around the centre; zero where there is no weight
     return ((query - centre) @ means.mT - 0.5 * means.square().sum(-1)[..., None, :]).log_softmax(-1)
 
 
 def known_classes(log_p: Tensor, weights: Tensor) -> Tensor:
-    """Probabilities (..., Q, K) of the classes that have weight; where none has, all stay as they are."""
+    """Return probabilities (..., Q, K), zero for classes without weight; where no class has weight, all are kept."""
     known = weights.sum(-2, keepdim=True) > 0  # (..., 1, K)
     return log_p.masked_fill(~known & known.any(-1, keepdim=True), -torch.inf).softmax(-1)
 
 
 def weights(support: Tensor, labels: Tensor, n_classes: int, sharpness: float = 1.0) -> Tensor:
-    """(..., N, D) and (..., N, R) -> (..., N, K), columns sum to 1; zero for a class that nobody named.
+    """Return LNL's weights (..., N, K) from embeddings (..., N, D) and labels (..., N, R).
 
-    With c_nk labels k on item n: d_nk = sum_m c_mk |u_n - u_m|^2 / (sum_m c_mk - 1), w_nk ~ c_nk exp(-sharpness d_nk).
+    With c_nk labels of class k on item n,
+
+        d_nk = sum_m c_mk |u_n - u_m|^2 / (sum_m c_mk - 1),   w_nk proportional to c_nk exp(-sharpness d_nk).
+
+    Columns sum to 1; those of classes that nobody named are zero.
     """
     counts = vote_counts(labels, n_classes).to(support.dtype)
     centred = support - support.mean(-2, keepdim=True)
     norms = centred.square().sum(-1)
     distances = (norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT).clamp_min(0)
     others = (counts.sum(-2, keepdim=True) - 1).clamp_min(1)
-    far = distances @ counts / others  # (..., N, K)
-    scores = torch.where(counts > 0, counts.clamp_min(1).log() - sharpness * far, -1e9)
+    mean_distance = distances @ counts / others  # (..., N, K)
+    scores = torch.where(counts > 0, counts.clamp_min(1).log() - sharpness * mean_distance, -1e9)
     return scores.softmax(-2) * (counts.sum(-2, keepdim=True) > 0)
 
 

@@ -57,7 +57,7 @@ def as_counts(counts, ways):
 @pytest.mark.parametrize(
     "counts", [[[2, 1, 0], [0, 3, 0], [1, 1, 0]], [[0] * 3] * 3, [[0, 4, 0], [0, 0, 4], [4, 0, 0]]]
 )
-def test_labels_are_as_probable_as_sums_by_hand_say(counts, ways):
+def test_marginal_likelihood_equals_sums_by_hand(counts, ways):
     tables = annotator_model.tables_for(16, 3, ways)
     kinds, evidence = annotator_model.judge(as_counts(counts, ways), tables, ways)
     expected = torch.tensor(kinds_by_hand(tuple(map(tuple, counts))), dtype=torch.float64)
@@ -68,8 +68,8 @@ def test_labels_are_as_probable_as_sums_by_hand_say(counts, ways):
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.sampled_from(WAYS))
 @settings(max_examples=30, deadline=None)
-def test_expected_confusion_is_how_probable_the_next_label_is(seed, K, ways):
-    """Which is the difference that one more label makes."""
+def test_expected_confusion_is_the_predictive_probability(seed, K, ways):
+    """Compare with the ratio of marginal likelihoods with and without one more label."""
     counts = torch.randint(0, 5, (4, K, K), generator=torch.Generator().manual_seed(seed))
     tables = annotator_model.tables_for(5 * K * K + 1, K, ways)
 
@@ -109,7 +109,7 @@ def test_a_search_that_keeps_all_finds_the_posterior_written_out():
             assert all(labeling[n] == -1 for n in range(4) if n not in seen)
 
 
-def test_how_frequent_classes_are_can_be_told():
+def test_class_frequencies_enter_the_posterior():
     """Each item's class is so much likelier; one that is never to be had has no item."""
     (u,), (labels,) = problem(seed=4, B=1, N=4, missing=0.0)
     sizes = torch.tensor([0.7, 0.3, 0.0], dtype=torch.float64)
@@ -139,7 +139,7 @@ def marginals(u, labels, K, scale, tau):
     return out
 
 
-def test_beliefs_about_items_are_exact_where_all_labelings_are_kept():
+def test_item_posteriors_are_exact_where_all_labelings_are_kept():
     u, labels = problem(seed=3)
     labels[:, :, -1] = -1  # annotators who say nothing of some items, or of all
     labels[0, 0, 0] = -1
@@ -150,8 +150,8 @@ def test_beliefs_about_items_are_exact_where_all_labelings_are_kept():
         torch.testing.assert_close(found.responsibilities, exact)
 
 
-def test_beliefs_about_items_keep_their_doubt_where_few_labelings_are_kept():
-    """The share of labelings calls everything certain that two labelings agree on."""
+def test_item_posteriors_are_better_than_shares_of_few_labelings():
+    """Shares are certain of whatever two labelings agree on."""
     off, off_by_shares = 0.0, 0.0
     for seed in range(10):
         u, labels = (x[0] for x in problem(seed=seed, B=1, N=5))
@@ -243,7 +243,7 @@ def test_the_search_finds_what_the_plain_one_finds(library, seed, N, R, K, width
 
 @SMALL
 @settings(max_examples=150, deadline=None)
-def test_weights_and_beliefs_are_what_the_labelings_found_say(library, seed, N, R, K, width):
+def test_weights_and_item_posteriors_follow_from_the_labelings_found(library, seed, N, R, K, width):
     (u,), (labels,) = problem(seed, B=1, N=N, R=R, K=K, missing=0.4)
     seen = (labels >= 0).any(-1)
     assume(seen.any())
@@ -362,18 +362,22 @@ def test_identical_items_and_nobody_labelling_are_no_trouble():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "argument", "found"),
     [
-        ({"n_classes": 1}, "n_classes is 1, expected 2 or more"),
-        ({"width": 0}, "width is 0, expected 1 or more"),
-        ({"labels": torch.zeros(3, 2)}, "labels is torch.float32"),
-        ({"labels": torch.zeros(4, 2).long()}, r"labels is torch.int64 of shape \(4, 2\)"),
-        ({"embeddings": torch.zeros(3, 2).long()}, "embeddings is torch.int64"),
+        ({"n_classes": 1}, "n_classes", 1),
+        ({"width": 0}, "width", 0),
+        ({"labels": torch.zeros(3, 2)}, "labels", (torch.float32, (3, 2))),
+        ({"labels": torch.zeros(4, 2).long()}, "labels", (torch.int64, (4, 2))),
+        ({"embeddings": torch.zeros(3, 2).long()}, "embeddings", (torch.int64, (3, 2))),
     ],
 )
-def test_bad_input_is_told(change, said):
-    given = {"embeddings": torch.zeros(3, 2), "labels": torch.zeros(3, 2).long(), "n_classes": 2, "width": 4} | change
-    with pytest.raises(CrowdshotError, match=said):
-        labelings.fit(given["embeddings"], given["labels"], given["n_classes"], width=given["width"])
-    with pytest.raises(CrowdshotError, match="queries is of shape"):
+def test_bad_arguments_are_named(change, argument, found):
+    good = {"embeddings": torch.zeros(3, 2), "labels": torch.zeros(3, 2).long(), "n_classes": 2, "width": 4}
+    with pytest.raises(CrowdshotError) as error:
+        labelings.fit(**{**good, **change})
+    assert error.value.argument == argument
+    assert error.value.found == found
+    assert error.value.expected
+    with pytest.raises(CrowdshotError) as error:
         labelings.fit(torch.zeros(3, 2), torch.zeros(3, 2).long(), 2).log_proba(torch.zeros(1, 5))
+    assert (error.value.argument, error.value.found) == ("queries", (1, 5))
