@@ -83,10 +83,10 @@ def test_what_would_be_believed_without_is_told():
     clf = CrowdClassifier("identity").fit(X, LABELS, gold=gold)
     without = CrowdClassifier("identity").fit(X, LABELS).consensus_
     table = clf.gold_
-    assert table.columns.tolist() == ["item", "truth", "believed", "confidence", "n_labels"]
+    assert table.columns.tolist() == ["item", "truth", "consensus", "confidence", "n_labels"]
     assert table["item"].tolist() == [0, 1, 4, 15]
     assert table["truth"].tolist() == ["dog", "cat", "owl", "dog"]
-    assert table["believed"].tolist() == without["label"][[0, 1, 4, 15]].tolist()
+    assert table["consensus"].tolist() == without["label"][[0, 1, 4, 15]].tolist()
     np.testing.assert_allclose(table["confidence"], without["confidence"][[0, 1, 4, 15]])
     found = agreement(table)
     assert (found.right.hits, found.right.of, found.unlabelled.hits, found.unlabelled.of) == (2, 3, 0, 1)
@@ -117,7 +117,7 @@ def test_labels_of_one_class_and_gold_of_another():
     said = np.full((6, 2), "cat")
     clf = CrowdClassifier("identity").fit(X[[0, 1, 2, 3, 11, 12]], said, gold={4: "dog", 5: "dog"})
     assert clf.consensus_["label"].tolist() == ["cat"] * 4 + ["dog"] * 2
-    assert clf.gold_["believed"].tolist() == ["cat", "cat"]
+    assert clf.gold_["consensus"].tolist() == ["cat", "cat"]
     assert clf.predict(X[[5, 15]]).tolist() == ["cat", "dog"]
 
 
