@@ -319,9 +319,7 @@ def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
     Consensus
     """
     if ties not in get_args(Ties):
-        raise CrowdshotError(
-            f"is {ties!r}", argument="ties", found=ties, expected=f"one of {listing(get_args(Ties))}"
-        )
+        raise CrowdshotError(f"is {ties!r}", argument="ties", found=ties, expected=f"one of {listing(get_args(Ties))}")
     shares = soft_vote(ann)
     best, top = likeliest(shares)
     labels = ann.classes[best]

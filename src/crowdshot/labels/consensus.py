@@ -120,9 +120,7 @@ def gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDA
 def check_numbers(steps: int, **numbers: float) -> None:
     """Raise an error unless ``steps`` is a positive integer and the other numbers are finite and not negative."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise CrowdshotError(
-            f"is {steps!r}", argument="steps", found=steps, expected="a whole number, 1 or more"
-        )
+        raise CrowdshotError(f"is {steps!r}", argument="steps", found=steps, expected="a whole number, 1 or more")
     for name, value in numbers.items():
         if not (math.isfinite(value) and value >= 0):
             raise CrowdshotError(f"is {value!r}", argument=name, found=value, expected="a number, 0 or more")
