@@ -12,7 +12,7 @@ GUESS = np.full((1, 2, 2), 0.5)
 
 def test_one_sure_answer_settles_a_toss_up():
     """Ten toss-ups, a label for one of them at a time, each of which leaves 0.95."""
-    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
+    shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
     np.testing.assert_allclose(shares[:12], [*np.arange(0, 1.01, 0.1), 1.0])
     assert labels_needed.until(shares, 0.95) == pytest.approx(0.95)  # between two rounds, as if labels were grains
     assert labels_needed.until(shares, 0.3) == pytest.approx(0.3)
@@ -20,16 +20,16 @@ def test_one_sure_answer_settles_a_toss_up():
 
 def test_half_of_the_evidence_takes_two_answers_at_least():
     """0.95 to the power of a half against 0.05 to it is 0.81 to 0.19: two that agree are needed."""
-    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
+    shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
     assert labels_needed.until(shares, 0.1) > 1.0
     assert 2.0 <= labels_needed.until(shares, 1.0) < 5.0
 
 
 def test_guessers_settle_nothing_and_settled_items_need_nothing():
     assert (
-        labels_needed.until(labels_needed._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
+        labels_needed.until(labels_needed._simulate(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
     )
-    accepted = labels_needed._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
+    accepted = labels_needed._simulate(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
     assert labels_needed.until(accepted, 1.0) == 0
 
 

@@ -206,7 +206,7 @@ def _foretold(posterior: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     told = duplicate_annotators.in_words(ann, pairs)
     if told:
         warnings.warn(f"{told}; neither is asked what the other has said.", UserWarning, stacklevel=2)
-    return duplicate_annotators.said_by_partner(ann, pairs)
+    return duplicate_annotators.predictable_answers(ann, pairs)
 
 
 def _useful_questions(posterior: Belief) -> NDArray[np.bool_]:

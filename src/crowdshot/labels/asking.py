@@ -102,7 +102,9 @@ def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Fl
         )
     table = judge(ann, posterior, history)
     deviation = (table["high"] - table["accuracy"]) / ndtri((1 + INTERVAL) / 2)
-    return shrunk_to((table["accuracy"] + BENEFIT * deviation).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior)
+    return shrunk_to(
+        (table["accuracy"] + BENEFIT * deviation).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior
+    )
 
 
 def at_once(parts: Sequence[Any]) -> Any:
@@ -325,7 +327,9 @@ def nobody_left(
     """Return how many of the items ``open_`` (n,) every available annotator has labelled or is asked about."""
     item = np.append(closed[0], [question.item for question in questions]).astype(np.int64)
     annotator = np.append(closed[1], [question.annotator for question in questions]).astype(np.int64)
-    n_labels = np.bincount(item[limit[annotator] > 0], minlength=int(max(open_.max(initial=0), item.max(initial=0))) + 1)
+    n_labels = np.bincount(
+        item[limit[annotator] > 0], minlength=int(max(open_.max(initial=0), item.max(initial=0))) + 1
+    )
     return int((n_labels[open_] >= (limit > 0).sum()).sum())
 
 
@@ -394,5 +398,8 @@ def _check(
         )
     if not (limit > 0).any() or (limit < 0).any():
         raise CrowdshotError(
-            f"is {limit.min()}", argument="most", found=int(limit.min()), expected="1 or more for at least one annotator"
+            f"is {limit.min()}",
+            argument="most",
+            found=int(limit.min()),
+            expected="1 or more for at least one annotator",
         )
