@@ -263,7 +263,7 @@ def _with_columns_of(table: pd.DataFrame, ann: Annotations) -> pd.DataFrame:
         f"has column {show(unknown[0])}" if unknown else f"has {len(called)} columns",
         argument="pred_probs",
         found=list(table.columns[:10]),
-        expected=f"a column for each of {listing(ann.classes)}",
+        expected=f"one for each of {listing(ann.classes)}",
     )
 
 
@@ -276,7 +276,7 @@ def _with_rows_of(table: pd.DataFrame, ann: Annotations, names: Sequence[Any] | 
     if len(missing):
         item = ann.items[missing[0]]
         raise CrowdshotError(
-            f"has no row for item {show(item)}", argument="pred_probs", expected="a row for each item", found=item
+            f"has no row for item {show(item)}", argument="pred_probs", expected="one for each item", found=item
         )
     if (row < 0).any():
         unknown = table.index[first(row < 0)]

@@ -140,7 +140,7 @@ def fault(counts: Floats, names: list[str], n_annotators: int) -> Flag | None:
     i, j = divmod(int(p_value.argmin()), K)
     if p_value[i, j] < ALPHA / (n_annotators * K * (K - 1) / 2):
         how_often = f"{swapped[i, j]:.0f} of {n[i, j]:.0f} times"
-        return Flag("swaps two classes", f"{names[i]} and {names[j]} called each other {how_often}")
+        return Flag("swaps two classes", f"{names[i]} and {names[j]} labelled as each other {how_often}")
     return None
 
 

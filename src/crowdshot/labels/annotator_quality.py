@@ -46,7 +46,7 @@ LIKELY_WRONG = 0.5
 class Confusions:
     """Confusion matrices of too many classes for a dense array; `among` returns those of a few classes.
 
-    They are expected counts of labels, plus ``strength`` labels per class of which the fraction ``right`` (R,) is right.
+    They are expected counts of labels, plus ``strength`` labels per class, of which a fraction ``right`` (R,) is right.
     """
 
     right: Floats

@@ -1,8 +1,8 @@
 """Choose the most informative questions: which item to ask about next, and whom.
 
-An item has the posterior p (K,), an annotator the confusion matrix C (K true, K observed). The probability of the answer
-l is m_l = Σ_t p_t C[t, l], and the posterior after it is p_t C[t, l] / m_l. The uncertainty of an item is its Gini
-impurity, the error rate of a label that is drawn from the posterior:
+An item has the posterior p (K,), an annotator the confusion matrix C (K true, K observed). The answer l has the
+probability m_l = Σ_t p_t C[t, l], and the posterior after it is p_t C[t, l] / m_l. The uncertainty of an item is its
+Gini impurity, the error rate of a label that is drawn from the posterior:
 
     1 - Σ_t p_t²
 
