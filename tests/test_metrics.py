@@ -96,7 +96,7 @@ def test_held_back_labels_by_hand():
     expected = [metrics.FLOOR, 0.9 * 0.6 + 0.1 * 0.5, 0.2 * 0.8 + 0.8 * 0.3, 0.2 * 0.4 + 0.8 * 0.5]
     found = metrics.held_back_labels_scorer(clf, np.zeros((2, 1)), strange)
     assert found == pytest.approx(np.log(expected).mean())
-    with pytest.raises(CrowdshotError, match="estimator is Fixed, expected a CrowdClassifier, which knows annotators"):
+    with pytest.raises(CrowdshotError, match="estimator is Fixed, expected a fitted CrowdClassifier"):
         metrics.held_back_labels_scorer(Fixed(p), np.zeros((2, 1)), labels)
 
 

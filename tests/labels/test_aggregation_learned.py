@@ -138,7 +138,9 @@ def test_a_past_decides_between_two_who_disagree() -> None:
 @pytest.mark.parametrize("counts", [(-1, 3), (np.nan, 3), (3, np.inf)])
 def test_a_past_that_cannot_be(counts) -> None:
     ann, _ = crowd(0)
-    with pytest.raises(CrowdshotError, match=r"^history has .* wrong of annotator 2, expected numbers, 0 or more\.$"):
+    with pytest.raises(
+        CrowdshotError, match=r"^history has .* wrong labels for annotator 2, expected two numbers, 0 or more\.$"
+    ):
         aggregate.learned(ann, history={2: counts})
 
 
@@ -187,10 +189,10 @@ def test_gold_is_held_against_any_classifier() -> None:
     ("p", "told"),
     [
         (np.ones((3, 3)), r"has shape \(3, 3\), expected \(30, 3\)"),
-        (np.full((30, 3), np.nan), "has no probabilities for item 0, expected"),
-        (np.ones((30, 3)), "has no probabilities for item 0, expected"),
-        (np.tile([1.5, -0.5, 0], (30, 1)), "has no probabilities for item 0, expected"),
-        ([["a"] * 3] * 30, "is no table of numbers, expected"),
+        (np.full((30, 3), np.nan), "has no valid probabilities for item 0, expected"),
+        (np.ones((30, 3)), "has no valid probabilities for item 0, expected"),
+        (np.tile([1.5, -0.5, 0], (30, 1)), "has no valid probabilities for item 0, expected"),
+        ([["a"] * 3] * 30, "is not a table of numbers, expected"),
     ],
 )
 def test_what_are_no_probabilities(p, told) -> None:

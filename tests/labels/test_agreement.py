@@ -120,11 +120,11 @@ def test_intervals_are_those_of_drawing_items(monkeypatch, groups):
 def test_what_is_said():
     perfect = annotations([[0, 0], [1, 1], [0, 0]])
     pairwise, alpha, kappa = statistics(perfect)
-    assert pairwise.sentence == "Two labels of the same item are the same 100\u00a0% of the time."
-    assert alpha.sentence.endswith("this is reliable by Krippendorff's rule, which asks for 0.8.")
-    assert kappa.sentence == "Almost perfect agreement beyond chance, as Landis and Koch call it."
+    assert pairwise.sentence == "Two labels of the same item are equal 100\u00a0% of the time."
+    assert alpha.sentence.endswith("this is reliable by Krippendorff's rule (0.8 or more).")
+    assert kappa.sentence == "Almost perfect agreement beyond chance on the scale of Landis and Koch."
     _, alpha, kappa = statistics(annotations([[0, 1], [1, 0]] * 9))
-    assert "below the 0.667 that Krippendorff asks for even tentative conclusions" in alpha.sentence
+    assert "below 0.667, which Krippendorff requires even for tentative conclusions" in alpha.sentence
     assert kappa.sentence.startswith("No agreement beyond chance")
     assert "allows tentative conclusions only" in krippendorff_alpha(annotations(KRIPPENDORFF)).sentence
 
@@ -133,4 +133,4 @@ def test_what_is_said():
 def test_where_there_is_none(said):
     for statistic in statistics(annotations(said, range(2)), ordered=True)[1:]:
         assert statistic[1:4] == (None, None, None)
-        assert statistic.sentence == "There is none: no item has two labels, or all labels are the same."
+        assert statistic.sentence == "Undefined: no item has two labels, or all labels are equal."

@@ -60,12 +60,12 @@ def test_accuracy_is_by_all_labels_there_are():
         ),
         (
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x"], "right": [1]})),
-            "the table has 'a', 'right' for",
+            "the table has the columns 'a', 'right', expected",
         ),
         (lambda: annotator_priors.as_priors([1]), "priors is a list, expected {annotator: (right, wrong)} or a table."),
         (
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x", "x"], "right": [1, 1], "wrong": [0, 0]})),
-            "the table names annotator 'x' more than once, expected each once.",
+            "the table names annotator 'x' more than once, expected each annotator once.",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_told(make, message):
         ("who,right,wrong\nann,1,-2\n", "people.csv, row 2, column 'wrong' is -2, expected a number, 0 or more."),
         ("who,right,wrong\nann,much,2\n", "people.csv, row 2, column 'right' is 'much'"),
         ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann', which row 2 has too"),
-        ("who,n_labels,accuracy\nann,1,2\n", "expected the annotator, right and wrong."),
+        ("who,n_labels,accuracy\nann,1,2\n", "expected columns for the annotator, right and wrong."),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(tmp_path, text, message):

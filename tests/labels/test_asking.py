@@ -114,7 +114,7 @@ def test_the_benefit_of_the_doubt_goes_to_who_said_little():
 
 
 def test_one_class_is_no_question():
-    with pytest.raises(CrowdshotError, match="labels has 'cat' alone, expected two classes or more"):
+    with pytest.raises(CrowdshotError, match="labels has only the class 'cat', expected two classes or more"):
         expected_confusion(Annotations.from_matrix([["cat"]]), np.ones((1, 1)))
 
 
@@ -273,9 +273,9 @@ def _doubt_left(p: np.ndarray, confusion: np.ndarray) -> float:
     [
         ({"budget": 0}, "budget is 0, expected a number above 0"),
         ({"budget": float("nan")}, "budget is nan"),
-        ({"cost": np.array([1.0, 0.0])}, "cost has 0 in it, expected numbers above 0"),
-        ({"cost": np.array([1.0])}, "cost is of shape"),
-        ({"posterior": np.ones((2, 3)) / 3}, "confusion is of shape"),
+        ({"cost": np.array([1.0, 0.0])}, "cost contains 0, expected numbers above 0"),
+        ({"cost": np.array([1.0])}, "cost has shape"),
+        ({"posterior": np.ones((2, 3)) / 3}, "confusion has shape"),
         ({"most": 0}, "most is 0, expected 1 or more"),
     ],
 )

@@ -38,7 +38,7 @@ def test_what_a_label_names():
 def test_labels_whose_parts_recur_name_several(read, labels):
     rows = "".join(f"{n},ann,{label}\n" for n, label in enumerate(labels))
     with pytest.raises(
-        CrowdshotError, match=r"labels.csv has the label '.*', .*; multi_label=True takes it for several"
+        CrowdshotError, match=r"labels.csv has the label '.*', .* Use multi_label=True .*categories=True"
     ):
         read("item,annotator,label\n" + rows)
     assert read("item,annotator,label\n" + rows, categories=True).annotations.n_classes == len(labels)

@@ -14,7 +14,7 @@ from crowdshot.labels.confidence import uncertainty
 from crowdshot.model import parts
 from crowdshot.report.result_tables import with_probabilities
 
-METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
+METHODS = tuple(aggregate.AGGREGATORS)
 
 
 def crowd(N, R, K, per_item, seed=0):
@@ -120,7 +120,7 @@ def test_gold_that_nobody_named_is_held(monkeypatch) -> None:
 def test_a_classifiers_word_needs_a_table_of_all_classes(monkeypatch) -> None:
     monkeypatch.setattr(parts, "MOST_CELLS", 0)
     ann, _ = crowd(20, 5, 6, 3)
-    with pytest.raises(CrowdshotError, match=r"^pred_probs is given with 6 classes, expected fewer"):
+    with pytest.raises(CrowdshotError, match=r"^pred_probs cannot be used with 6 classes .*, expected fewer"):
         aggregate.learned(ann, pred_probs=np.full((20, 6), 1 / 6))
 
 

@@ -58,7 +58,8 @@ def arrange(
         row = first(place[position] < 0)
         unknown = found[position[row]]
         raise CrowdshotError(
-            f"{where(row)} is {show(unknown)}, which is not in {argument}",
+            f"is {show(unknown)}, which {argument} does not list",
+            where=where(row),
             found=unknown,
             expected=f"one of {listing(ids)}",
         )

@@ -24,8 +24,8 @@ from crowdshot.labels.spelling import fold
 
 Counts = Mapping[str, int]  # number of cells by value, as `fold` returns it
 
-# A column is not an annotator's if its name is in IS or contains a word in HAS, even if its values are labels. TOTALS are
-# names of rows with totals. In the languages of `columns.ALIASES`.
+# A column is not an annotator's if its name is in IS or contains a word in HAS, even if its values are labels. TOTALS
+# are names of rows with totals. In the languages of `columns.ALIASES`.
 IS = """
     nr no num number row index idx rank batch round version week month year day split fold set group team size width
     height length source origin project status state priority difficulty level confidence certainty score weight
