@@ -1,4 +1,4 @@
-"""Scores without a truth: by hand, against the truth where it is known, and through scikit-learn's own searches."""
+"""Test scores without true labels: by hand, against known truth, and in scikit-learn's searches."""
 
 import numpy as np
 import pandas as pd
@@ -115,7 +115,7 @@ def test_accuracy_by_hand(monkeypatch):
 
 @pytest.mark.parametrize("errs", [0.0, 0.15, 0.4])
 @pytest.mark.parametrize("doubt", [0.3, 3.0])
-def test_accuracy_is_right_however_doubtful_an_honest_consensus_is(errs, doubt, monkeypatch):
+def test_accuracy_is_right_however_uncertain_a_calibrated_consensus_is(errs, doubt, monkeypatch):
     """Truths are drawn from the posterior itself, so that it is as sure as it is right."""
     random = np.random.default_rng(0)
     posterior = random.dirichlet([doubt] * 3, 20_000)

@@ -219,7 +219,7 @@ def test_columns_given_in_part_leave_the_others_to_their_names():
         ([f"c{i}" for i in range(1000)], None, r"'c9' and 990 more"),
     ],
 )
-def test_columns_that_cannot_be_told(found, columns, message):
+def test_columns_that_cannot_be_recognised(found, columns, message):
     with pytest.raises(CrowdshotError, match=message) as caught:
         find_columns(found, columns, "votes.csv")
     assert len(str(caught.value)) < 400

@@ -1,4 +1,4 @@
-"""Where texts are found: tables of any dress, exports, folders."""
+"""Test reading texts from tables, exports and folders."""
 
 import json
 

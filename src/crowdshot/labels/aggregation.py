@@ -608,7 +608,7 @@ class LabelsAggregated(NamedTuple):
 
     @property
     def posterior(self) -> NDArray[np.float64]:
-        """Return class probabilities (N, K); sets of labels that nobody named are left out."""
+        """Return class probabilities (N, K) that sum to 1 over the classes: sets somebody named, and consensus sets."""
         posterior = self.consensus.probabilities
         return posterior if self.names is self.annotations.classes else posterior / posterior.sum(1, keepdims=True)
 
