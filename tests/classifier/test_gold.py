@@ -74,7 +74,7 @@ def test_gold_goes_by_the_names_of_items():
         embeddings, table, items=files, gold={"0.png": "dog", "photos/5.png": "dog", "elsewhere/7": "dog"}
     )
     assert clf.consensus_["label"][[0, 5, 7]].tolist() == ["dog"] * 3
-    with pytest.raises(CrowdshotError, match=r"gold names item '5.png' more than once, expected each once"):
+    with pytest.raises(CrowdshotError, match=r"gold names item '5.png' more than once, expected each item once"):
         clf.fit_embeddings(embeddings, table, items=files, gold={"5.png": "dog", "photos/5.png": "cat"})
 
 
@@ -135,9 +135,9 @@ def test_gold_is_saved(tmp_path):
     [
         ({20: "cat"}, None, "gold names item 20, expected items of X, 0 and 19 more."),
         ("cat", None, "gold is a str, expected {item: label}, a Series or a table."),
-        (["cat"], None, "gold is of shape (1,), expected (20,), or {item: label}."),
+        (["cat"], None, "gold has shape (1,), expected (20,), or {item: label}."),
         ({0: "owl"}, ["cat", "dog"], "gold has 'owl', expected one of the classes given, 'cat', 'dog'."),
-        (pd.Series(["cat", "dog"], index=[0, 0]), None, "gold names item 0 more than once, expected each once."),
+        (pd.Series(["cat", "dog"], index=[0, 0]), None, "gold names item 0 more than once, expected each item once."),
         (pd.DataFrame({"item": [0]}), None, "gold has 1 column, expected the item and its true label."),
     ],
 )

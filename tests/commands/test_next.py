@@ -379,7 +379,7 @@ def test_what_is_known_is_not_asked(labels: Path, features: Path, tmp_path: Path
     gold.write_text("image,truth\n9.png,owl\n")
     said = call(*given, "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has true labels of '9.png' and others, expected some of the labelled items" in said.err
+    assert "gold.csv has no true label of a labelled item; its first item is '9.png'" in said.err
 
 
 # ---- who can be asked, and when it is enough ----------------------------------------------------------------------

@@ -453,7 +453,7 @@ def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     if gold is not None:
         others = [name for name, method in AGGREGATORS.items() if method.uses_gold]
         raise CrowdshotError(
-            "A vote cannot use gold labels", argument="method", expected=f"a method among {listing(others)}"
+            "A majority vote cannot use gold labels", argument="method", expected=f"a method among {listing(others)}"
         )
     return majority_vote(ann)
 

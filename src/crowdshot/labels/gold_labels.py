@@ -180,7 +180,7 @@ def some_of(
             f"has no true label of a labelled item; its first item is {names[0]!r}" if names else "has no true label",
             where=str(source),
             found=names[:1],
-            expected=f"items such as {listing(items, 1)}",
+            expected=f"some of the labelled items, such as {listing(items, 1)}",
         )
     known = {items[place]: gold[name] for name, place in zip(names, row.tolist(), strict=True) if place >= 0}
     return known, int((row < 0).sum())

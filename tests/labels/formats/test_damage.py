@@ -132,7 +132,7 @@ def test_a_task_with_a_number_that_cannot_be_written_again(tmp_path, number):
 def test_gold_without_a_label(tmp_path, text):
     path = tmp_path / "gold.csv"
     path.write_text(text)
-    with pytest.raises(CrowdshotError, match=r"gold\.csv has no true label, expected items such as"):
+    with pytest.raises(CrowdshotError, match=r"gold\.csv has no true label, expected some of the labelled items"):
         gold_labels.some_of(gold_labels.read(path, Columns()), np.array(["a"], dtype=object), source=path)
 
 
