@@ -101,9 +101,9 @@ def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Fl
             f"has only the class {show(ann.classes[0])}", argument="labels", expected="two classes or more"
         )
     table = judge(ann, posterior, history)
-    deviation = (table["high"] - table["accuracy"]) / ndtri((1 + INTERVAL) / 2)
+    optimism = (table["high"] - table["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # BENEFIT deviations
     return shrunk_to(
-        (table["accuracy"] + BENEFIT * deviation).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior
+        (table["accuracy"] + optimism).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior
     )
 
 
