@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 from crowdshot import Annotations, aggregate
-from crowdshot.labels.aggregation import _inferred
+from crowdshot.labels.aggregation import _label_model
 from crowdshot.model.label_model import network_of
 
 SHAPES = {"90, 5, 3 and 2 in a hundred": (0.9, 0.05, 0.03, 0.02), "4, 20 : 1": 20 ** -np.linspace(0, 1, 4)}
@@ -32,7 +32,7 @@ def draw(random, weights, each):
 def right(ann, truth):
     votes = aggregate.majority_vote(ann).probabilities
     lead = votes == votes.max(1, keepdims=True)
-    ways = (aggregate.one_coin(ann), _inferred(ann, None, network_of(None), power=1.0), aggregate.learned(ann))
+    ways = (aggregate.one_coin(ann), _label_model(ann, None, network_of(None), power=1.0), aggregate.learned(ann))
     return [(lead[np.arange(N), truth] / lead.sum(1)).mean(), *((way.labels == truth).mean() for way in ways)]
 
 

@@ -1,4 +1,4 @@
-"""Scores without a truth: by hand, against the truth where it is known, and through scikit-learn's own searches."""
+"""Test scores without true labels: by hand, against known truth, and in scikit-learn's searches."""
 
 import numpy as np
 import pandas as pd
@@ -96,7 +96,7 @@ def test_held_back_labels_by_hand():
     expected = [metrics.FLOOR, 0.9 * 0.6 + 0.1 * 0.5, 0.2 * 0.8 + 0.8 * 0.3, 0.2 * 0.4 + 0.8 * 0.5]
     found = metrics.held_back_labels_scorer(clf, np.zeros((2, 1)), strange)
     assert found == pytest.approx(np.log(expected).mean())
-    with pytest.raises(CrowdshotError, match="estimator is Fixed, expected a CrowdClassifier, which knows annotators"):
+    with pytest.raises(CrowdshotError, match="estimator is Fixed, expected a fitted CrowdClassifier"):
         metrics.held_back_labels_scorer(Fixed(p), np.zeros((2, 1)), labels)
 
 
@@ -115,7 +115,7 @@ def test_accuracy_by_hand(monkeypatch):
 
 @pytest.mark.parametrize("errs", [0.0, 0.15, 0.4])
 @pytest.mark.parametrize("doubt", [0.3, 3.0])
-def test_accuracy_is_right_however_doubtful_an_honest_consensus_is(errs, doubt, monkeypatch):
+def test_accuracy_is_right_however_uncertain_a_calibrated_consensus_is(errs, doubt, monkeypatch):
     """Truths are drawn from the posterior itself, so that it is as sure as it is right."""
     random = np.random.default_rng(0)
     posterior = random.dirichlet([doubt] * 3, 20_000)

@@ -16,16 +16,28 @@ class Use:
     'Use skip_bad=True to leave them out.'
     >>> Use(columns={"annotator": "animal"}).text(lambda name, value: f"--{name} ...")
     'Use --columns ....'
+    >>> str(Use("to read one label", categories=True) | Use("to read several", multi_label=True))
+    'Use categories=True to read one label, or multi_label=True to read several.'
     """
 
     def __init__(self, purpose: str = "", /, **arguments: Any) -> None:
         self.purpose = purpose
         self.arguments = arguments
+        self.alternatives: tuple[Use, ...] = ()
+
+    def __or__(self, other: Use) -> Use:
+        """Return advice that offers both."""
+        both = Use(self.purpose, **self.arguments)
+        both.alternatives = (*self.alternatives, other)
+        return both
 
     def text(self, written: Callable[[str, Any], str]) -> str:
         """Return the sentence; ``written`` renders an argument and its value."""
-        settings = " and ".join(written(name, value) for name, value in self.arguments.items())
-        return f"Use {settings} {self.purpose}".rstrip() + "."
+        advice = (
+            " and ".join(written(name, value) for name, value in use.arguments.items()) + f" {use.purpose}"
+            for use in (self, *self.alternatives)
+        )
+        return f"Use {', or '.join(text.rstrip() for text in advice)}."
 
     def __str__(self) -> str:
         return self.text(lambda name, value: f"{name}={value!r}")

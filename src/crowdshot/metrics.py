@@ -1,8 +1,12 @@
-"""How good a classifier is where nobody knows the truth: by a crowd's labels of items that it has not met.
+"""Evaluate classifiers without true labels, by a crowd's labels of held-out items.
 
-The scorers take (estimator, X, labels) and go straight into ``scoring=`` of scikit-learn; labels are what
-`CrowdClassifier.fit` takes, cut by rows: an array or a DataFrame with a column for each annotator.
+The scorers take (estimator, X, labels), so scikit-learn accepts them as ``scoring=``. Labels have the forms of
+`CrowdClassifier.fit` that can be split by rows: an array or a DataFrame with a column for each annotator.
 
+Inter-annotator agreement: `krippendorff_alpha`, `fleiss_kappa` and `pairwise_agreement` (`labels.agreement`).
+
+Examples
+--------
 >>> import numpy as np
 >>> from sklearn.model_selection import KFold, cross_val_score
 >>> from crowdshot import CrowdClassifier
@@ -14,8 +18,6 @@ The scorers take (estimator, X, labels) and go straight into ``scoring=`` of sci
 >>> scores = cross_val_score(CrowdClassifier(), X, labels, scoring=consensus_accuracy_scorer, cv=folds)
 >>> bool(scores.mean() > 0.9)
 True
-
-`krippendorff_alpha`, `fleiss_kappa` and `pairwise_agreement` tell how far annotators agree (`labels.agreement`).
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from crowdshot.labels.indexing import positions
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 
 Floats = NDArray[np.float64]
-FLOOR = 1e-3  # of probabilities: a label that was held impossible costs seven nats
-BINS = 10
+FLOOR = 1e-3  # lower limit of probabilities: an "impossible" label costs seven nats
+BINS = 10  # of the calibration curve
 
 __all__ = [
     "calibration_curve",
@@ -51,11 +53,26 @@ __all__ = [
 
 
 def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """The mean log-probability of the labels, (-inf, 0]: of each, Σ_k p(k | item) p(this annotator says it | k).
+    """Return the mean held-out log-likelihood of the labels, log Σ_k p(k | item) p(label | k, annotator).
 
-    That is what a model of items and annotators can be held to, with no truth and no consensus. What an annotator says
-    of each class is as ``confusion_`` of the fitted classifier has it, of unknown ones as all others on average.
+    It evaluates a model of items and annotators without true or consensus labels. The annotators' confusion matrices
+    are the classifier's ``confusion_``; new annotators have their mean.
 
+    Parameters
+    ----------
+    estimator : fitted CrowdClassifier, or a pipeline that ends in one
+    X : array, DataFrame or list
+        Items.
+    labels : array or DataFrame of shape (N, R)
+        The crowd's labels of these items.
+
+    Returns
+    -------
+    float
+        In (-inf, 0].
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
     >>> from crowdshot.metrics import held_back_labels_scorer
@@ -67,18 +84,39 @@ def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
     """
     clf, ann = _last(estimator), _annotations(estimator, X, labels)
     if not hasattr(clf, "confusion_"):
-        raise CrowdshotError(f"estimator is {type(clf).__name__}, expected a CrowdClassifier, which knows annotators.")
+        raise CrowdshotError(
+            f"is {type(clf).__name__}",
+            argument="estimator",
+            expected="a fitted CrowdClassifier, which has confusion matrices",
+        )
     known = positions(clf.annotations_.annotators, ann.annotators)
-    confusion = np.concatenate([clf.confusion_, clf.confusion_.mean(0, keepdims=True)])[known]  # -1: the last
-    said = positions(clf.classes_, ann.classes)[ann.label]
-    of_classes = confusion[ann.annotator, :, said]  # (L, K)
-    p = (_probabilities(estimator, X)[ann.item] * of_classes).sum(1)
-    return float(np.log(np.where(said < 0, 0, p).clip(FLOOR)).mean())
+    confusion = np.concatenate([clf.confusion_, clf.confusion_.mean(0, keepdims=True)])[
+        known
+    ]  # -1, a new annotator, takes the last: the mean
+    label = positions(clf.classes_, ann.classes)[ann.label]
+    likelihood = confusion[ann.annotator, :, label]  # (L, K)
+    p = (_probabilities(estimator, X)[ann.item] * likelihood).sum(1)
+    return float(np.log(np.where(label < 0, 0, p).clip(FLOOR)).mean())
 
 
 def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """How often the estimator is right, by the consensus of these labels, as far as that can be trusted.
+    """Return the estimator's accuracy, estimated from the labels' consensus (see `consensus_accuracy`).
 
+    Parameters
+    ----------
+    estimator : fitted classifier
+    X : array, DataFrame or list
+        Items.
+    labels : array or DataFrame of shape (N, R)
+        The crowd's labels of these items.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
     >>> from crowdshot.metrics import consensus_accuracy_scorer
@@ -92,28 +130,56 @@ def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
 
 
 def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
-    """How often ``predicted`` (N,) is the true class of labelled items, which only ``labels`` tell of.
+    """Estimate the accuracy of predictions from labels alone, corrected for the uncertainty of the consensus.
 
-    The labels' posterior q (`aggregate.learned`) is not certain: one who knows the truth would find it there with
-    s = mean Σ_k q_k² alone, and one who errs with (1 - s) / (K - 1). The accuracy is where the prediction's own mean of
-    q lies between the two; at least 0, at most 1.
+    Let q be the posterior of the labels (`aggregate.learned`). Correct predictions have the mean probability
+    s = mean Σ_k q_k² under it, and wrong ones (1 - s) / (K - 1). The estimate interpolates linearly between the two,
+    limited to [0, 1]. Items without labels are ignored.
 
+    Parameters
+    ----------
+    predicted : array of shape (N,)
+        A class for each item of the labels.
+    labels : Annotations
+
+    Returns
+    -------
+    float
+        NaN if the labels have no information.
+
+    Examples
+    --------
     >>> from crowdshot import Annotations
     >>> from crowdshot.metrics import consensus_accuracy
-    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
-    >>> consensus_accuracy(["a", "b", "a", "b"], said)
+    >>> ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> consensus_accuracy(["a", "b", "a", "b"], ann)
     1.0
     """
     rows = np.unique(labels.item)
     posterior = aggregation.learned(labels).probabilities[rows]
-    said = positions(labels.classes, np.asarray(predicted, dtype=object)[rows])
-    hit = np.where(said >= 0, posterior[np.arange(len(rows)), said], 0.0).mean()
-    return _beyond_doubt(hit, posterior)
+    label = positions(labels.classes, np.asarray(predicted, dtype=object)[rows])
+    hit = np.where(label >= 0, posterior[np.arange(len(rows)), label], 0.0).mean()
+    return _corrected(hit, posterior)
 
 
 def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """Minus the mean distance of confidence from accuracy over ten bins, [-1, 0]; the best is 0.
+    """Return minus the expected calibration error over ten bins (see `calibration_curve`).
 
+    Parameters
+    ----------
+    estimator : fitted classifier
+    X : array, DataFrame or list
+        Items.
+    labels : array or DataFrame of shape (N, R)
+        The crowd's labels of these items.
+
+    Returns
+    -------
+    float
+        In [-1, 0]; 0 is best.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
     >>> from crowdshot.metrics import calibration_scorer
@@ -129,14 +195,26 @@ def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
 
 
 def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) -> pd.DataFrame:
-    """Confidence, accuracy and number of labelled items by bins of confidence; accuracy as in `consensus_accuracy`.
+    """Return confidence and accuracy in bins of confidence, for labelled items.
 
-    ``probabilities`` (N, K) of ``classes`` (K,), a row for each item of the labels.
+    Parameters
+    ----------
+    probabilities : array of shape (N, K)
+        Class probabilities, a row for each item of the labels.
+    classes : array of shape (K,)
+    labels : Annotations
 
+    Returns
+    -------
+    DataFrame
+        confidence, accuracy (estimated as in `consensus_accuracy`) and items (their number) of each non-empty bin.
+
+    Examples
+    --------
     >>> from crowdshot import Annotations
     >>> from crowdshot.metrics import calibration_curve
-    >>> said = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
-    >>> curve = calibration_curve([[0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.1, 0.9]], ["a", "b"], said)
+    >>> ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> curve = calibration_curve([[0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.1, 0.9]], ["a", "b"], ann)
     >>> curve[["confidence", "items"]]
        confidence  items
     0         0.6      1
@@ -146,38 +224,38 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     posterior = aggregation.learned(labels).probabilities[rows]
     p = np.asarray(probabilities, dtype=np.float64)[rows]
     confidence = p.max(1)
-    said = positions(labels.classes, np.asarray(classes, dtype=object)[p.argmax(1)])
-    hit = np.where(said >= 0, posterior[np.arange(len(rows)), said], 0.0)
+    label = positions(labels.classes, np.asarray(classes, dtype=object)[p.argmax(1)])
+    hit = np.where(label >= 0, posterior[np.arange(len(rows)), label], 0.0)
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     found = [bins == place for place in np.unique(bins)]
     return pd.DataFrame(
         {
             "confidence": [confidence[some].mean() for some in found],
-            "accuracy": [_beyond_doubt(hit[some].mean(), posterior[some]) for some in found],
+            "accuracy": [_corrected(hit[some].mean(), posterior[some]) for some in found],
             "items": [int(some.sum()) for some in found],
         }
     )
 
 
-def _beyond_doubt(hit: float, posterior: Floats) -> float:
-    """Where ``hit`` lies between what one who always errs would have (0) and one who is always right (1)."""
+def _corrected(hit: float, posterior: Floats) -> float:
+    """Return the accuracy that a mean probability ``hit`` under the posteriors implies."""
     right = float((posterior * posterior).sum(1).mean())
     wrong = (1 - right) / max(posterior.shape[1] - 1, 1)
     if right - wrong < 1e-9:
-        return float("nan")  # the labels say nothing at all
+        return float("nan")  # the labels have no information
     return float(np.clip((hit - wrong) / (right - wrong), 0, 1))
 
 
 def _last(estimator: Any) -> Any:
-    """What a pipeline or a search over settings ends in."""
+    """Return the last step of a pipeline, or of the best estimator of a search."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     return estimator[-1] if hasattr(estimator, "named_steps") else estimator
 
 
 def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
-    """The labels of X's items; what stands for none in them is as in the fit of a CrowdClassifier, else -1."""
+    """Convert labels of X's items; missing labels are marked as when the classifier was fitted, otherwise by -1."""
     if labels is None:
-        raise CrowdshotError("labels is None, expected the labels of X's items.")
+        raise CrowdshotError("is None", argument="labels", expected="the labels of X's items")
     n_items = X.shape[0] if hasattr(X, "shape") else len(X)
     clf = _last(estimator)
     missing = mark_of(clf.missing_, clf.classes_) if hasattr(clf, "missing_") else -1
@@ -187,5 +265,7 @@ def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
 def _probabilities(estimator: Any, X: Any) -> Floats:
     p = np.asarray(estimator.predict_proba(X), dtype=np.float64)
     if p.ndim != 2 or not np.isfinite(p).all():
-        raise CrowdshotError(f"estimator has {described(p)} as probabilities, expected (N, K) of finite numbers.")
+        raise CrowdshotError(
+            f"has {described(p)} as probabilities", argument="estimator", expected="(N, K) finite numbers"
+        )
     return p

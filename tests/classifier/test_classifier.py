@@ -368,7 +368,7 @@ def test_repeats_with_the_seed(clouds):
             {"encoder": "identity"},
             np.zeros((2, 2)),
             pd.DataFrame({"wer": ["x", "y"], "was": ["p", "q"]}),
-            "or labels.to_numpy(), if rows are the items of X and columns the annotators",
+            "If rows are the items of X and columns the annotators, pass labels.to_numpy().",
         ),
     ],
 )

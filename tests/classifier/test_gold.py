@@ -74,7 +74,7 @@ def test_gold_goes_by_the_names_of_items():
         embeddings, table, items=files, gold={"0.png": "dog", "photos/5.png": "dog", "elsewhere/7": "dog"}
     )
     assert clf.consensus_["label"][[0, 5, 7]].tolist() == ["dog"] * 3
-    with pytest.raises(CrowdshotError, match=r"gold names item '5.png' more than once, expected each once"):
+    with pytest.raises(CrowdshotError, match=r"gold names item '5.png' more than once, expected each item once"):
         clf.fit_embeddings(embeddings, table, items=files, gold={"5.png": "dog", "photos/5.png": "cat"})
 
 
@@ -83,10 +83,10 @@ def test_what_would_be_believed_without_is_told():
     clf = CrowdClassifier("identity").fit(X, LABELS, gold=gold)
     without = CrowdClassifier("identity").fit(X, LABELS).consensus_
     table = clf.gold_
-    assert table.columns.tolist() == ["item", "truth", "believed", "confidence", "n_labels"]
+    assert table.columns.tolist() == ["item", "truth", "consensus", "confidence", "n_labels"]
     assert table["item"].tolist() == [0, 1, 4, 15]
     assert table["truth"].tolist() == ["dog", "cat", "owl", "dog"]
-    assert table["believed"].tolist() == without["label"][[0, 1, 4, 15]].tolist()
+    assert table["consensus"].tolist() == without["label"][[0, 1, 4, 15]].tolist()
     np.testing.assert_allclose(table["confidence"], without["confidence"][[0, 1, 4, 15]])
     found = agreement(table)
     assert (found.right.hits, found.right.of, found.unlabelled.hits, found.unlabelled.of) == (2, 3, 0, 1)
@@ -117,7 +117,7 @@ def test_labels_of_one_class_and_gold_of_another():
     said = np.full((6, 2), "cat")
     clf = CrowdClassifier("identity").fit(X[[0, 1, 2, 3, 11, 12]], said, gold={4: "dog", 5: "dog"})
     assert clf.consensus_["label"].tolist() == ["cat"] * 4 + ["dog"] * 2
-    assert clf.gold_["believed"].tolist() == ["cat", "cat"]
+    assert clf.gold_["consensus"].tolist() == ["cat", "cat"]
     assert clf.predict(X[[5, 15]]).tolist() == ["cat", "dog"]
 
 
@@ -135,9 +135,9 @@ def test_gold_is_saved(tmp_path):
     [
         ({20: "cat"}, None, "gold names item 20, expected items of X, 0 and 19 more."),
         ("cat", None, "gold is a str, expected {item: label}, a Series or a table."),
-        (["cat"], None, "gold is of shape (1,), expected (20,), or {item: label}."),
+        (["cat"], None, "gold has shape (1,), expected (20,), or {item: label}."),
         ({0: "owl"}, ["cat", "dog"], "gold has 'owl', expected one of the classes given, 'cat', 'dog'."),
-        (pd.Series(["cat", "dog"], index=[0, 0]), None, "gold names item 0 more than once, expected each once."),
+        (pd.Series(["cat", "dog"], index=[0, 0]), None, "gold names item 0 more than once, expected each item once."),
         (pd.DataFrame({"item": [0]}), None, "gold has 1 column, expected the item and its true label."),
     ],
 )

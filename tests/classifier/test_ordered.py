@@ -91,12 +91,12 @@ def test_an_update_puts_new_categories_in_their_places():
 
 
 def test_words_in_alphabetical_order_are_told():
-    told = "ordered=True takes the classes in alphabetical order, 'high', 'low', 'medium'; classes="
-    with pytest.warns(UserWarning, match=f"{told} says another."):
+    told = "taken in alphabetical order: 'high', 'low', 'medium'. Set another order with classes="
+    with pytest.warns(UserWarning, match=rf"{told}\."):
         clf = CrowdClassifier("identity").fit(X, LABELS, ordered=True)
     assert clf.classes_.tolist() == sorted(CLASSES)
     for arguments in ((LABELS, True), (WIDE.astype(object), True), (LONG.astype(object), True)):
-        with pytest.warns(UserWarning, match=f"{told} of Annotations.from_matrix says another."):
+        with pytest.warns(UserWarning, match=f"{told} of Annotations.from_matrix"):
             krippendorff_alpha(*arguments)
     with pytest.warns(UserWarning, match=told):
         aggregate.learned(LABELS, ordered=True)

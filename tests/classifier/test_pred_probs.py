@@ -134,7 +134,7 @@ def test_rows_go_by_the_names_of_files(tmp_path):
         (TOLD[1:], "pred_probs has no row for item 'i000', expected one for each item."),
         (
             pd.concat([TOLD, TOLD[:1].set_axis(["j"])]),
-            "pred_probs has a row for 'j', expected items that are there, as 'i000' and 119 more.",
+            "pred_probs has a row for 'j', which is not an item, expected items such as 'i000' and 119 more.",
         ),
     ],
 )
@@ -178,10 +178,10 @@ def test_a_reversed_view_can_be_saved(tmp_path):
         (
             "auto",
             np.ones((N, K)),
-            "pred_probs has no probabilities for item 0, expected numbers, 0 or more, that sum to 1.",
+            "pred_probs has no valid probabilities for item 0, expected numbers, 0 or more, that sum to 1.",
         ),
-        ("auto", np.full((N, K), np.nan), "pred_probs has no probabilities for item 0"),
-        ("auto", [["a"] * K] * N, "pred_probs is no table of numbers, expected a row an item, a column a class."),
+        ("auto", np.full((N, K), np.nan), "pred_probs has no valid probabilities for item 0"),
+        ("auto", [["a"] * K] * N, "pred_probs is not a table of numbers, expected a row for each item, a column for each class."),
         (
             "labeling-search",
             np.ones((N, K)) / K,

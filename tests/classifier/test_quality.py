@@ -27,7 +27,7 @@ def test_quality_is_the_belief_in_what_was_said():
     ann = Annotations.from_matrix([["x", "y"], ["y", None]], items=["a", "b"], annotators=["ann", "bob"])
     posterior = np.array([[0.8, 0.2], [0.3, 0.7]])
     table = annotator_quality.label_quality(ann, posterior)
-    assert table.columns.tolist() == ["item", "annotator", "label", "quality", "believed", "confidence"]
+    assert table.columns.tolist() == ["item", "annotator", "label", "quality", "consensus", "confidence"]
     assert table.to_numpy().tolist() == [
         ["a", "ann", "x", 0.8, "x", 0.8],
         ["a", "bob", "y", 0.2, "x", 0.8],
@@ -42,7 +42,7 @@ def test_mistakes_are_found(method):
     clf = CrowdClassifier("identity", method=method).fit(X, SAID)
     wrong = clf.likely_wrong_
     assert sorted(zip(wrong["item"], wrong["annotator"], strict=True)) == MISTAKES
-    assert (wrong["believed"] == TRUTH[wrong["item"]]).all()
+    assert (wrong["consensus"] == TRUTH[wrong["item"]]).all()
     assert (clf.label_quality_["quality"].to_numpy() > 0.5).sum() == SAID.size - len(MISTAKES)
 
 

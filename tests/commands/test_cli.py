@@ -698,8 +698,10 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: 'nine', which no annotator said, is a class of its own.\n"
-        f"crowdshot: note: {gold}: 1 item that nobody labelled, 'elsewhere.png': are they called so?\n"
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        "Check the spelling if that is unexpected.\n"
+        f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'. "
+        "Check that their names are written as in the labels.\n"
     )
     lines = said.out.splitlines()
     assert lines[0] == "image,answer,confidence,n_labels,agreement,p_nine,p_one,p_three,p_two,p_zero"
@@ -707,11 +709,11 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     assert lines[-1] == "elsewhere.png,one,1,0,,0,1,0,0,0"  # an item that nobody labelled
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--method", "majority")
     assert said.code == 2
-    assert "--method is a vote, expected another method with --gold" in said.err
+    assert "A majority vote cannot use gold labels, expected a method among 'learned'" in said.err
     gold.write_text("image,truth\n0.png,three\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has true labels of '0.png' and others, expected some of the labelled items" in said.err
+    assert "gold.csv has no true label of a labelled item; its first item is '0.png'" in said.err
     gold.write_text("image,seen,truth\n000.png,one,three\n")  # the truth is not what stands first
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--json")
     first = json.loads(said.out)["consensus"][0]
@@ -719,7 +721,7 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold.write_text("image,seen,said\n000.png,one,three\n")
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has 2 columns beside the item, 'seen', 'said', expected one called truth." in said.err
+    assert "gold.csv has 2 columns beside the item: 'seen', 'said', expected one that is called truth." in said.err
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--out", gold)
     assert said.code == 2
     assert "gold.csv is what is read" in said.err
@@ -738,7 +740,8 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call(*given, "--gold", gold, "--out", tmp_path / "out", "--json")
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: 'nine', which no annotator said, is a class of its own.\n"
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        "Check the spelling if that is unexpected.\n"
         "crowdshot: note: left out: 1 gold label of other items\n"
     )
     report = json.loads(said.out)
@@ -758,7 +761,7 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     gold.write_text("image,truth\nother.png,three\n")
     said = call(*given, "--gold", gold, "--out", tmp_path / "none")
     assert said.code == 2
-    assert "gold.csv has true labels of 'other.png' and others, expected some of the labelled items" in said.err
+    assert "gold.csv has no true label of a labelled item; its first item is 'other.png'" in said.err
     gold.write_text("image,truth\n000.png,\n")
     said = call(*given, "--gold", gold, "--out", tmp_path / "none")
     assert (said.code, (tmp_path / "none").exists()) == (2, False)

@@ -31,7 +31,7 @@ LABELS = """image,worker,answer
 3.png,cyd,dog
 4.png,cyd,cat
 """
-COLUMNS = ["image", "worker", "answer", "gain", "believed", "confidence", "n_labels"]
+COLUMNS = ["image", "worker", "answer", "gain", "consensus", "confidence", "n_labels"]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert table["worker"].tolist() == [ann.annotators[q.annotator] for q in found]
     assert table["gain"].tolist() == [q.gain for q in found]
     assert table["confidence"].tolist() == [posterior[q.item].max() for q in found]
-    assert table["believed"].tolist() == [ann.classes[posterior[q.item].argmax()] for q in found]
+    assert table["consensus"].tolist() == [ann.classes[posterior[q.item].argmax()] for q in found]
     assert report["n_questions"] == report["cost"] == 4
     assert report["doubt"] == pytest.approx(sum(1 - np.square(posterior).sum(1)))
     assert report["gain"] == pytest.approx(table["gain"].sum())
@@ -357,7 +357,7 @@ def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
     path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n")
     done = call(path, "--budget", "0.5", "--out", tmp_path / "questions.csv")
     assert "no question is worth asking" in done.out
-    assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,believed,confidence,n_labels\n"
+    assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,consensus,confidence,n_labels\n"
 
 
 # ---- gold -------------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_what_is_known_is_not_asked(labels: Path, features: Path, tmp_path: Path
     gold.write_text("image,truth\n9.png,owl\n")
     said = call(*given, "--gold", gold)
     assert said.code == 2
-    assert "gold.csv has true labels of '9.png' and others, expected some of the labelled items" in said.err
+    assert "gold.csv has no true label of a labelled item; its first item is '9.png'" in said.err
 
 
 # ---- who can be asked, and when it is enough ----------------------------------------------------------------------

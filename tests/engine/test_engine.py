@@ -19,11 +19,12 @@ from crowdshot.engine import workers as engine_workers
 from crowdshot.engine.part_files import Share, as_bytes, shares_of, shown, tables_fit
 from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
+from crowdshot.labels import aggregation
 from crowdshot.model.parts import Sizes
 from crowdshot.report.summary import tell
 from waiting import HANGS, until
 
-METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
+METHODS = tuple(aggregation.AGGREGATORS)
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,7 @@ def pair_by_pair(said, ordered):
 
 
 @given(st.integers(0, 10_000), st.booleans())
-def test_alpha_is_what_its_definition_says(seed, ordered):
+def test_alpha_equals_its_definition(seed, ordered):
     random = np.random.default_rng(seed)
     said = random.integers(-1, 4, size=(random.integers(3, 9), random.integers(2, 5)))
     said[0, :2], said[1, :2] = 0, (0, 1)  # two labels somewhere, and two classes
@@ -117,20 +117,20 @@ def test_intervals_are_those_of_drawing_items(monkeypatch, groups):
     np.testing.assert_allclose((found.low, found.high), expected, atol=(0.06 if groups == 2_000 else 0.25) * width)
 
 
-def test_what_is_said():
+def test_interpretations():
     perfect = annotations([[0, 0], [1, 1], [0, 0]])
     pairwise, alpha, kappa = statistics(perfect)
-    assert pairwise.sentence == "Two labels of the same item are the same 100\u00a0% of the time."
-    assert alpha.sentence.endswith("this is reliable by Krippendorff's rule, which asks for 0.8.")
-    assert kappa.sentence == "Almost perfect agreement beyond chance, as Landis and Koch call it."
+    assert pairwise.sentence == "Two labels of the same item are equal 100\u00a0% of the time."
+    assert alpha.sentence.endswith("this is reliable by Krippendorff's rule (0.8 or more).")
+    assert kappa.sentence == "Almost perfect agreement beyond chance on the scale of Landis and Koch."
     _, alpha, kappa = statistics(annotations([[0, 1], [1, 0]] * 9))
-    assert "below the 0.667 that Krippendorff asks for even tentative conclusions" in alpha.sentence
+    assert "below 0.667, which Krippendorff requires even for tentative conclusions" in alpha.sentence
     assert kappa.sentence.startswith("No agreement beyond chance")
     assert "allows tentative conclusions only" in krippendorff_alpha(annotations(KRIPPENDORFF)).sentence
 
 
 @pytest.mark.parametrize("said", [[[0, -1], [-1, 1]], [[0, 0], [0, 0]]])
-def test_where_there_is_none(said):
+def test_undefined_statistics(said):
     for statistic in statistics(annotations(said, range(2)), ordered=True)[1:]:
         assert statistic[1:4] == (None, None, None)
-        assert statistic.sentence == "There is none: no item has two labels, or all labels are the same."
+        assert statistic.sentence == "Undefined: no item has two labels, or all labels are equal."

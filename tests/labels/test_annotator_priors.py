@@ -1,4 +1,4 @@
-"""What is known of annotators from earlier projects: how it is given, and what it does to accuracies."""
+"""Test priors of annotators: their formats, and their effect on accuracies."""
 
 import doctest
 
@@ -16,7 +16,7 @@ def test_examples():
     assert doctest.testmod(annotator_priors).failed == 0
 
 
-def test_from_anywhere_and_back(tmp_path):
+def test_conversions_and_back(tmp_path):
     table = pd.DataFrame({"who": ["ann", "bob"], "wrong": [3, 9.5], "right": [12, 0.5], "city": ["x", "y"]})
     table.to_csv(tmp_path / "people.csv", index=False)
     for found in (
@@ -31,7 +31,7 @@ def test_from_anywhere_and_back(tmp_path):
     assert 7 in AnnotatorPriors({"7": (1, 1)})
 
 
-def test_accuracy_is_by_all_labels_there_are():
+def test_accuracy_includes_history():
     """Four labels here, half of them right; sixteen elsewhere, all right: (2 + 16 + 4 m) / (20 + 4)."""
     ann = Annotations.from_matrix([["x"], ["x"], ["y"], ["y"]], annotators=["ann"])
     posterior = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
@@ -60,16 +60,16 @@ def test_accuracy_is_by_all_labels_there_are():
         ),
         (
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x"], "right": [1]})),
-            "the table has 'a', 'right' for",
+            "the table has the columns 'a', 'right', expected",
         ),
         (lambda: annotator_priors.as_priors([1]), "priors is a list, expected {annotator: (right, wrong)} or a table."),
         (
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x", "x"], "right": [1, 1], "wrong": [0, 0]})),
-            "the table names annotator 'x' more than once, expected each once.",
+            "the table names annotator 'x' more than once, expected each annotator once.",
         ),
     ],
 )
-def test_what_is_wrong_is_told(make, message):
+def test_invalid_priors(make, message):
     with pytest.raises(CrowdshotError) as error:
         make()
     assert message in str(error.value)
@@ -81,10 +81,10 @@ def test_what_is_wrong_is_told(make, message):
         ("who,right,wrong\nann,1,-2\n", "people.csv, row 2, column 'wrong' is -2, expected a number, 0 or more."),
         ("who,right,wrong\nann,much,2\n", "people.csv, row 2, column 'right' is 'much'"),
         ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann', which row 2 has too"),
-        ("who,n_labels,accuracy\nann,1,2\n", "expected the annotator, right and wrong."),
+        ("who,n_labels,accuracy\nann,1,2\n", "expected columns for the annotator, right and wrong."),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path, text, message):
+def test_invalid_files_of_priors(tmp_path, text, message):
     (tmp_path / "people.csv").write_text(text)
     with pytest.raises(CrowdshotError) as error:
         AnnotatorPriors.read(tmp_path / "people.csv")

@@ -1,4 +1,4 @@
-"""Which question to ask next: gains worked out by hand, and what holds for every crowd."""
+"""Test the choice of questions: gains computed by hand, and properties for every crowd."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def crowd(seed: int, N: int = 6, R: int = 4, K: int = 3):
 # ---- one question -----------------------------------------------------------------------------------------------
 
 
-def test_doubt_by_hand():
+def test_uncertainty_by_hand():
     posterior = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]])
     np.testing.assert_allclose(uncertainty(posterior), [0.75, 0.5, 0, 0.625])
 
@@ -52,7 +52,7 @@ def test_a_spammer_and_a_certain_item_gain_nothing():
     assert gains(np.array([[0.0, 1.0, 0.0]]), one_coin(0.9, K=3))[0, 0] == pytest.approx(0, abs=1e-15)
 
 
-def test_who_is_always_wrong_tells_as_much_as_who_is_always_right():
+def test_an_annotator_who_is_always_wrong_is_as_informative_as_one_who_is_always_right():
     np.testing.assert_allclose(gains(np.array([[0.4, 0.6]]), one_coin(1, 0)), [[0.48, 0.48]])
 
 
@@ -64,7 +64,7 @@ def test_a_confusion_between_two_classes_is_no_help_between_them():
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5))
-def test_a_gain_is_the_doubt_that_bayes_rule_takes_away(seed, K):
+def test_a_gain_is_the_expected_reduction_of_uncertainty(seed, K):
     random = np.random.default_rng(seed)
     p, C = random.dirichlet(np.ones(K)), random.dirichlet(np.ones(K), K)
     left = 0.0
@@ -77,10 +77,10 @@ def test_a_gain_is_the_doubt_that_bayes_rule_takes_away(seed, K):
     np.testing.assert_allclose(gains(0.3 * p[None], C[None]), 0.3 * found)  # a case that is 0.3 probable
 
 
-# ---- what is expected of annotators -----------------------------------------------------------------------------
+# ---- expected answers ---------------------------------------------------------------------------------------------
 
 
-def test_what_annotators_are_expected_to_say():
+def test_expected_confusion_by_hand():
     said = np.full((60, 4), -1)
     truth = np.arange(60) % 3
     said[:, 0] = truth  # always right
@@ -98,7 +98,7 @@ def test_what_annotators_are_expected_to_say():
     assert silent[0, 0] < new[0, 0] < always[0, 0]
 
 
-def test_the_benefit_of_the_doubt_goes_to_who_said_little():
+def test_annotators_with_few_labels_get_an_optimistic_accuracy():
     """Seven of ten right, or seventy of a hundred: the first may be better than that."""
     said = np.full((110, 2), -1)
     said[:10, 0] = [1] * 7 + [0] * 3
@@ -113,8 +113,8 @@ def test_the_benefit_of_the_doubt_goes_to_who_said_little():
     assert many == pytest.approx((70 + 20 * (mean + above)) / 120)
 
 
-def test_one_class_is_no_question():
-    with pytest.raises(CrowdshotError, match="labels has 'cat' alone, expected two classes or more"):
+def test_one_class_is_refused():
+    with pytest.raises(CrowdshotError, match="labels has only the class 'cat', expected two classes or more"):
         expected_confusion(Annotations.from_matrix([["cat"]]), np.ones((1, 1)))
 
 
@@ -131,7 +131,7 @@ def test_the_best_question_first_and_nobody_twice():
     assert [q.item for q in found[-2:]] == [0, 0]  # of which there is next to no doubt
 
 
-def test_a_second_opinion_is_worth_what_the_first_leaves():
+def test_the_gain_of_a_second_answer_takes_the_first_into_account():
     """Two who are right with 0.8 and 0.7 about an open item: all four ways their answers can turn out, by hand."""
     first, second = choose(np.array([[0.5, 0.5]]), one_coin(0.8, 0.7), NONE, 2)
     assert (first.annotator, second.annotator) == (0, 1)
@@ -145,7 +145,7 @@ def test_a_second_opinion_is_worth_what_the_first_leaves():
 
 
 @pytest.mark.parametrize("most_cases", [1, 512])
-def test_together_the_gains_stay_below_the_doubt(most_cases, monkeypatch):
+def test_the_sum_of_gains_is_at_most_the_uncertainty(most_cases, monkeypatch):
     monkeypatch.setattr(asking, "MOST_CASES", most_cases)
     posterior, confusion, _ = crowd(0, N=2, R=8, K=3)
     found = choose(posterior, confusion, NONE, 16)
@@ -185,7 +185,7 @@ def test_errors_mended_by_hand():
 
 
 @given(st.integers(0, 10_000), st.floats(0.5, 30), st.one_of(st.none(), st.integers(1, 4)), st.booleans())
-def test_what_every_list_keeps_to(seed, budget, most, priced):
+def test_properties_of_every_list_of_questions(seed, budget, most, priced):
     posterior, confusion, closed = crowd(seed)
     random = np.random.default_rng(seed)
     cost = random.uniform(0.3, 3, len(confusion)) if priced else np.ones(len(confusion))
@@ -237,7 +237,7 @@ def test_each_question_is_the_best_that_is_left(seed):
 
 
 @given(st.integers(0, 10_000), st.floats(0.5, 30), st.booleans())
-def test_items_that_wait_together_are_looked_at_in_time(seed, budget, priced):
+def test_batches_of_items_do_not_change_the_questions(seed, budget, priced):
     """One at a time, or all at once: the same questions."""
     posterior, confusion, closed = crowd(seed, N=20)
     cost = np.random.default_rng(seed).uniform(0.3, 3, 4) if priced else None
@@ -247,7 +247,7 @@ def test_items_that_wait_together_are_looked_at_in_time(seed, budget, priced):
         assert [q[:2] for q in choose(posterior, confusion, closed, budget, cost, most=3)] == [q[:2] for q in together]
 
 
-def test_items_of_little_doubt_are_not_looked_at(monkeypatch):
+def test_gains_of_items_with_little_uncertainty_are_not_computed(monkeypatch):
     """A toss-up and thousands of items that are nearly sure: an answer about these cannot be worth as much."""
     monkeypatch.setattr(asking, "AT_ONCE", 100)
     posterior = np.vstack([np.tile([0.99, 0.01], (5_000, 1)), [[0.5, 0.5]]])
@@ -273,13 +273,13 @@ def _doubt_left(p: np.ndarray, confusion: np.ndarray) -> float:
     [
         ({"budget": 0}, "budget is 0, expected a number above 0"),
         ({"budget": float("nan")}, "budget is nan"),
-        ({"cost": np.array([1.0, 0.0])}, "cost has 0 in it, expected numbers above 0"),
-        ({"cost": np.array([1.0])}, "cost is of shape"),
-        ({"posterior": np.ones((2, 3)) / 3}, "confusion is of shape"),
+        ({"cost": np.array([1.0, 0.0])}, "cost contains 0, expected numbers above 0"),
+        ({"cost": np.array([1.0])}, "cost has shape"),
+        ({"posterior": np.ones((2, 3)) / 3}, "confusion has shape"),
         ({"most": 0}, "most is 0, expected 1 or more"),
     ],
 )
-def test_what_makes_no_sense(change, message):
+def test_invalid_arguments(change, message):
     given = {"posterior": np.full((2, 2), 0.5), "confusion": one_coin(0.9, 0.8), "closed": NONE, "budget": 2} | change
     with pytest.raises(CrowdshotError, match=message):
         choose(**given)

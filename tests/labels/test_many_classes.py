@@ -1,4 +1,4 @@
-"""Where classes are many, tables have no place for what nobody said."""
+"""Test aggregation with very many classes, whose posteriors are sparse."""
 
 import tracemalloc
 
@@ -14,7 +14,7 @@ from crowdshot.labels.confidence import uncertainty
 from crowdshot.model import parts
 from crowdshot.report.result_tables import with_probabilities
 
-METHODS = ("learned", "shrunk", "one-coin", "dawid-skene", "majority", "soft")
+METHODS = tuple(aggregate.AGGREGATORS)
 
 
 def crowd(N, R, K, per_item, seed=0):
@@ -45,7 +45,7 @@ def test_three_thousand_classes_of_fifty_annotators_take_little_memory(method) -
         assert people["accuracy"].between(0.6, 0.95).all()
 
 
-def test_what_is_said_of_annotators_is_the_same_from_a_sparse_belief() -> None:
+def test_confusion_and_accuracy_are_the_same_for_a_sparse_posterior() -> None:
     ann, _ = crowd(40, 6, 4, 3)
     posterior = aggregate.soft_vote(ann)
     pd.testing.assert_frame_equal(judge(ann, sparse.csr_array(posterior)), judge(ann, posterior))
@@ -64,7 +64,7 @@ def test_confusion_among_some_classes_is_that_of_all_with_other_answers_as_one()
 
 
 @pytest.mark.parametrize("budget", [1, 5, 40])
-def test_the_same_questions_are_asked_however_classes_are_held(budget) -> None:
+def test_dense_and_sparse_posteriors_give_the_same_questions(budget) -> None:
     """Where each item has a posterior in every class, nothing is left out."""
     ann, _ = crowd(30, 8, 4, 3)
     share = np.random.default_rng(0).dirichlet(np.ones(4), 30)  # so that no two gains are equal but for rounding
@@ -97,7 +97,7 @@ def test_questions_about_three_thousand_classes_take_little_memory() -> None:
     assert max(certain[q.item] for q in found) < np.median(certain)
 
 
-def test_the_vote_is_the_same_however_its_classes_are_held(monkeypatch) -> None:
+def test_dense_and_sparse_votes_are_equal(monkeypatch) -> None:
     ann, _ = crowd(60, 9, 4, 4)
     dense = aggregate.majority_vote(ann, ties="missing")
     monkeypatch.setattr(parts, "MOST_CELLS", 0)
@@ -108,7 +108,7 @@ def test_the_vote_is_the_same_however_its_classes_are_held(monkeypatch) -> None:
     np.testing.assert_allclose(named.class_probs, dense.class_probs)
 
 
-def test_gold_that_nobody_named_is_held(monkeypatch) -> None:
+def test_gold_classes_that_nobody_chose_are_fixed(monkeypatch) -> None:
     monkeypatch.setattr(parts, "MOST_CELLS", 0)
     ann, _ = crowd(20, 5, 6, 3)
     gold = {3: (int(ann.label[ann.item == 3][0]) + 1) % 6}
@@ -118,10 +118,10 @@ def test_gold_that_nobody_named_is_held(monkeypatch) -> None:
         assert found.probabilities[3, gold[3]] == 1.0
 
 
-def test_a_classifiers_word_needs_a_table_of_all_classes(monkeypatch) -> None:
+def test_pred_probs_need_a_dense_posterior(monkeypatch) -> None:
     monkeypatch.setattr(parts, "MOST_CELLS", 0)
     ann, _ = crowd(20, 5, 6, 3)
-    with pytest.raises(CrowdshotError, match=r"^pred_probs is given with 6 classes, expected fewer"):
+    with pytest.raises(CrowdshotError, match=r"^pred_probs cannot be used with 6 classes .*, expected fewer"):
         aggregate.learned(ann, pred_probs=np.full((20, 6), 1 / 6))
 
 

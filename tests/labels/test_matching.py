@@ -54,7 +54,7 @@ def test_a_matrix_goes_row_by_row():
         (7, None, "labels is a int, expected 3 rows as in X"),
     ],
 )
-def test_what_does_not_fit_is_named(labels, items, message):
+def test_mismatches_are_named_in_errors(labels, items, message):
     with pytest.raises(CrowdshotError) as error:
         annotations_of(labels, 3, items, None)
     assert message in str(error.value)
@@ -143,7 +143,7 @@ def test_files_keep_the_ids_of_the_table():
         ("3f2a1b9c-", -1),
     ],
 )
-def test_what_label_tools_add_to_a_name(name, expected):
+def test_names_with_additions_of_label_tools(name, expected):
     files = (
         *("p/cat.jpg", "p/0123abcd-owl.jpg", "p/owl.jpg", "p/3f2a1b9c.jpg", "p/b/my dog.jpg", "p/c/my dog.jpg"),
         *("x/deadbeef-fox.jpg", "y/deadbeef-fox.jpg", "fox.jpg", "what?.jpg", "100%.jpg", "100%25.jpg"),
@@ -160,14 +160,14 @@ def test_what_label_tools_add_to_a_name(name, expected):
         ("/data/upload/1/b240bd95-my_dog.png", -1),
     ],
 )
-def test_what_label_studio_changes_in_the_name_of_an_upload(name, expected):
+def test_names_of_label_studio_uploads(name, expected):
     files = [
         PurePath("p", file) for file in ("été, picture (0).png", "my cat.png", "my_cat.png", "a b.png", "a_(b).png")
     ]
     assert match_files(np.array([name], dtype=object), files).tolist() == [expected]
 
 
-def test_two_uploads_of_one_file_are_told():
+def test_two_uploads_of_one_file_are_refused():
     files = np.array([Path("cat.jpg"), Path("dog.jpg")], dtype=object)
     labels = Annotations.from_dict({"3f2a1b9c-cat.jpg": {"x": "u"}, "00000000-cat.jpg": {"x": "v"}})
     with pytest.raises(CrowdshotError, match=r"has 'cat.jpg' for both '3f2a1b9c-cat.jpg' and '00000000-cat.jpg'"):
@@ -249,7 +249,7 @@ def test_files_without_a_common_item_may_write_them_otherwise(files, groups):
     assert named_otherwise([np.array(items, dtype=object) for items in files]) == groups
 
 
-def test_items_of_files_that_write_them_otherwise_are_told(tmp_path):
+def test_items_with_different_spellings_in_two_files_are_reported(tmp_path):
     written = {"ann": "IMG_1.jpg IMG_2.JPG", "bob": "img_1.jpg img_2.jpg", "cy": "photos/IMG_1.jpg x.jpg"}
     for name, items in written.items():
         one, two = items.split()

@@ -16,7 +16,7 @@ LABELS = {
 }
 
 
-def test_near_twins_are_named_by_how_often_they_occur():
+def test_near_duplicates_are_sorted_by_frequency():
     assert near_duplicates(Annotations.from_dict(LABELS)) == [
         Twins("labels", ("1", "１"), (1, 1)),
         Twins("labels", ("cat", "Cat", "CAT"), (3, 2, 1)),
@@ -26,7 +26,7 @@ def test_near_twins_are_named_by_how_often_they_occur():
     assert str(near_duplicates(Annotations.from_dict(LABELS))[1]) == "the labels 'cat', 'Cat' and 'CAT'"
 
 
-def test_names_that_differ_are_no_twins():
+def test_different_names_are_no_near_duplicates():
     labels = {"1": {"ann": "cat", "bob": "car"}, "2": {"ann": "10", "bob": "100"}, "3": {"ann": "1.5", "bob": "1"}}
     assert near_duplicates(Annotations.from_dict(labels)) == []
     numbers = Annotations.from_matrix([[0, 1], [1, 0]])
@@ -37,11 +37,11 @@ def test_names_that_differ_are_no_twins():
     ("one", "two"),
     [("Cat", " cat "), ("7", "7.0"), ("-1", "-1.00"), ("Straße", "STRASSE"), ("e\u0301", "\u00c9"), ("ｃａｔ", "cat")],
 )
-def test_what_folds_to_the_same(one, two):
+def test_names_with_the_same_fold(one, two):
     assert fold(one) == fold(two)
 
 
-# ---- what names become ----------------------------------------------------------------------------------------------
+# ---- renaming -------------------------------------------------------------------------------------------------------
 
 
 def test_renaming_comes_first_then_the_most_frequent_spelling_stays():
@@ -108,7 +108,7 @@ def test_labels_and_annotators_by_what_they_are_called(files):
     assert [read.spelling(word) for word in ("CAT", "dgo", "owl")] == ["cat", "dog", "owl"]
 
 
-def test_what_is_read_otherwise_is_told(files):
+def test_respelled_names_are_reported(files):
     read = read_labels(files(labels=LONG) / "labels.csv", rename={"dgo": "dog", "?": ""}, merge_case=True)
     assert list(map(str, read.respelled)) == [
         "the label '?' (1) is read as no label",
@@ -120,7 +120,7 @@ def test_what_is_read_otherwise_is_told(files):
 def test_true_labels_of_the_same_table_are_spelled_likewise(files):
     root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
     taken = pytest.warns(UserWarning, match="taken for the true labels")
-    with taken, pytest.warns(UserWarning, match=r"'dgo', which no annotator said, is a class .* \(or is it 'dog'\?\)"):
+    with taken, pytest.warns(UserWarning, match=r"gold label 'dgo'. Did you mean 'dog'\?"):
         read = read_labels(root / "labels.csv", rename=None, merge_case=True)
     assert read.gold == {"1": "cat", "2": "dgo"}
 
@@ -137,7 +137,7 @@ def test_true_labels_of_the_same_table_are_spelled_likewise(files):
         ({"rename": {"cat": "", "Cat": "", "dog": "", "dgo": "", "?": ""}}, "holds no label"),
     ],
 )
-def test_names_that_are_no_use(files, given, sentence):
+def test_invalid_renames(files, given, sentence):
     root = files(labels=LONG)
     for argument, value in given.items():
         if isinstance(value, str):
@@ -151,14 +151,14 @@ def test_a_table_of_other_peoples_names_is_refused_and_one_of_other_misspellings
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,7,cat\n1,8,dog\n")
     (tmp_path / "names.csv").write_text("annotator,name\nAnna,Ann\n")
     (tmp_path / "renames.csv").write_text("old,new\ndgo,dog\n")
-    told = r"names.csv names 'Anna' and others, which are not there, expected some of '7', '8'\."
+    told = r"names.csv names 'Anna', which is not there, expected some of '7', '8'\."
     with pytest.raises(CrowdshotError, match=told):
         read_labels(tmp_path / "labels.csv", names=tmp_path / "names.csv")
     assert read_labels(tmp_path / "labels.csv", rename=tmp_path / "renames.csv").annotations.n_labels == 2
 
 
-def test_of_labels_that_still_come_new_names_are_told_or_allowed():
-    told = r"rename names 'kitty', which is not there, in the files at least; labels that come otherwise may have it\."
+def test_unknown_old_names_are_reported_or_allowed():
+    told = r"rename names 'kitty', which is not in the files\. Labels that arrive later may have it\."
     with pytest.warns(UserWarning, match=told):
         called = spelling_of({"cat": 1}, {"kitty": "cat"}, strangers="tell")
     assert called("kitty") == "cat"
@@ -169,7 +169,7 @@ UNSEEN = ["\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\xa0\u200b "]
 
 
 @pytest.mark.parametrize("unseen", UNSEEN)
-def test_what_cannot_be_seen_around_a_name_is_no_part_of_it(files, unseen):
+def test_invisible_characters_around_names_are_removed(files, unseen):
     """In each of the three columns, in the header and in new names; a cell of nothing else is blank."""
     u = unseen
     long = f"item,annotator{u},label\n1,ann,cat\n2,ann,cat\n{u}1{u},bob{u},{u}cat{u}\n2,bob,{u}\n"

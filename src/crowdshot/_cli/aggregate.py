@@ -160,7 +160,7 @@ def aggregate_parts(
     from crowdshot.engine.workers import cores, environment, workers_of
     from crowdshot.io.atomic import check_table, write_file
     from crowdshot.labels import gold_labels
-    from crowdshot.labels.aggregation import of_default_alone
+    from crowdshot.labels.aggregation import require_default
     from crowdshot.labels.annotator_priors import AnnotatorPriors
     from crowdshot.labels.confidence import THRESHOLD
     from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
@@ -179,7 +179,7 @@ def aggregate_parts(
     if annotators is not None:
         check_table(annotators, *labels.inputs)
     history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)
-    of_default_alone(method, history=history, network=network)
+    require_default(method, history=history, network=network)
 
     def gold(columns: Columns) -> dict[str, str]:
         check_columns(columns, str(labels))

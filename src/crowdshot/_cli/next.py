@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from crowdshot.model.parts import PosteriorMatrix as Table
 
 
-OWN_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "believed", "confidence", "n_labels"))
+OWN_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
 NAMED = 5  # people, in a note
 MOST_CELLS = 50_000_000  # items × classes, beyond which annotators are not looked at one by one
 TEXT = "text"  # what a column of texts is called, unless that is the item's name
@@ -206,7 +206,7 @@ def _foretold(posterior: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     told = duplicate_annotators.in_words(ann, pairs)
     if told:
         warnings.warn(f"{told}; neither is asked what the other has said.", UserWarning, stacklevel=2)
-    return duplicate_annotators.said_by_partner(ann, pairs)
+    return duplicate_annotators.predictable_answers(ann, pairs)
 
 
 def _useful_questions(posterior: Belief) -> NDArray[np.bool_]:
@@ -312,7 +312,7 @@ def _table(questions: Sequence[asking.Question], posterior: Belief, price: NDArr
     ann = posterior.annotations
     item = np.array([question.item for question in questions], dtype=np.int64)
     annotator = np.array([question.annotator for question in questions], dtype=np.int64)
-    believed, confidence = likeliest(posterior.probabilities[item])
+    consensus, confidence = likeliest(posterior.probabilities[item])
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
@@ -321,7 +321,7 @@ def _table(questions: Sequence[asking.Question], posterior: Belief, price: NDArr
             ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),
             **({} if price is None else {"cost": price[annotator]}),
-            "believed": as_index(ann.classes).take(believed),
+            "consensus": as_index(ann.classes).take(consensus),
             "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
         }

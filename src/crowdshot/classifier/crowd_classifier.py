@@ -94,7 +94,7 @@ class Findings:
 
     @property
     def gold_(self) -> pd.DataFrame:
-        """item, truth, believed, confidence, n_labels: gold, and what would be believed of these items without it."""
+        """item, truth, consensus, confidence, n_labels: gold items, and their consensus without gold."""
         check_is_fitted(self, "fit_")
         return gold_labels.compare(self.annotations_, self.known_.gold, self.without_gold_)
 
@@ -370,7 +370,7 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     label_proba_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
     consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
         nobody labelled included. Columns are named as in the table of labels.
-    gold_ : DataFrame with item, truth, believed, confidence, n_labels; a row for each item whose true class was given,
+    gold_ : DataFrame with item, truth, consensus, confidence, n_labels; a row for each item whose true class was given,
         and what would be believed of it without that.
     annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and how many
         labels are expected to be right and wrong, those of earlier projects (``priors``) included.

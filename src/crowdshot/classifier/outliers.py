@@ -18,7 +18,7 @@ LEAST = 1e-12
 
 
 def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFrame:
-    """A row for each item, the oddest first: item, oddness, outlier, nearest, believed, confidence, n_labels.
+    """A row for each item, the oddest first: item, oddness, outlier, nearest, consensus, confidence, n_labels.
 
     x (N, D): embeddings. ``oddness`` is the mean distance from the nearest items, over what is usual of it; features
     count in units of their spread. ``outlier``: its logarithm is `FAR` deviations above the median, by medians.
@@ -39,7 +39,7 @@ def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFram
             "oddness": odd,
             "outlier": log - np.median(log) > FAR * max(usual, LEAST),
             "nearest": as_index(ann.items).take(nearest),
-            "believed": as_index(ann.classes).take(posterior.argmax(1)),
+            "consensus": as_index(ann.classes).take(posterior.argmax(1)),
             "confidence": posterior.max(1),
             "n_labels": np.bincount(ann.item, minlength=ann.n_items),
         }

@@ -1,18 +1,31 @@
-"""Consensus from labels alone: the learned inference, which is the default, votes, Dawid–Skene and the one-coin model.
+"""Aggregate the labels of several annotators into consensus labels, without features of the items.
 
-`learned` and `shrunk`: see `crowdshot.labels.aggregation`. The story that the two others tell: item n has a true class t,
-drawn from ``class_probs``; annotator r, shown an item of class t, says l with probability ``confusion[r, t, l]``. One
-EM step is an M-step (class probabilities and confusion matrices from the posterior λ, (N, K)) and then an E-step (λ from
-these); the first M-step takes the soft vote for λ (`crowdshot.model.dawid_skene`).
+`AGGREGATORS` lists the methods by name:
 
+- ``learned``, the default: three rounds of Dawid–Skene-like updates. A network that was trained on simulated crowds
+  sets their shrinkage and weights (`crowdshot.model.label_model`).
+- ``shrunk``: the same updates with constant shrinkage and weights.
+- ``dawid-skene``: one confusion matrix per annotator, fitted by EM.
+- ``one-coin``: one accuracy per annotator, fitted by EM.
+- ``majority`` and ``soft``: the share of an item's labels that each class has.
+
+Dawid–Skene and the one-coin model assume that item n has a true class t, drawn from ``class_probs``, and that annotator
+r gives it the label l with probability ``confusion[r, t, l]``. The M-step estimates the class probabilities and the
+confusion matrices from the posteriors λ (N, K); the E-step computes λ from these. EM starts from the soft vote
+(`crowdshot.model.dawid_skene`).
+
+References
+----------
 A. P. Dawid and A. M. Skene. Maximum likelihood estimation of observer error-rates using the EM algorithm.
 Applied Statistics 28(1), 1979. With Dirichlet priors: Kumagai et al., ICML 2025, equations for λ, π and α.
 
+Examples
+--------
 >>> from crowdshot import Annotations, aggregate
->>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat", "cyd": "dog"}, "b": {"ann": "dog", "bob": "dog"}})
->>> aggregate.learned(said).labels.tolist()
+>>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat", "cyd": "dog"}, "b": {"ann": "dog", "bob": "dog"}})
+>>> aggregate.learned(ann).labels.tolist()
 ['cat', 'dog']
->>> aggregate.majority_vote(said).probabilities.round(2).tolist()
+>>> aggregate.majority_vote(ann).probabilities.round(2).tolist()
 [[0.67, 0.33], [0.0, 1.0]]
 """
 
@@ -20,7 +33,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -32,7 +45,7 @@ from crowdshot.formatting import first, listing, show
 from crowdshot.io.cells import Ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
-from crowdshot.labels.consensus import Consensus, check_numbers, in_parts
+from crowdshot.labels.consensus import Consensus, check_numbers, crowd_of
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.gold_labels import Gold, find_items
 from crowdshot.labels.indexing import positions, unique_ids
@@ -45,21 +58,23 @@ from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Aggregator, PosteriorMatrix, Sizes
 from crowdshot.model.posteriors import SHARPER, Votes, likeliest
 
-# ---- inferred ------------------------------------------------------------
-#
-# Consensus by the learned inference (`crowdshot.model.label_model`), and by the closed form that it starts from.
-
-
 Floats = NDArray[np.float64]
 History = Mapping[Any, tuple[float, float]]
 Network = str | os.PathLike[str] | Mapping[str, Floats] | None
-LEAST = 1e-9  # of a probability, where its logarithm is taken
+Ties = Literal["first", "missing"]
+
+LEAST = 1e-9  # lower limit of a probability before its logarithm is taken
+STEPS = 100  # EM steps at most
+SHRUNK_ROUNDS = 3
+
+
+# ---- The label model: learned and shrunk ---------------------------------------------------------------------------
 
 
 @of_any_labels
 def learned(
     ann: Annotations,
-    steps: int = 100,
+    steps: int = STEPS,
     gold: Gold = None,
     network: Network = None,
     *,
@@ -67,15 +82,34 @@ def learned(
     history: History | None = None,
     pred_probs: ArrayLike | None = None,
 ) -> Consensus:
-    """The default: a few rounds of EM whose constants were learned from simulated crowds.
+    """Aggregate labels with the label model, the default method.
 
-    More careful than Dawid–Skene's: never much below a vote, and as sure as it is right (`crowdshot.model.label_model`,
-    docs/inference.md). ``steps``: rounds at most; it has three. ``gold``: as in `dawid_skene`. ``network``: the file of
-    another than the shipped one, or its tensors. ``ordered``: the classes are in order (low, medium, high), so that a
-    neighbour is the likelier mistake. ``history``: ``{annotator: (right, wrong)}``, counts from earlier projects; who
-    is not among these annotators is passed over. ``pred_probs`` (N, K): what any classifier that never met these labels
-    says of the items, trusted by how well it foretells them; a DataFrame that names items and classes goes by these.
+    It runs a few rounds of EM whose shrinkage and weights were learned from simulated crowds (docs/inference.md).
 
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+    steps : int
+        Largest number of rounds; the shipped network has three.
+    gold : mapping, Series, DataFrame or array of shape (N,), optional
+        Known true labels, as in `dawid_skene`.
+    network : path or mapping of arrays, optional
+        A network to use instead of the shipped one.
+    ordered : bool
+        The classes are in order (low, medium, high): confusing neighbouring classes is more likely.
+    history : mapping, optional
+        ``{annotator: (right, wrong)}``: numbers of right and wrong labels in earlier projects. Annotators who are not
+        in ``ann`` are ignored.
+    pred_probs : array of shape (N, K) or DataFrame, optional
+        Class probabilities from a classifier that was not trained on these labels. Its weight depends on how well it
+        predicts the labels. The rows and columns of a DataFrame are matched to items and classes by name.
+
+    Returns
+    -------
+    Consensus
+
+    Examples
+    --------
     >>> from crowdshot import Annotations, aggregate
     >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog", "cy": "dog"}})
     >>> aggregate.learned(ann).labels.tolist()
@@ -86,17 +120,29 @@ def learned(
     """
     check_numbers(steps)
     rounds = label_model.first_rounds(network_of(network), steps)
-    return _inferred(ann, gold, rounds, ordered, history, pred_probs)
+    return _label_model(ann, gold, rounds, ordered, history, pred_probs)
 
 
 @of_any_labels
-def shrunk(ann: Annotations, steps: int = 3, gold: Gold = None) -> Consensus:
-    """What `learned` starts from, with the same constants for every crowd: a closed form, of ``steps`` rounds."""
+def shrunk(ann: Annotations, steps: int = SHRUNK_ROUNDS, gold: Gold = None) -> Consensus:
+    """Aggregate labels with ``steps`` rounds of the label model, with the same constants for every crowd.
+
+    Parameters
+    ----------
+    ann, gold
+        As in `learned`.
+    steps : int
+        Number of rounds.
+
+    Returns
+    -------
+    Consensus
+    """
     check_numbers(steps)
-    return _inferred(ann, gold, label_model.constant(steps), power=1.0)
+    return _label_model(ann, gold, label_model.constant(steps), power=1.0)
 
 
-def _inferred(
+def _label_model(
     ann: Annotations,
     gold: Gold,
     network: Mapping[str, Floats],
@@ -105,27 +151,27 @@ def _inferred(
     pred_probs: ArrayLike | None = None,
     power: float = SHARPER,
 ) -> Consensus:
-    crowd = in_parts(ann, gold)
+    crowd = crowd_of(ann, gold)
     N, K = ann.n_items, ann.n_classes
     known = crowd.known
-    said = None if pred_probs is None else check_probabilities(ann, pred_probs, ann.items.tolist())
+    predicted = None if pred_probs is None else check_probabilities(ann, pred_probs, ann.items.tolist())
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
-    way = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
-    posterior = crowd.believe(way)[1]
-    told = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
-    class_probs = told @ posterior / told.sum()
+    aggregator = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
+    posterior = crowd.run(aggregator)[1]
+    observed = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
+    class_probs = observed @ posterior / observed.sum()
     if not isinstance(posterior, np.ndarray):
-        if said is not None:
-            raise CrowdshotError(f"pred_probs is given with {K} classes, expected fewer where items are so many.")
+        if predicted is not None:
+            raise CrowdshotError(
+                f"cannot be used with {K} classes and {N} items", argument="pred_probs", expected="fewer classes"
+            )
         return Consensus(ann.classes[likeliest(posterior)[0]], posterior, class_probs)
-    posterior[~told] = class_probs  # of items that nobody labelled the class sizes are all that is known
-    if said is not None:
-        evidence = np.log(posterior.clip(LEAST)) - np.log(class_probs.clip(LEAST))
-        beside = posterior * np.exp(feature_model.BESIDE_LABELS * feature_model.trusted(said, evidence, told))
-        posterior = np.where((known >= 0)[:, None], posterior, beside / beside.sum(axis=1, keepdims=True))
-        class_probs = posterior[told].sum(axis=0) / told.sum()
+    posterior[~observed] = class_probs
+    if predicted is not None:
+        posterior = _with_predictions(posterior, class_probs, predicted, observed, known)
+        class_probs = posterior[observed].sum(axis=0) / observed.sum()
     return Consensus(
         labels=ann.classes[posterior.argmax(axis=1)],
         probabilities=posterior,
@@ -134,130 +180,192 @@ def _inferred(
     )
 
 
+def _with_predictions(
+    posterior: Floats, class_probs: Floats, predicted: Floats, observed: NDArray[np.bool_], known: NDArray[np.int64]
+) -> Floats:
+    """Multiply the posterior by a classifier's likelihood ratio; keep the classes of gold items."""
+    evidence = np.log(posterior.clip(LEAST)) - np.log(class_probs.clip(LEAST))
+    combined = posterior * np.exp(feature_model.BESIDE_LABELS * feature_model.trusted(predicted, evidence, observed))
+    return np.where((known >= 0)[:, None], posterior, combined / combined.sum(axis=1, keepdims=True))
+
+
 def _counts(ann: Annotations, history: History) -> tuple[Floats, Floats]:
-    """(R,), (R,): answers that were right and wrong before; 0 of who has no history."""
+    """Return two arrays (R,): right and wrong labels in earlier projects, 0 for annotators without history."""
     right, wrong = np.zeros(ann.n_annotators), np.zeros(ann.n_annotators)
     for place, name in enumerate(ann.annotators):
         if name in history:
             right[place], wrong[place] = history[name]
     bad = ~(np.isfinite(right) & np.isfinite(wrong) & (right >= 0) & (wrong >= 0))
     if bad.any():
-        who = first(bad)
+        row = first(bad)
         raise CrowdshotError(
-            f"history has {right[who]:g} right and {wrong[who]:g} wrong of annotator {show(ann.annotators[who])}, "
-            "expected numbers, 0 or more."
+            f"has {right[row]:g} right and {wrong[row]:g} wrong labels for annotator {show(ann.annotators[row])}",
+            argument="history",
+            found=(float(right[row]), float(wrong[row])),
+            expected="two numbers, 0 or more",
         )
     return right, wrong
 
 
 def check_probabilities(ann: Annotations, pred_probs: Any, names: Sequence[Any] | None = None) -> Floats:
-    """(N, K), a row for each item and a column for each class; a DataFrame's go by ``names`` of items and by classes.
+    """Return class probabilities as an array (N, K), a row for each item and a column for each class.
 
-    ``names`` (N,): None where rows are in order whatever they are called.
+    The rows and columns of a DataFrame are matched by name.
+
+    Parameters
+    ----------
+    ann : Annotations
+    pred_probs : array or DataFrame
+    names : sequence of length N, optional
+        Names of the items by which the rows of a DataFrame are matched; None if rows are in the order of items.
+
+    Raises
+    ------
+    CrowdshotError
+        If the shape or the names do not fit, or a row is no probability distribution.
     """
     if isinstance(pred_probs, pd.DataFrame):
         pred_probs = _with_rows_of(_with_columns_of(pred_probs, ann), ann, names)
     try:
         p: Floats = np.ascontiguousarray(pred_probs, dtype=np.float64)  # a reversed view could not be saved
     except (TypeError, ValueError):
-        raise CrowdshotError("pred_probs is no table of numbers, expected a row an item, a column a class.") from None
+        raise CrowdshotError(
+            "is not a table of numbers", argument="pred_probs", expected="a row for each item, a column for each class"
+        ) from None
     if p.shape != (ann.n_items, ann.n_classes):
-        columns = f"a column for each of {listing(ann.classes)}"
-        raise CrowdshotError(f"pred_probs has shape {p.shape}, expected {(ann.n_items, ann.n_classes)}, {columns}.")
+        raise CrowdshotError(
+            f"has shape {p.shape}",
+            argument="pred_probs",
+            found=p.shape,
+            expected=f"{(ann.n_items, ann.n_classes)}, a column for each of {listing(ann.classes)}",
+        )
     wrong = ~((p >= 0).all(axis=1) & (np.abs(p.sum(axis=1) - 1) < 1e-3))  # NaN is neither
     if wrong.any():
         raise CrowdshotError(
-            f"pred_probs has no probabilities for item {show(ann.items[first(wrong)])}, expected numbers, 0 or more, "
-            "that sum to 1."
+            f"has no valid probabilities for item {show(ann.items[first(wrong)])}",
+            argument="pred_probs",
+            found=p[first(wrong)].tolist(),
+            expected="numbers, 0 or more, that sum to 1",
         )
     return p
 
 
 def _with_columns_of(table: pd.DataFrame, ann: Annotations) -> pd.DataFrame:
-    """Columns in the order of the classes that they are called by; as they are where they are merely counted."""
+    """Sort the columns by class; keep their order if they are only numbered."""
     called = [str(name) for name in unique_ids(table.columns, "pred_probs").tolist()]
     classes = [str(name) for name in ann.classes.tolist()]
     if sorted(called) == sorted(classes):
         return table.iloc[:, positions(np.array(called, dtype=object), classes)]
     if called == [str(place) for place in range(len(called))]:
         return table
-    strange = [name for name, word in zip(table.columns, called, strict=True) if word not in classes]
-    found = f"has column {show(strange[0])}" if strange else f"has {len(called)} columns"
-    raise CrowdshotError(f"pred_probs {found}, expected one for each of {listing(ann.classes)}.")
+    unknown = [name for name, text in zip(table.columns, called, strict=True) if text not in classes]
+    raise CrowdshotError(
+        f"has column {show(unknown[0])}" if unknown else f"has {len(called)} columns",
+        argument="pred_probs",
+        found=list(table.columns[:10]),
+        expected=f"one for each of {listing(ann.classes)}",
+    )
 
 
 def _with_rows_of(table: pd.DataFrame, ann: Annotations, names: Sequence[Any] | None) -> pd.DataFrame:
-    """Rows in the order of the items that they are called by."""
+    """Sort the rows by item."""
     if names is None or row_by_row(table.index, names):
         return table
     row = find_items(list(table.index), ann.items, names, "pred_probs")
-    lost = np.setdiff1d(np.arange(ann.n_items), row)
-    if len(lost):
-        raise CrowdshotError(f"pred_probs has no row for item {show(ann.items[lost[0]])}, expected one for each item.")
-    if (row < 0).any():
-        stranger = show(table.index[first(row < 0)])
+    missing = np.setdiff1d(np.arange(ann.n_items), row)
+    if len(missing):
+        item = ann.items[missing[0]]
         raise CrowdshotError(
-            f"pred_probs has a row for {stranger}, expected items that are there, as {listing(ann.items, 1)}."
+            f"has no row for item {show(item)}", argument="pred_probs", expected="one for each item", found=item
+        )
+    if (row < 0).any():
+        unknown = table.index[first(row < 0)]
+        raise CrowdshotError(
+            f"has a row for {show(unknown)}, which is not an item",
+            argument="pred_probs",
+            found=unknown,
+            expected=f"items such as {listing(ann.items, 1)}",
         )
     return table.iloc[np.argsort(row)]
 
 
-# ---- aggregate ------------------------------------------------------------
-
-
-Ties = Literal["first", "missing"]
+# ---- Votes ---------------------------------------------------------------------------------------------------------
 
 
 @of_any_labels
 def soft_vote(ann: Annotations) -> PosteriorMatrix:
-    """(N, K): each class's part of the item's labels, so that ties share evenly; 1/K where there is no label.
+    """Return the share of an item's labels that each class has, (N, K).
 
-    Where classes are many the table is sparse, and items without a label have nothing in it.
+    Items without labels have 1/K for every class. With very many classes the result is a sparse array, in which such
+    items have no entries.
     """
-    crowd = in_parts(ann)
-    return crowd.believe(Votes(crowd.sizes))[1]
+    crowd = crowd_of(ann)
+    return crowd.run(Votes(crowd.sizes))[1]
 
 
 @of_any_labels
 def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
-    """Each item's most frequent label, with the soft vote as probabilities.
+    """Return each item's most frequent label, with the soft vote as probabilities.
 
-    ``ties``: an item on which several classes lead gets the ``"first"`` of them in the order of ``ann.classes``,
-    or ``None`` as its label (``"missing"``). To a vote, an item without a label is a tie of all classes.
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+    ties : {"first", "missing"}
+        Label of an item with several most frequent labels: the first of them in the order of ``ann.classes``, or None.
+        An item without labels counts as a tie of all classes.
+
+    Returns
+    -------
+    Consensus
     """
     if ties not in get_args(Ties):
-        raise CrowdshotError(f"ties is {ties!r}, expected one of {listing(get_args(Ties))}.")
+        raise CrowdshotError(f"is {ties!r}", argument="ties", found=ties, expected=f"one of {listing(get_args(Ties))}")
     shares = soft_vote(ann)
     best, top = likeliest(shares)
     labels = ann.classes[best]
     if ties == "missing":
         rows, columns = shares.nonzero()
-        named = np.asarray(shares[rows, columns]).ravel()  # of a sparse table, older SciPy gives a row
-        tied = np.bincount(rows, named == top[rows], minlength=ann.n_items) > 1
+        share = np.asarray(shares[rows, columns]).ravel()  # older SciPy returns a row of a sparse array as a matrix
+        tied = np.bincount(rows, share == top[rows], minlength=ann.n_items) > 1
         labels = labels.astype(object)
         labels[tied] = None
     labelled = (np.bincount(ann.item, minlength=ann.n_items) > 0).astype(np.float64)
     return Consensus(labels, shares, class_probs=labelled @ shares / labelled.sum())
 
 
+# ---- EM: Dawid–Skene and one-coin ----------------------------------------------------------------------------------
+
+
 @of_any_labels
 def dawid_skene(
     ann: Annotations,
-    steps: int = 100,
+    steps: int = STEPS,
     b: float = 0.0,
     c: float = 0.0,
     tolerance: float = 1e-6,
     gold: Gold = None,
 ) -> Consensus:
-    """Dawid–Skene: a confusion matrix an annotator. b = c = 0 is maximum likelihood.
+    """Fit a confusion matrix for every annotator by EM (Dawid and Skene, 1979).
 
-    ``b``, ``c``: the paper's Dirichlet priors, pseudo-counts for each class and for each cell of a confusion
-    matrix. c > 0 takes an annotator with few labels for one who guesses, which costs accuracy where classes are many.
-    ``tolerance``: stop before ``steps`` are done once a step gains less than this a label; 0 never does.
-    ``gold``: ``{item: label}`` known to be true, held fixed throughout (missing values are passed over).
+    b = c = 0 is maximum likelihood. Items without labels get the class probabilities and do not affect the estimates.
+    Annotators without labels get uniform confusion matrices.
 
-    An item without a label gets the class probabilities and has no part in estimating them; an annotator
-    without a label gets uniform rows.
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+    steps : int
+        Largest number of EM steps.
+    b, c : float
+        Pseudo-counts of the paper's Dirichlet priors: for each class, and for each cell of a confusion matrix. c > 0
+        makes annotators with few labels look like guessers, which costs accuracy with many classes.
+    tolerance : float
+        Stop when a step improves the log-posterior by less than this per label; 0 never stops early.
+    gold : mapping, Series, DataFrame or array of shape (N,), optional
+        Known true labels, ``{item: label}``. They stay fixed. Missing values are ignored.
+
+    Returns
+    -------
+    Consensus
     """
     check_numbers(steps, b=b, c=c, tolerance=tolerance)
     return _em(ann, Matrices(c), steps, b, tolerance, gold)
@@ -266,60 +374,116 @@ def dawid_skene(
 @of_any_labels
 def one_coin(
     ann: Annotations,
-    steps: int = 100,
+    steps: int = STEPS,
     b: float = 100.0,
     c: float = 1.0,
     tolerance: float = 1e-6,
     gold: Gold = None,
     right: float = 2.0,
 ) -> Consensus:
-    """Dawid–Skene with one number an annotator: right with probability q, wrong evenly over the other classes.
+    """Fit one accuracy q for every annotator by EM; wrong labels are uniform over the other classes.
 
-    The model of choice where annotators gave few labels. ``c`` is the pseudo-count of the right label and of each wrong
-    one, ``right`` a further one of the right label: with few labels EM must be told that people are better than chance,
-    or it may take them all for guessers. The other arguments are those of ``dawid_skene``; the paper's b = 100 keeps
-    classes from dying out, and b = c = right = 0 is maximum likelihood. ``confusion`` holds the matrices q implies.
+    Suits annotators with few labels. b = c = right = 0 is maximum likelihood.
+
+    Parameters
+    ----------
+    ann, steps, tolerance, gold
+        As in `dawid_skene`.
+    b : float
+        Pseudo-count of each class. The paper's 100 keeps classes from vanishing.
+    c : float
+        Pseudo-count of the right label and of each wrong label.
+    right : float
+        Additional pseudo-count of the right label. With few labels, EM needs a prior that annotators are better than
+        chance; otherwise it may take all of them for guessers.
+
+    Returns
+    -------
+    Consensus
+        ``confusion`` holds the matrices that q implies.
     """
     check_numbers(steps, b=b, c=c, tolerance=tolerance, right=right)
     return _em(ann, Coins(c, right), steps, b, tolerance, gold)
 
 
 def _em(ann: Annotations, model: Matrices | Coins, steps: int, b: float, tolerance: float, gold: Gold) -> Consensus:
-    crowd = in_parts(ann, gold)
-    way = Em(crowd.sizes, len(ann), model, steps, b, tolerance)
-    state, posterior = crowd.believe(way)
+    crowd = crowd_of(ann, gold)
+    em = Em(crowd.sizes, len(ann), model, steps, b, tolerance)
+    state, posterior = crowd.run(em)
     return Consensus(
         labels=ann.classes[likeliest(posterior)[0]],
         probabilities=posterior,
-        class_probs=way.class_probs(state),
-        confusion=None if crowd.sizes.sparse else way.confusion(state),
+        class_probs=em.class_probs(state),
+        confusion=None if crowd.sizes.sparse else em.confusion(state),
         log_posterior=state.log_posterior,
     )
 
 
+# ---- The registry --------------------------------------------------------------------------------------------------
+
+
+class Settings(NamedTuple):
+    """Settings of an aggregator for a crowd in parts (`crowdshot.model.parts`)."""
+
+    sizes: Sizes
+    n_labels: int
+    steps: int
+    ordered: bool = False
+    history: Floats | None = None  # (R, 2) numbers of right and wrong labels in earlier projects
+    gold: bool = False  # whether any item has a known class
+    network: Network = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """An aggregation method: a function for annotations in memory, and an aggregator for a crowd in parts.
+
+    Calling it aggregates annotations in memory: ``AGGREGATORS["one-coin"](ann, steps, gold)``.
+    """
+
+    aggregate: Callable[[Annotations, int, Gold], Consensus]
+    in_parts: Callable[[Settings], Aggregator]
+    uses_gold: bool = True
+
+    def __call__(self, ann: Annotations, steps: int = STEPS, gold: Gold = None) -> Consensus:
+        return self.aggregate(ann, steps, gold)
+
+
 def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
     if gold is not None:
-        raise CrowdshotError("method is a vote, expected another method with gold=.")
+        others = [name for name, method in AGGREGATORS.items() if method.uses_gold]
+        raise CrowdshotError(
+            "A majority vote cannot use gold labels", argument="method", expected=f"a method among {listing(others)}"
+        )
     return majority_vote(ann)
 
 
-STEPS = 100  # of EM at most, where labels are all there is
-VOTES = ("majority", "soft")  # which can use no known truth
-# One number an annotator is what a few labels can support.
-# Dawid-Skene is the textbook's: with few labels its many numbers are guesses, and c > 0 makes them worse, not better.
-DEFAULT = "learned"
-AGGREGATORS: dict[str, Callable[[Annotations, int, Gold], Consensus]] = {
-    "learned": lambda ann, steps, gold: learned(ann, steps, gold),
-    "shrunk": lambda ann, steps, gold: shrunk(ann, min(steps, 3), gold),
-    "one-coin": lambda ann, steps, gold: one_coin(ann, steps, gold=gold),
-    "dawid-skene": lambda ann, steps, gold: dawid_skene(ann, steps, gold=gold),
-    **dict.fromkeys(VOTES, _vote),
+def _learned_in_parts(s: Settings) -> Aggregator:
+    right, wrong = (None, None) if s.history is None else s.history.T
+    return Rounds(s.sizes, label_model.first_rounds(network_of(s.network), s.steps), s.ordered, right, wrong, s.gold)
+
+
+_VOTE = Method(_vote, lambda s: Votes(s.sizes), uses_gold=False)
+DEFAULT = "learned"  # the only method that uses history, ordered classes and another network
+AGGREGATORS: dict[str, Method] = {
+    "learned": Method(lambda ann, steps, gold: learned(ann, steps, gold), _learned_in_parts),
+    "shrunk": Method(
+        lambda ann, steps, gold: shrunk(ann, min(steps, SHRUNK_ROUNDS), gold),
+        lambda s: Rounds(s.sizes, label_model.constant(min(s.steps, SHRUNK_ROUNDS)), gold=s.gold, power=1.0),
+    ),
+    "one-coin": Method(
+        lambda ann, steps, gold: one_coin(ann, steps, gold=gold),
+        lambda s: Em(s.sizes, s.n_labels, Coins(), s.steps, b=100.0, tolerance=1e-6),
+    ),
+    # c = 0 as in the textbook: with few labels per annotator, c > 0 was less accurate.
+    "dawid-skene": Method(
+        lambda ann, steps, gold: dawid_skene(ann, steps, gold=gold),
+        lambda s: Em(s.sizes, s.n_labels, Matrices(), s.steps, b=0.0, tolerance=1e-6),
+    ),
+    "majority": _VOTE,
+    "soft": _VOTE,
 }
-
-
-# ---- ways ------------------------------------------------------------
-#
-# The ways to a consensus by their names, for a crowd that lies anywhere (`crowdshot.model.parts`).
+VOTES = tuple(name for name, method in AGGREGATORS.items() if not method.uses_gold)
 
 
 def aggregator_of(
@@ -333,26 +497,16 @@ def aggregator_of(
     gold: bool = False,
     network: Network = None,
 ) -> Aggregator:
-    """As `aggregate.AGGREGATORS` has them. ``history`` (R, 2): labels that were right and wrong before."""
-    if method in VOTES or sizes.classes < 2:
+    """Return the aggregator of this name in `AGGREGATORS` for a crowd in parts; the arguments are in `Settings`."""
+    if sizes.classes < 2:
         return Votes(sizes)
-    if method == "one-coin":
-        return Em(sizes, n_labels, Coins(), steps, b=100.0, tolerance=1e-6)
-    if method == "dawid-skene":
-        return Em(sizes, n_labels, Matrices(), steps, b=0.0, tolerance=1e-6)
-    if method == "shrunk":
-        return Rounds(sizes, label_model.constant(min(steps, 3)), gold=gold, power=1.0)
-    right, wrong = (None, None) if history is None else history.T
-    return Rounds(sizes, label_model.first_rounds(network_of(network), steps), ordered, right, wrong, gold)
+    return AGGREGATORS[method].in_parts(Settings(sizes, n_labels, steps, ordered, history, gold, network))
 
 
-# ---- yes no ------------------------------------------------------------
+# ---- Answers with several labels: one yes/no question per label ----------------------------------------------------
 #
-# Consensus of sets of labels: a yes/no question for each label that anybody named.
-#
-# Whoever labels an item answers every question about it: yes for what they name, no for all else. The questions are
-# believed one by one; the probability of a set is that of all its answers together.
-
+# An answer "cat;dog" says yes to cat and dog, and no to every other label. The questions are aggregated one by one, and
+# the probability of a set of labels is the product of the probabilities of its answers.
 
 NO_YES = np.array(["no", "yes"], dtype=object)
 
@@ -362,23 +516,39 @@ def aggregate_sets(
     aggregate: Callable[[Annotations, Mapping[Any, str] | None], Consensus],
     gold: Mapping[Any, str] | None = None,
 ) -> tuple[Annotations, Consensus, NDArray[np.float64]]:
-    """The annotations with all sets that are believed among their classes, the consensus, and (N, K) p(yes).
+    """Aggregate answers that name several labels.
 
-    ``aggregate``: how one yes/no question is believed. The consensus is the likeliest set that is not empty; of the
-    others its ``probabilities`` have those that somebody named.
+    Parameters
+    ----------
+    ann : Annotations
+        Classes are sets of labels, such as "cat;dog".
+    aggregate : callable
+        Aggregates the answers to one yes/no question.
+    gold : mapping, optional
+        Known sets of labels.
+
+    Returns
+    -------
+    annotations : Annotations
+        With the consensus sets added to the classes.
+    consensus : Consensus
+        The likeliest set that is not empty. ``probabilities`` cover the sets that somebody named or that are
+        consensus labels.
+    yes : array of shape (N, K)
+        Probability of each label.
     """
     names = names_of(ann.classes)
-    said = members(ann.classes, names)
+    member = members(ann.classes, names)
     yes = np.empty((ann.n_items, len(names)))
     for k in range(len(names)):
-        question = _about(ann, said[:, k])
+        question = _question(ann, member[:, k])
         truth = None if gold is None else {item: NO_YES[int(names[k] in parts(label))] for item, label in gold.items()}
         yes[:, k] = aggregate(question, truth).probabilities[:, 1]
     likeliest = yes > 0.5
     likeliest[np.arange(len(yes)), yes.argmax(1)] = True
     new = {JOINED.join(names[row]) for row in np.unique(likeliest, axis=0)} - set(ann.classes)
     classes = np.array([*ann.classes, *sorted(new)], dtype=object)
-    posterior = _probability(yes, members(classes, names))
+    posterior = _set_probabilities(yes, members(classes, names))
     ann = replace(ann, classes=classes)
     return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0)), yes
 
@@ -386,38 +556,50 @@ def aggregate_sets(
 def questions(
     ann: Annotations, posterior: NDArray[np.float64], several: bool = True
 ) -> list[tuple[Annotations, NDArray[np.float64]]]:
-    """For each label, what was answered about it and (N, 2) what is believed; posterior (N, S) in the sets.
+    """Split answers that name several labels into one yes/no question per label.
 
-    Where answers do not name ``several`` labels, there is one question: the labels and the posterior as they are.
+    Parameters
+    ----------
+    ann : Annotations
+    posterior : array of shape (N, S)
+        Probabilities of the S sets.
+    several : bool
+        Whether answers name several labels. If not, the only question is ``(ann, posterior)``.
+
+    Returns
+    -------
+    list of (Annotations, array of shape (N, 2))
+        The answers to each question and the probabilities of no and yes.
     """
     if not several:
         return [(ann, posterior)]
-    said = members(ann.classes, names_of(ann.classes))
-    yes = (posterior @ said).clip(0, 1)
-    return [(_about(ann, said[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]
+    member = members(ann.classes, names_of(ann.classes))
+    yes = (posterior @ member).clip(0, 1)
+    return [(_question(ann, member[:, k]), np.stack([1 - yes[:, k], yes[:, k]], 1)) for k in range(yes.shape[1])]
 
 
-def _about(ann: Annotations, said: NDArray[np.bool_]) -> Annotations:
-    """The answers to one question; said (S,): whether a set says yes."""
-    return replace(ann, label=said[ann.label].astype(np.int64), classes=NO_YES)
+def _question(ann: Annotations, member: NDArray[np.bool_]) -> Annotations:
+    """Return the answers to one question; member (S,): whether a set contains the label."""
+    return replace(ann, label=member[ann.label].astype(np.int64), classes=NO_YES)
 
 
-def _probability(yes: NDArray[np.float64], sets: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(N, S): of each set of answers, given (N, K) those of yes."""
+def _set_probabilities(yes: NDArray[np.float64], sets: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return (N, S) probabilities of sets (S, K) from the probabilities of their labels, yes (N, K)."""
     with np.errstate(divide="ignore"):
         log_yes, log_no = np.log(yes), np.log1p(-yes)
     terms = [np.where(chosen, log_yes, log_no).sum(1) for chosen in sets]
-    together: NDArray[np.float64] = np.exp(np.stack(terms, 1)).round(12)  # so that ties are ties
-    return together
+    product: NDArray[np.float64] = np.exp(np.stack(terms, 1)).round(12)  # rounding keeps ties equal
+    return product
 
 
-# ---- believed ------------------------------------------------------------
-#
-# What is believed by labels alone: of classes or, where answers name several labels, of sets of them.
+# ---- Aggregation of labels that were read from files ---------------------------------------------------------------
 
 
 class LabelsAggregated(NamedTuple):
-    """``probabilities`` (N, K) of ``names``: of classes or, where answers name several, of yes to each label."""
+    """The consensus of labels from files.
+
+    ``probabilities`` (N, K) belong to ``names``: the classes or, if answers name several labels, the single labels.
+    """
 
     annotations: Annotations
     consensus: Consensus
@@ -426,7 +608,7 @@ class LabelsAggregated(NamedTuple):
 
     @property
     def posterior(self) -> NDArray[np.float64]:
-        """(N, K) in the annotations' classes; of all sets those that somebody named, and the likeliest."""
+        """Return class probabilities (N, K) that sum to 1 over the classes: sets somebody named, and consensus sets."""
         posterior = self.consensus.probabilities
         return posterior if self.names is self.annotations.classes else posterior / posterior.sum(1, keepdims=True)
 
@@ -439,12 +621,21 @@ def aggregate_labels(
     gold: Mapping[Any, Any] | None = None,
     network: Network = None,
 ) -> LabelsAggregated:
-    """``ann``: the labels as read, with items and classes of gold.
+    """Aggregate labels that were read from files.
 
-    The default takes what annotators did before into account and, where classes are ordered, near misses for likelier
-    than far ones; to others the order is nothing. ``network``: as in `aggregate.learned`.
+    Only the default method uses the annotators' history and the order of classes.
+
+    Parameters
+    ----------
+    read : LabelsRead
+    ann : Annotations
+        The labels as read, with the items and classes of ``gold`` added.
+    method : str
+        A name in `AGGREGATORS`.
+    steps, gold, network
+        As in `learned`.
     """
-    of_default_alone(method, history=read.history, network=network)
+    require_default(method, history=read.history, network=network)
 
     def consensus_of(labels: Annotations, truth: Mapping[Any, Any] | None) -> Consensus:
         if method == DEFAULT:
@@ -453,14 +644,16 @@ def aggregate_labels(
         return AGGREGATORS[method](labels, steps, truth)
 
     if read.several:
-        several = aggregate_sets(ann, consensus_of, gold)
-        return LabelsAggregated(several[0], several[1], names_of(ann.classes), several[2])
+        ann_of_sets, consensus, yes = aggregate_sets(ann, consensus_of, gold)
+        return LabelsAggregated(ann_of_sets, consensus, names_of(ann.classes), yes)
     consensus = consensus_of(ann, gold)
     return LabelsAggregated(ann, consensus, ann.classes, consensus.probabilities)
 
 
-def of_default_alone(method: str, **given: object) -> None:
-    """Refuses what only the default can use, with another method."""
-    for name, value in given.items():
+def require_default(method: str, **arguments: object) -> None:
+    """Raise an error if an argument that only the default method uses is set with another method."""
+    for name, value in arguments.items():
         if value and method != DEFAULT:
-            raise CrowdshotError(f"{name} is given with method {method!r}, expected {DEFAULT!r} with it.")
+            raise CrowdshotError(
+                f"cannot be used with method {method!r}", argument=name, found=method, expected=f"method {DEFAULT!r}"
+            )

@@ -1,4 +1,4 @@
-"""What is known of annotators from earlier projects: how many of their labels were right and how many wrong."""
+"""Hold the numbers of right and wrong labels that annotators had in earlier projects."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.columns import plain
 from crowdshot.labels.indexing import as_index
 
-EXPERT = (19.0, 1.0)  # what "expert" means: as if nineteen of twenty labels had been right
+EXPERT = (19.0, 1.0)  # right and wrong labels that "expert" stands for
 COUNTS = ("right", "wrong")
 
 
 class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
-    """{annotator: (right, wrong)}, or "expert" in the place of the two numbers.
+    """Numbers of right and wrong labels of annotators in earlier projects.
 
+    Pass it to `CrowdClassifier.fit` as ``priors=`` or to `aggregate.learned` as ``history=``. Annotators without labels
+    in the new project are ignored. Names are compared as text.
+
+    Parameters
+    ----------
+    records : mapping
+        ``{annotator: (right, wrong)}``, or ``{annotator: "expert"}``, which stands for (19, 1).
+
+    Examples
+    --------
     >>> from crowdshot import AnnotatorPriors
     >>> AnnotatorPriors({"ann": (12, 3), "bob": "expert"})
     AnnotatorPriors({'ann': (12.0, 3.0), 'bob': (19.0, 1.0)})
-
-    `CrowdClassifier.fit` takes it as ``priors=``, `aggregate.learned` as ``history=``; in a project that is new,
-    annotators then begin with what they have shown in others. Who gave no label in a project is passed over there.
-    Names are compared as text.
     """
 
     def __init__(self, records: Mapping[Any, tuple[float, float] | str]) -> None:
@@ -40,22 +46,27 @@ class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
 
     @classmethod
     def from_classifier(cls, classifier: Any) -> Self:
-        """What a fitted `CrowdClassifier` has seen of its annotators, what it was told of them before included."""
+        """Return the counts of a fitted `CrowdClassifier`, including its own ``priors``."""
         return cls.from_frame(classifier.annotators_)
 
     @classmethod
     def from_frame(cls, table: pd.DataFrame) -> Self:
-        """A table with the columns right and wrong, and the annotator's first; like `CrowdClassifier.annotators_`."""
+        """Convert a table with columns for the annotator, right and wrong, such as ``CrowdClassifier.annotators_``."""
         names, right, wrong = _columns([str(name) for name in table.columns], "the table")
         ids = as_index(table.iloc[:, names])
         if not ids.is_unique:
-            twice = show(ids[first(ids.duplicated())])
-            raise CrowdshotError(f"the table names annotator {twice} more than once, expected each once.")
+            repeated = ids[first(ids.duplicated())]
+            raise CrowdshotError(
+                f"names annotator {show(repeated)} more than once",
+                where="the table",
+                found=repeated,
+                expected="each annotator once",
+            )
         return cls(dict(zip(ids, zip(table.iloc[:, right], table.iloc[:, wrong], strict=True), strict=True)))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """A file with such a table, as ``aggregate --annotators`` and ``adapt`` write it."""
+        """Read such a table from a file, as ``aggregate --annotators`` and ``adapt`` write it."""
         table = read_table(Path(path))
         names, right, wrong = _columns(table.header, str(path))
         for column in (right, wrong):
@@ -63,17 +74,22 @@ class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
             bad = ~(np.isfinite(numbers) & (numbers >= 0))
             if bad.any():
                 row = first(bad)
-                raise CrowdshotError(f"{table.place(row, column)} is {numbers[row]:g}, expected a number, 0 or more.")
+                raise CrowdshotError(
+                    f"is {numbers[row]:g}",
+                    where=table.place(row, column),
+                    found=float(numbers[row]),
+                    expected="a number, 0 or more",
+                )
         counts = zip(table.numbers(right), table.numbers(wrong), strict=True)
         return cls(dict(zip(one_each(table, names), counts, strict=True)))
 
     def to_frame(self) -> pd.DataFrame:
-        """annotator, right, wrong"""
+        """Return a table with the columns annotator, right and wrong."""
         counts = np.array(list(self._records.values())).reshape(-1, 2)
         return pd.DataFrame({"annotator": list(self._records), "right": counts[:, 0], "wrong": counts[:, 1]})
 
     def of(self, annotators: Ids) -> NDArray[np.float64]:
-        """(R, 2): right and wrong of these annotators, 0 of those of whom nothing is known."""
+        """Return an array (R, 2) of right and wrong labels, 0 for unknown annotators."""
         found = [self._records.get(str(name), (0.0, 0.0)) for name in annotators]
         return np.array(found, dtype=np.float64).reshape(-1, 2)
 
@@ -96,25 +112,31 @@ class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
 PriorsInput: TypeAlias = "AnnotatorPriors | Mapping[Any, tuple[float, float] | str] | pd.DataFrame | None"
 
 
-def as_priors(given: PriorsInput) -> AnnotatorPriors:
-    if given is None:
+def as_priors(priors: PriorsInput) -> AnnotatorPriors:
+    if priors is None:
         return AnnotatorPriors({})
-    if isinstance(given, AnnotatorPriors):
-        return given
-    if isinstance(given, pd.DataFrame):
-        return AnnotatorPriors.from_frame(given)
-    if isinstance(given, Mapping):
-        return AnnotatorPriors(given)
-    raise CrowdshotError(f"priors is a {type(given).__name__}, expected {{annotator: (right, wrong)}} or a table.")
+    if isinstance(priors, AnnotatorPriors):
+        return priors
+    if isinstance(priors, pd.DataFrame):
+        return AnnotatorPriors.from_frame(priors)
+    if isinstance(priors, Mapping):
+        return AnnotatorPriors(priors)
+    raise CrowdshotError(
+        f"is a {type(priors).__name__}", argument="priors", expected="{annotator: (right, wrong)} or a table"
+    )
 
 
 def _columns(header: list[str], source: str) -> tuple[int, int, int]:
-    """Where the annotator, right and wrong stand; the annotator's is the first that is neither."""
+    """Return the positions of the columns annotator, right and wrong; annotator is the first that is neither."""
     called = [plain(name) for name in header]
     names = [place for place, name in enumerate(called) if name not in COUNTS]
     if not names or any(name not in called for name in COUNTS):
-        expected = "the annotator, right and wrong"
-        raise CrowdshotError(f"{source} has {listing(header)} for columns, expected {expected}.")
+        raise CrowdshotError(
+            f"has the columns {listing(header)}",
+            where=source,
+            found=header[:10],
+            expected="columns for the annotator, right and wrong",
+        )
     return names[0], called.index("right"), called.index("wrong")
 
 
@@ -127,6 +149,9 @@ def _counts(name: Any, record: Any) -> tuple[float, float]:
         right = wrong = math.nan
     if not (0 <= right < math.inf and 0 <= wrong < math.inf):
         raise CrowdshotError(
-            f"priors has {record!r} for annotator {show(name)}, expected numbers (right, wrong) of labels, or 'expert'."
+            f"has {record!r} for annotator {show(name)}",
+            argument="priors",
+            found=record,
+            expected="numbers (right, wrong) of labels, or 'expert'",
         )
     return right, wrong

@@ -1,35 +1,36 @@
-"""Which question to ask next: about which item, and of whom.
+"""Choose the most informative questions: which item to ask about next, and whom.
 
-An item's posterior p (K,) says how probable each class is; an annotator's confusion matrix C (K true, K observed) what
-they will say of each. Before asking, the answer l has the probability m_l = sum_t p_t C[t, l]; after it, the posterior is
-p_t C[t, l] / m_l. An item's doubt is
+An item has the posterior p (K,), an annotator the confusion matrix C (K true, K observed). The answer l has the
+probability m_l = Σ_t p_t C[t, l], and the posterior after it is p_t C[t, l] / m_l. The uncertainty of an item is its
+Gini impurity, the error rate of a label that is drawn from the posterior:
 
-    1 - sum_t p_t²
+    1 - Σ_t p_t²
 
-how often one is wrong who draws the label from the posterior, and an answer's gain how much doubt it is expected to take
-away:
+The gain of a question is the expected reduction of this uncertainty:
 
-    gain = sum_l sum_t (p_t C[t, l])² / m_l - sum_t p_t²
+    gain = Σ_l Σ_t (p_t C[t, l])² / m_l - Σ_t p_t²
 
-It is never negative, and zero only where no answer would change the posterior: who guesses is never asked. (How often the
-likeliest label is wrong would be the obvious doubt, but often no single answer can change which one that is, though two
-could; then its gain is zero everywhere. Entropy counts doubt among many unlikely classes for more.
-benchmarks/asking.py compares the three.)
+The gain is never negative. It is zero only if no answer would change the posterior, so annotators who guess are never
+asked. The error rate of the likeliest label would be another measure of uncertainty, but often no single answer can
+change which label is likeliest, although two answers could; then all gains are zero. Entropy weights uncertainty among
+many unlikely classes more. benchmarks/asking.py compares the three.
 
-Several questions are chosen one after the other, each for its gain, divided by what it costs, given those before it.
-What will be answered to these is not known, so all that may be answered is kept: an item's ``cases`` (A, K) are
-p(answers so far, class), a row for each way the answers can turn out, and gains are summed over them. That is exact for
-answers that are independent given the class, until there are more than `MOST_CASES` ways.
+Questions are chosen greedily by gain per cost, taking earlier questions into account. Their answers are unknown, so all
+possible answers are kept: the ``cases`` (A, K) of an item are p(answers so far, class), a row for each combination of
+answers. Gains are sums over cases. That is exact if answers are independent given the class, up to `MOST_CASES`
+combinations.
 
-Where an answer names several labels, it answers a yes/no question for each of them at once: posteriors and confusion
-matrices have one more axis in front, of these questions, and gains are summed over it.
+An answer that names several labels answers one yes/no question per label. Posteriors and confusion matrices then have
+an additional first axis for these questions, and gains are sums over it.
 
+Examples
+--------
 >>> import numpy as np
 >>> from crowdshot import asking
 >>> posterior = np.array([[0.5, 0.5], [0.9, 0.1]])  # of two items
->>> confusion = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])  # of one who knows, and one who guesses
->>> nobody = np.array([], dtype=int)
->>> [(q.item, q.annotator) for q in asking.choose(posterior, confusion, closed=(nobody, nobody), budget=1)]
+>>> confusion = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.5, 0.5]]])  # a good annotator, and a guesser
+>>> closed = np.array([], dtype=int), np.array([], dtype=int)
+>>> [(q.item, q.annotator) for q in asking.choose(posterior, confusion, closed, budget=1)]
 [(0, 0)]
 """
 
@@ -53,20 +54,20 @@ from crowdshot.labels.indexing import Positions
 from crowdshot.model.parts import PosteriorMatrix
 
 Gains = Callable[[Floats, Floats], Floats]
-# nothing is worth asking, all had enough, are too dear, or have answered
+# Why no more questions are asked: no gain, annotators have their maximum, cost too much, or have answered everything.
 Stop = Literal["gain", "most", "cost", "nobody"]
 
-BENEFIT = 1.0  # standard deviations that an annotator's accuracy is taken to lie above the middle
+BENEFIT = 1.0  # standard deviations added to an annotator's accuracy when questions are chosen
 MOST_CASES = 512
-WORTH = 1e-6  # a question that gains less is not asked
-MENDED = 0.85  # of the errors that independent answers would mend: people share mistakes
-SAME = 1e-9  # gains that differ by less, relatively, are a tie
+WORTH = 1e-6  # smallest gain for which a question is asked
+MENDED = 0.85  # fraction of the predicted error reduction that is expected, as annotators share mistakes
+SAME = 1e-9  # relative difference up to which gains are equal
 AT_ONCE = 2_000_000  # numbers computed together
-FEW = 8  # classes that are named for an item, or about so many
+FEW = 8  # typical number of classes that are named for an item if there are very many classes
 
 
 class Question(NamedTuple):
-    """``item`` and ``annotator`` are positions; ``gain`` is given the questions before this one."""
+    """A question: positions of item and annotator, and the gain given the questions chosen before it."""
 
     item: int
     annotator: int
@@ -74,42 +75,60 @@ class Question(NamedTuple):
 
 
 def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> Any:
-    """(R, K true, K observed): what annotators may be expected to answer, judged by the posterior (N, K), and by (R, 2)
-    labels that were right and wrong elsewhere. `Confusions`, where the posterior is sparse.
+    """Return the confusion matrices (R, K true, K observed) that are expected of annotators' answers.
 
-    From the crowd to the cell: how often the crowd is right; from there, how often each annotator is; from there, what
-    they say of each class. At each level the one before counts for some labels, so that nobody is thought perfect, or
-    a fool, for three of them.
+    Estimates are hierarchical: the crowd's accuracy, each annotator's accuracy, and their confusion matrix. Each level
+    is shrunk towards the one above, so that a few labels make nobody perfect or useless.
 
-    Annotators are taken for a little better than they seem: an accuracy counts as `BENEFIT` standard deviations above
-    its mean. Who has said little is therefore tried, which tells what they are worth.
-    Without it the first to look good gets all the questions, and if that is a spammer, their own labels go on to
-    confirm them.
+    Accuracies are raised by `BENEFIT` standard deviations (optimism under uncertainty), so that annotators with few
+    labels are tried. Otherwise the first annotator who seems good would get all questions; a spammer's own labels would
+    then confirm them.
+
+    Parameters
+    ----------
+    ann : Annotations
+    posterior : array of shape (N, K)
+    history : array of shape (R, 2), optional
+        Numbers of right and wrong labels in earlier projects.
+
+    Returns
+    -------
+    array or Confusions
+        `Confusions` if the posterior is sparse.
     """
     if ann.n_classes < 2:
-        raise CrowdshotError(f"labels has {show(ann.classes[0])} alone, expected two classes or more.")
-    people = judge(ann, posterior, history)
-    better = (people["high"] - people["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # of a standard deviation
-    return shrunk_to((people["accuracy"] + better).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior)
+        raise CrowdshotError(
+            f"has only the class {show(ann.classes[0])}", argument="labels", expected="two classes or more"
+        )
+    table = judge(ann, posterior, history)
+    optimism = (table["high"] - table["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # BENEFIT deviations
+    return shrunk_to(
+        (table["accuracy"] + optimism).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior
+    )
 
 
 def at_once(parts: Sequence[Any]) -> Any:
-    """Beliefs or confusion matrices of the questions that an answer answers, as `choose` takes them."""
+    """Stack the posteriors or confusion matrices of several yes/no questions, as `choose` takes them."""
     return parts[0] if len(parts) == 1 else np.stack(parts)
 
 
 def fair_share(questions: float, n_annotators: int) -> int:
-    """What one annotator is asked at most, unless told: a tenth, or an equal share where that is more."""
+    """Return the default maximum of questions for one annotator: a tenth, or an equal share if that is more."""
     return max(1, math.ceil(questions / 10), math.ceil(questions / n_annotators))
 
 
 def gains(cases: Floats, confusion: Floats) -> Floats:
-    """(A, K) posteriors, or cases that sum to less than 1, and (R, K, l) -> (A, R): the doubt that an answer takes away.
+    """Return the expected reduction of uncertainty (A, R) by one answer of each annotator.
 
-    A case's gain counts by its probability: that of c p is c times that of p. There are l different answers.
+    Parameters
+    ----------
+    cases : array of shape (A, K)
+        Posteriors, or cases that sum to less than 1. The gain of c·p is c times the gain of p.
+    confusion : array of shape (R, K, l)
+        Confusion matrices with l different answers.
     """
     (A, K), answers = cases.shape, confusion.shape[2]
-    columns = confusion.transpose(1, 0, 2).reshape(K, -1)  # [true, annotator and what they say]
+    columns = confusion.transpose(1, 0, 2).reshape(K, -1)  # [true, annotator and answer]
     probable = cases @ columns
     squares = np.square(cases) @ np.square(columns)
     after = np.divide(squares, probable, out=np.zeros_like(squares), where=probable > 0).reshape(A, -1, answers).sum(2)
@@ -120,9 +139,9 @@ def gains(cases: Floats, confusion: Floats) -> Floats:
 
 
 def seen(posterior: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats, Floats]:
-    """(1, k) what is believed of an item, and (R, k, l) what annotators may say of it.
+    """Return an item's posterior (1, k) and the annotators' confusion matrices (R, k, l) for its classes.
 
-    Where classes are many, k of them were named for it, and any answer but these is one and the same.
+    With very many classes, these are the k classes named for the item, and one answer stands for all other classes.
     """
     if not isinstance(confusion, Confusions):
         return posterior[item, None], confusion
@@ -139,83 +158,132 @@ def choose(
     most: int | Positions | None = None,
     by: Gains = gains,
 ) -> list[Question]:
-    """The questions to ask, the best first, until the budget is spent or no question is worth asking.
+    """Choose questions greedily, the best first, until the budget is spent or no question has a gain.
 
-    ``posterior`` (N, K), ``confusion`` (R, K, K), or sparse and `Confusions`, or both with an axis in front, of what is
-    answered at once. ``closed``: items and annotators, (L,) each, of the pairs that must not be asked, as they were; no
-    other is asked twice. ``cost`` (R,): of an answer, else 1 each. ``most``: questions for one annotator, or (R,) for
-    each of them. Of annotators whose answers are worth the same, the one with the fewest questions gets it.
+    Parameters
+    ----------
+    posterior : array of shape (N, K)
+        Class probabilities. Several yes/no questions have an additional first axis.
+    confusion : array of shape (R, K, K) or Confusions
+        Expected answers, from `expected_confusion`; `Confusions` with a sparse posterior.
+    closed : pair of arrays of shape (L,)
+        Items and annotators of pairs that must not be asked, such as those with a label. No pair is asked twice.
+    budget : float
+        Largest sum of costs.
+    cost : array of shape (R,), optional
+        Cost of each annotator's answers, 1 by default.
+    most : int or array of shape (R,), optional
+        Largest number of questions for each annotator.
+    by : callable
+        The gain, `gains` by default.
 
-    Every item waits in a queue by its best annotator's gain. A choice changes its own item alone; others can only lose
-    annotators who have had enough or cost too much by now, which is noticed when their turn comes. An answer takes away
-    no more than an item's doubt, so items of little doubt wait together, and most are never looked at.
+    Returns
+    -------
+    list of Question
+        Of annotators with equal gains, the one with the fewest questions is asked.
     """
     parts = _parts(posterior, confusion)
-    (N, K), R = parts[0][0].shape, len(parts[0][1])
+    (N, _), R = parts[0][0].shape, len(parts[0][1])
     price = np.ones(R) if cost is None else np.asarray(cost, dtype=np.float64)
     limit = np.broadcast_to(N if most is None else most, R)
     _check(*parts[0], budget, price, limit)
-    left, asked = float(budget), np.zeros(R, dtype=np.int64)
-    taken = csr_array((np.ones(len(closed[0]), dtype=np.int8), closed), (N, R))
-    cases: dict[int, list[Floats]] = {}
-    asked_of: dict[int, list[int]] = {}
+    return _Chooser(posterior, confusion, closed, float(budget), price, limit, by).run()
 
-    def values(gain: Floats) -> Floats:
-        """(..., R) gain for its price, -1 of who may not be asked."""
-        shut = (price > left * (1 + SAME)) | (asked >= limit) | (gain < WORTH)
-        return np.where(shut, -1.0, gain / price)
 
-    def value_of(item: int, gain: Floats) -> Floats:
-        value = values(gain)
-        value[taken.indices[taken.indptr[item] : taken.indptr[item + 1]]] = -1
-        value[asked_of.get(item, [])] = -1
+class _Chooser:
+    """The state of `choose`.
+
+    Each item waits in a queue with the value of its best question. A choice changes only its own item; the values of
+    other items can only fall, when annotators reach their limit or become too expensive. That is noticed when their
+    turn comes. The value is at most uncertainty per cost, so items start in batches of similar uncertainty, and the
+    gains of most items are never computed.
+    """
+
+    def __init__(
+        self,
+        posterior: PosteriorMatrix,
+        confusion: Floats | Confusions,
+        closed: tuple[Positions, Positions],
+        budget: float,
+        price: Floats,
+        limit: Positions,
+        by: Gains,
+    ) -> None:
+        self.posterior, self.confusion, self.by = posterior, confusion, by
+        self.parts = _parts(posterior, confusion)
+        (N, K), R = self.parts[0][0].shape, len(price)
+        self.left, self.price, self.limit = budget, price, limit
+        self.asked = np.zeros(R, dtype=np.int64)
+        self.closed = csr_array((np.ones(len(closed[0]), dtype=np.int8), closed), (N, R))
+        self.cases: dict[int, list[Floats]] = {}
+        self.asked_about: dict[int, list[int]] = {}  # annotators by item
+        bound = np.sum([uncertainty(p) for p, _ in self.parts], 0) if by is gains else np.full(N, np.inf)
+        bound = bound * (1 + SAME) / price[limit > 0].min()
+        size = max(1, AT_ONCE // (R * (K if isinstance(posterior, np.ndarray) else FEW)))
+        self.batches = np.split(np.argsort(-bound, kind="stable"), range(size, N, size))
+        # (-value, item), or -1 - batch in the place of an item
+        self.queue = [(-float(bound[rows[0]]), -1 - batch) for batch, rows in enumerate(self.batches)]
+        heapq.heapify(self.queue)
+
+    def run(self) -> list[Question]:
+        chosen: list[Question] = []
+        anybody = np.full(len(self.price), np.inf)
+        while self.queue and self.queue[0][0] <= 0 and (self._values(anybody) > 0).any():
+            value, item = heapq.heappop(self.queue)
+            if item < 0:
+                self._open(self.batches[-1 - item])
+            elif (question := self._ask(item, -value)) is not None:
+                chosen.append(question)
+        return chosen
+
+    def _values(self, gain: Floats) -> Floats:
+        """Return gains (..., R) per cost, -1 for annotators who cannot be asked."""
+        excluded = (self.price > self.left * (1 + SAME)) | (self.asked >= self.limit) | (gain < WORTH)
+        return np.where(excluded, -1.0, gain / self.price)
+
+    def _values_of(self, item: int, gain: Floats) -> Floats:
+        value = self._values(gain)
+        value[self.closed.indices[self.closed.indptr[item] : self.closed.indptr[item + 1]]] = -1
+        value[self.asked_about.get(item, [])] = -1
         return value
 
-    def gain_of(now: Sequence[Floats], views: Sequence[tuple[Floats, Floats]]) -> Floats:
-        each = [by(case, answers).sum(0) for case, (_, answers) in zip(now, views, strict=True)]
+    def _gain_of(self, cases: Sequence[Floats], views: Sequence[tuple[Floats, Floats]]) -> Floats:
+        each = [self.by(case, answers).sum(0) for case, (_, answers) in zip(cases, views, strict=True)]
         return np.asarray(np.sum(each, 0))
 
-    of_all = np.sum([uncertainty(p) for p, _ in parts], 0) if by is gains else np.full(N, np.inf)
-    at_most = of_all * (1 + SAME) / price[limit > 0].min()
-    together = max(1, AT_ONCE // (R * (K if isinstance(posterior, np.ndarray) else FEW)))
-    waiting = np.split(np.argsort(-at_most, kind="stable"), range(together, N, together))
-    queue = [(-float(at_most[rows[0]]), -1 - place) for place, rows in enumerate(waiting)]  # (-value, item or who wait)
-    heapq.heapify(queue)
+    def _open(self, rows: Positions) -> None:
+        """Replace a batch by its items in the queue."""
+        if isinstance(self.confusion, Confusions):
+            gain = np.concatenate([self.by(*seen(self.posterior, self.confusion, row)) for row in rows.tolist()])
+        else:
+            gain = np.sum([self.by(p[rows], answers) for p, answers in self.parts], 0)
+        value = np.where(self.closed[rows].toarray(), -1, self._values(gain)).max(1)
+        for row in np.flatnonzero(value > 0):
+            heapq.heappush(self.queue, (-float(value[row]), int(rows[row])))
 
-    chosen: list[Question] = []
-    while queue and queue[0][0] <= 0 and (values(np.full(R, np.inf)) > 0).any():
-        place, item = heapq.heappop(queue)
-        if item < 0:
-            rows = waiting[-1 - item]
-            if isinstance(confusion, Confusions):
-                gain = np.concatenate([by(*seen(posterior, confusion, row)) for row in rows.tolist()])
-            else:
-                gain = np.sum([by(p[rows], says) for p, says in parts], 0)
-            worth = np.where(taken[rows].toarray(), -1, values(gain)).max(1)
-            for row in np.flatnonzero(worth > 0):
-                heapq.heappush(queue, (-float(worth[row]), int(rows[row])))
-            continue
-        views = [seen(p, says, item) for p, says in parts]
-        now = cases.get(item) or [first for first, _ in views]
-        gain = gain_of(now, views)
-        value = value_of(item, gain)
+    def _ask(self, item: int, expected: float) -> Question | None:
+        """Choose the item's best question, unless its value has fallen below the ``expected`` one."""
+        views = [seen(p, answers, item) for p, answers in self.parts]
+        cases = self.cases.get(item) or [first for first, _ in views]
+        gain = self._gain_of(cases, views)
+        value = self._values_of(item, gain)
         best = float(value.max())
-        if best < -place * (1 - SAME):  # an annotator has gone since: back into the queue
-            heapq.heappush(queue, (-best, item))
-            continue
+        if best < expected * (1 - SAME):  # an annotator has become unavailable since
+            heapq.heappush(self.queue, (-best, item))
+            return None
         ties = np.flatnonzero(value >= best * (1 - SAME))
-        annotator = int(ties[np.argmin(asked[ties])])
-        chosen.append(Question(item, annotator, float(gain[annotator])))
-        left -= price[annotator]
-        asked[annotator] += 1
-        asked_of.setdefault(item, []).append(annotator)
-        cases[item] = [answered(case, answers[annotator]) for case, (_, answers) in zip(now, views, strict=True)]
-        heapq.heappush(queue, (-float(value_of(item, gain_of(cases[item], views)).max()), item))
-    return chosen
+        annotator = int(ties[np.argmin(self.asked[ties])])
+        self.left -= self.price[annotator]
+        self.asked[annotator] += 1
+        self.asked_about.setdefault(item, []).append(annotator)
+        cases = [answered(case, answers[annotator]) for case, (_, answers) in zip(cases, views, strict=True)]
+        self.cases[item] = cases
+        heapq.heappush(self.queue, (-float(self._values_of(item, self._gain_of(cases, views)).max()), item))
+        return Question(item, annotator, float(gain[annotator]))
 
 
 def _parts(posterior: Any, confusion: Any) -> list[tuple[Any, Any]]:
-    """(N, K) and (R, K, K) of each question that an answer answers."""
+    """Return the posterior (N, K) and confusion matrices (R, K, K) of each yes/no question."""
     return [(posterior, confusion)] if posterior.ndim == 2 else list(zip(posterior, confusion, strict=True))
 
 
@@ -227,17 +295,28 @@ def why_no_more(
     price: Floats,
     limit: Positions,
 ) -> Stop | None:
-    """Why no more questions were chosen; None where the budget is spent. ``limit`` (R,): `choose`'s ``most``."""
+    """Return why `choose` chose no more questions, or None if the budget is spent.
+
+    Parameters
+    ----------
+    n_items : int
+    closed, budget
+        As in `choose`.
+    questions : sequence of Question
+        The chosen questions.
+    price, limit : arrays of shape (R,)
+        ``cost`` and ``most`` of `choose`.
+    """
     asked = np.bincount([question.annotator for question in questions], minlength=len(price))
     left = budget - float(asked @ price)
-    could = limit > 0
-    if left < price[could].min() * (1 - SAME):
+    available = limit > 0
+    if left < price[available].min() * (1 - SAME):
         return None
-    open_ = could & (np.bincount(closed[1], minlength=len(price)) + asked < n_items)
-    had_enough, too_dear = asked >= limit, price > left * (1 + SAME)
-    if (open_ & ~had_enough & ~too_dear).any():
+    open_ = available & (np.bincount(closed[1], minlength=len(price)) + asked < n_items)
+    full, too_expensive = asked >= limit, price > left * (1 + SAME)
+    if (open_ & ~full & ~too_expensive).any():
         return "gain"
-    if (open_ & had_enough).any():
+    if (open_ & full).any():
         return "most"
     return "cost" if open_.any() else "nobody"
 
@@ -245,26 +324,33 @@ def why_no_more(
 def nobody_left(
     open_: Positions, closed: tuple[Positions, Positions], questions: Sequence[Question], limit: Positions
 ) -> int:
-    """Of the items ``open_`` (n,), how many everybody who can be asked has labelled, or will."""
+    """Return how many of the items ``open_`` (n,) every available annotator has labelled or is asked about."""
     item = np.append(closed[0], [question.item for question in questions]).astype(np.int64)
     annotator = np.append(closed[1], [question.annotator for question in questions]).astype(np.int64)
-    said = np.bincount(item[limit[annotator] > 0], minlength=int(max(open_.max(initial=0), item.max(initial=0))) + 1)
-    return int((said[open_] >= (limit > 0).sum()).sum())
+    n_labels = np.bincount(
+        item[limit[annotator] > 0], minlength=int(max(open_.max(initial=0), item.max(initial=0))) + 1
+    )
+    return int((n_labels[open_] >= (limit > 0).sum()).sum())
 
 
 def mended(posterior: PosteriorMatrix, confusion: Floats | Confusions, questions: Sequence[Question]) -> float:
-    """How many more items, or labels of items, are expected to be right, by their likeliest class, after these answers.
+    """Return the expected number of errors that the answers correct: items, or labels of items.
 
-    ``confusion`` takes annotators for no better than they seem (`annotators.expected_confusion`).
-    Answers are not as independent as Bayes' rule takes them to be: what one gets wrong, others do too. So `MENDED` of
-    it is expected, as was found on two real crowds and holds on three others (benchmarks/asking_crowds.py).
+    Annotators share mistakes, so answers are less independent than Bayes' rule assumes. The prediction is multiplied by
+    `MENDED`, which was tuned on two real crowds and holds on three others (benchmarks/asking_crowds.py).
+
+    Parameters
+    ----------
+    posterior, confusion
+        As in `choose`, but with confusion matrices without optimism (`annotator_quality.expected_confusion`).
+    questions : sequence of Question
     """
     total = 0.0
-    for p, says in _parts(posterior, confusion):
+    for p, matrices in _parts(posterior, confusion):
         before: dict[int, float] = {}
         cases: dict[int, Floats] = {}
         for item, annotator, _ in questions:
-            first, answers = seen(p, says, item)
+            first, answers = seen(p, matrices, item)
             before[item] = first.max()
             cases[item] = answered(cases.get(item, first), answers[annotator])
         total += float(sum(after.max(1).sum() - before[item] for item, after in cases.items()))
@@ -272,9 +358,9 @@ def mended(posterior: PosteriorMatrix, confusion: Floats | Confusions, questions
 
 
 def answered(cases: Floats, confusion: Floats) -> Floats:
-    """(A, K) -> (A·l, K): each case, with each answer that one more annotator, of confusion (K, l), can give.
+    """Split cases (A, K) by the l answers of an annotator with the confusion matrix (K, l), into (A·l, K).
 
-    Where that is too many, cases with the same likeliest class become one: which of them it was is forgotten.
+    If these are more than `MOST_CASES`, cases with the same likeliest class are merged.
     """
     K = len(confusion)
     split: Floats = (cases[:, None, :] * confusion.T).reshape(-1, K)
@@ -291,12 +377,29 @@ def _check(
 ) -> None:
     R, K = len(confusion), posterior.shape[1]
     if not isinstance(confusion, Confusions) and confusion.shape != (R, K, K):
-        raise CrowdshotError(f"confusion is of shape {confusion.shape}, expected (R, {K}, {K}) to go with posterior.")
+        raise CrowdshotError(
+            f"has shape {confusion.shape}",
+            argument="confusion",
+            found=confusion.shape,
+            expected=f"(R, {K}, {K}) to match posterior",
+        )
     if price.shape != (R,):
-        raise CrowdshotError(f"cost is of shape {price.shape}, expected ({R},), as many as confusion has annotators.")
+        raise CrowdshotError(
+            f"has shape {price.shape}",
+            argument="cost",
+            found=price.shape,
+            expected=f"({R},), one number for each annotator in confusion",
+        )
     if not (math.isfinite(budget) and budget > 0):
-        raise CrowdshotError(f"budget is {budget:g}, expected a number above 0.")
+        raise CrowdshotError(f"is {budget:g}", argument="budget", found=budget, expected="a number above 0")
     if not (np.isfinite(price) & (price > 0)).all():
-        raise CrowdshotError(f"cost has {price.min():g} in it, expected numbers above 0.")
+        raise CrowdshotError(
+            f"contains {price.min():g}", argument="cost", found=float(price.min()), expected="numbers above 0"
+        )
     if not (limit > 0).any() or (limit < 0).any():
-        raise CrowdshotError(f"most is {limit.min()}, expected 1 or more for somebody.")
+        raise CrowdshotError(
+            f"is {limit.min()}",
+            argument="most",
+            found=int(limit.min()),
+            expected="1 or more for at least one annotator",
+        )

@@ -1,26 +1,26 @@
-"""Which columns of a table hold the item, the annotator and the label."""
+"""Find the item, annotator and label columns of a table by their names."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
 
 
 class Columns(NamedTuple):
-    """What a table calls its three columns; tables that go out use the names that came in."""
+    """The names of a table's item, annotator and label columns; output tables use the names of the input."""
 
     item: str = "item"
     annotator: str = "annotator"
     label: str = "label"
 
 
-NAMES = "name|nr|no|number|nummer|名|名称|名稱|姓名|番号|编号|編號"  # what may stand behind what is named or numbered
+NAMES = "name|nr|no|number|nummer|名|名称|名稱|姓名|番号|编号|編號"  # words that may follow an alias: "worker name"
 ColumnsInput = Columns | Mapping[str, str] | Sequence[str] | None
 
-# For each column three ranks of names; the first rank that any column of the table matches decides. In English, German,
+# For each column three ranks of names; the first rank that matches any column of the table decides. In English, German,
 # French, Spanish and Portuguese, Japanese, Chinese.
 ALIASES: dict[str, tuple[str, str, str]] = {
     "item": (
@@ -51,19 +51,19 @@ ALIASES: dict[str, tuple[str, str, str]] = {
 
 
 def plain(name: Any) -> str:
-    """A column's name without case, accents, width, spaces and the like: ``True Label`` is truelabel."""
+    """Return a column's name without case, accents, width, spaces and punctuation: ``True Label`` is truelabel."""
     return "".join(c for c in unicodedata.normalize("NFKD", str(name)).casefold() if c.isalnum())
 
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
-CONTENT = {"text", "texte", "texto", "document", "question"}  # an item itself, and no name of it if it has an id too
-WHEN = [  # what a label's time is called, the surest first
+CONTENT = {"text", "texte", "texto", "document", "question"}  # the item itself; an id column beside it takes precedence
+WHEN = [  # names of columns with a label's time, the most reliable first
     *("updatedat", "updated", "modifiedat", "submittedat", "submittime", "submissiontime", "completedat", "finishedat"),
     *("labeledat", "labelledat", "annotatedat", "answeredat", "createdat", "created", "timestamp", "datetime"),
     *("date", "time", "datum", "zeitstempel", "zeitpunkt", "fecha", "horodatage"),
     *map(plain, ("日時", "タイムスタンプ", "时间", "時間", "日期")),
 ]
-TRUTH = {
+TRUTH = {  # names of columns with gold labels
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
     *("correctanswer", "correctclass", "goldanswer", "goldclass", "trueanswer", "trueclass", "answerkey"),
     *("expected", "expectedanswer", "expectedlabel", "expectedclass", "richtigeantwort"),
@@ -85,28 +85,40 @@ TRUTH = {
 
 
 def find_columns(found: Iterable[Any], columns: ColumnsInput = None, source: str = "the table") -> Columns:
-    """The names of the three columns: those given, the others by their aliases.
+    """Return the names of the item, annotator and label columns.
 
-    ``columns`` may be ``Columns``, three names in its order, or a mapping that names some of the three. Case, accents,
-    spaces, ``_`` and a final ``id`` or ``name`` do not matter to an alias: ``Worker ID`` is a worker.
+    Parameters
+    ----------
+    found : iterable
+        All column names of the table.
+    columns : Columns, sequence of three names, or mapping, optional
+        Known names: all three in the order of `Columns`, or some of the three by role. The others are recognised by
+        `ALIASES`. Case, accents, spaces, ``_`` and a final ``id`` or ``name`` are ignored: ``Worker ID`` is a worker.
+    source : str
+        The table's name for error messages.
     """
     found = list(found)
-    given = input_names(columns)
-    free = [name for name in found if name not in given.values()]
-    names = Columns(*(given[role] if role in given else _match(role, free, source) for role in Columns._fields))
+    named = input_names(columns)
+    free = [name for name in found if name not in named.values()]
+    names = Columns(*(named[role] if role in named else _match(role, free, source) for role in Columns._fields))
     for role, name in zip(Columns._fields, names, strict=True):
         if found.count(name) != 1:
             times = "more than one" if name in found else "no"
             raise CrowdshotError(
-                f"{source} has {times} column {name!r} for the {role} among {listing(found)}, expected one."
+                f"has {times} column {name!r} for the {role} among {listing(found)}",
+                where=source,
+                found=found[:10],
+                expected="one",
             )
     if len(set(names)) < len(names):
-        raise CrowdshotError(f"columns names {listing(names)}, expected three different ones.")
+        raise CrowdshotError(
+            f"names {listing(names)}", argument="columns", found=tuple(names), expected="three different columns"
+        )
     return names
 
 
 def input_names(columns: ColumnsInput) -> dict[str, str]:
-    """What the caller named, {role: name}."""
+    """Return the caller's column names as ``{role: name}``."""
     roles = Columns._fields
     if columns is None:
         return {}
@@ -114,13 +126,18 @@ def input_names(columns: ColumnsInput) -> dict[str, str]:
         return dict(columns)
     if isinstance(columns, tuple | list) and len(columns) == len(roles):
         return dict(zip(roles, columns, strict=True))
-    raise CrowdshotError(f"columns is {columns!r}, expected three names or a mapping with keys among {listing(roles)}.")
+    raise CrowdshotError(
+        f"is {columns!r}",
+        argument="columns",
+        found=columns,
+        expected=f"three names or a mapping with keys among {listing(roles)}",
+    )
 
 
 def matches(role: str, found: Iterable[Any], ranks: int = 3) -> list[Any]:
-    """The columns that are called like an item, an annotator or a label, by the first of so many ranks that has any.
+    """Return the columns whose names match a role, the most usual names first.
 
-    As `ALIASES` has them, the usual ones first.
+    Only the first of the ``ranks`` ranks in `ALIASES` that matches any column is used.
     """
     exact = {name: plain(name) for name in found}
     without_id = {name: re.sub(rf"({NAMES})?(id)?$", "", word) for name, word in exact.items()}
@@ -139,12 +156,18 @@ def _match(role: str, found: list[Any], source: str) -> Any:
         return called[0]
     if called:
         raise CrowdshotError(
-            f"{source} has {len(called)} columns that could be the {role}, {listing(called)}, expected one;"
-            f" columns={{{role!r}: …}} says which."
+            f"has {len(called)} columns that could be the {role}, {listing(called)}",
+            where=source,
+            found=called,
+            expected="one",
+            hint=Use("to choose one", columns={role: "NAME"}),
         )
-    known = " ".join(ALIASES[role][:2]).split()[:7]
+    usual = " ".join(ALIASES[role][:2]).split()[:7]
     among = f" among {listing(found)}" if found else ""
     raise CrowdshotError(
-        f"{source} has no column for the {role}{among}, expected one called"
-        f" {', '.join(known)} or the like; columns={{{role!r}: …}} names another."
+        f"has no column for the {role}{among}",
+        where=source,
+        found=found[:10],
+        expected=f"one called {', '.join(usual)} or similar",
+        hint=Use("to name another column", columns={role: "NAME"}),
     )

@@ -1,4 +1,4 @@
-"""What is believed of an item, p(class | all that is known): when it is accepted, how much doubt is left."""
+"""Thresholds, intervals and the uncertainty of class probabilities."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from crowdshot.model.parts import PosteriorMatrix
 Floats = NDArray[np.float64]
 
 THRESHOLD = 0.9  # an item is accepted when its label is at least this probable
-INTERVAL = 0.9  # how surely an annotator's accuracy lies between low and high
+INTERVAL = 0.9  # probability of the intervals from low to high
 
 
 def uncertainty(posterior: PosteriorMatrix) -> Floats:
-    """(..., K) -> (...): how often one is wrong who draws the label from the posterior; what a sure answer takes away."""
+    """Return 1 - Σ p² of each posterior, (..., K) -> (...).
+
+    This is the error rate of a label that is drawn from the posterior (Gini impurity).
+    """
     squares = np.square(posterior) if isinstance(posterior, np.ndarray) else posterior.multiply(posterior)
     out: Floats = 1 - squares.sum(-1)
     return out
 
 
 def interval(hits: Any, misses: Any) -> tuple[Any, Any]:
-    """From low to high: where a share lies that has the distribution Beta(hits, misses); INTERVAL of it is there."""
+    """Return the limits of the central `INTERVAL` of Beta(hits, misses)."""
     return betaincinv(hits, misses, (1 - INTERVAL) / 2), betaincinv(hits, misses, (1 + INTERVAL) / 2)
 
 
 class Share(NamedTuple):
-    """So many of so many, and the interval in which the true share lies (Jeffreys', as for annotators)."""
+    """A proportion with its Jeffreys interval."""
 
-    hits: int  # rounded, where they are probabilities
+    hits: int  # rounded if hits are probabilities
     of: int
     low: float
     high: float
@@ -40,7 +43,7 @@ class Share(NamedTuple):
 
     @classmethod
     def of_all(cls, right: NDArray[np.bool_] | NDArray[np.float64]) -> Share | None:
-        """``right`` (n,): whether each is, or how probably."""
+        """Return the share of ``right`` (n,), truth values or probabilities; None if n is 0."""
         hits, n = float(right.sum()), len(right)
         if n == 0:
             return None

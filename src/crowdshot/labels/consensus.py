@@ -1,4 +1,4 @@
-"""What every way from labels to a consensus gives back, and what it may be given besides."""
+"""The result of an aggregator, and the checks of its arguments."""
 
 import math
 from dataclasses import dataclass
@@ -21,13 +21,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """What the crowd says about each item, in the order of ``Annotations.items`` and ``.classes``.
+    """Consensus labels and class probabilities, in the order of ``Annotations.items`` and ``.classes``.
 
-    ``labels`` (N,): the most probable class, the first in the order of the classes where several are.
-    ``probabilities`` (N, K). ``class_probs`` (K,). ``confusion`` (R, K true, K observed), None after a vote. Where
-    classes are many, ``probabilities`` are a SciPy sparse array, in which an item has the classes that somebody named
-    for it, and ``confusion`` is None.
-    ``log_posterior``: after each EM step, up to a constant; the log-likelihood itself where there is no prior.
+    With very many classes, ``probabilities`` is a SciPy sparse array with the classes that somebody named for an item,
+    and ``confusion`` is None.
+
+    Attributes
+    ----------
+    labels : array of shape (N,)
+        The most probable class; of equally probable ones the first in the order of the classes.
+    probabilities : array of shape (N, K)
+    class_probs : array of shape (K,)
+    confusion : array of shape (R, K true, K observed) or None
+        None after a vote.
+    log_posterior : array or None
+        After each EM step, up to a constant; without priors it is the log-likelihood.
     """
 
     labels: NDArray[Any]
@@ -37,12 +45,13 @@ class Consensus:
     log_posterior: Floats | None = None
 
     def to_frame(self, ann: Annotations) -> pd.DataFrame:
-        """One row an item, under the names that came in: item, label, confidence, n_labels, agreement.
+        """Return a table with one row per item: item, label, confidence, n_labels, agreement.
 
-        ``agreement``: which part of the item's labels is the consensus label, NaN where there is no label.
+        The item and label columns keep the names of the input. ``agreement`` is the share of the item's labels that
+        equal the consensus label, NaN for items without labels.
         """
-        chosen, confidence = likeliest(self.probabilities)
-        n_labels, agreement = agreed(ann.item, ann.label, chosen)
+        consensus, confidence = likeliest(self.probabilities)
+        n_labels, agreement = agreed(ann.item, ann.label, consensus)
         return pd.DataFrame(
             {
                 ann.columns.item: as_index(ann.items),
@@ -54,54 +63,64 @@ class Consensus:
         )
 
 
-def agreed(item: Positions, label: NDArray[Any], chosen: Positions) -> tuple[Positions, Floats]:
-    """(N,), (N,): how many labels items have, and which part of them is the one chosen, NaN of none."""
-    n_labels = np.bincount(item, minlength=len(chosen))
-    agreement = np.full(len(chosen), np.nan)
-    same = np.bincount(item, label == chosen[item], len(chosen))
+def agreed(item: Positions, label: NDArray[Any], consensus: Positions) -> tuple[Positions, Floats]:
+    """Return two arrays (N,): each item's number of labels, and the share of them that equal the consensus label."""
+    n_labels = np.bincount(item, minlength=len(consensus))
+    agreement = np.full(len(consensus), np.nan)
+    same = np.bincount(item, label == consensus[item], len(consensus))
     np.divide(same, n_labels, out=agreement, where=n_labels > 0)
     return n_labels, agreement
 
 
-class InParts(NamedTuple):
-    """A crowd in memory (`crowdshot.model.parts`)."""
+class Crowd(NamedTuple):
+    """A crowd in memory, in parts as aggregators take it (`crowdshot.model.parts`)."""
 
     sizes: Sizes
     parts: list[Part]
-    known: Positions  # (N,) the class of items whose truth is known, else -1
+    known: Positions  # (N,) known classes, -1 for items without gold
 
-    def believe(self, way: Aggregator) -> tuple[Any, PosteriorMatrix]:
-        """What is known of the crowd in the end, and (N, K)."""
-        return believe(way, self.parts)
+    def run(self, aggregator: Aggregator) -> tuple[Any, PosteriorMatrix]:
+        """Return the aggregator's final state and the posteriors (N, K)."""
+        return believe(aggregator, self.parts)
 
 
-def in_parts(ann: Annotations, gold: Gold = None) -> InParts:
+def crowd_of(ann: Annotations, gold: Gold = None) -> Crowd:
     sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
     known = np.full(ann.n_items, -1)
     item, label = gold_positions(ann, gold)
     known[item] = label
-    held = known if len(item) else None
-    return InParts(sizes, parts_of(ann.item, ann.annotator, ann.label, sizes, held), known)
+    fixed = known if len(item) else None
+    return Crowd(sizes, parts_of(ann.item, ann.annotator, ann.label, sizes, fixed), known)
 
 
 def gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the items whose class is known, and of that class; two (G,) arrays."""
+    """Return two arrays (G,): positions of the items with gold, and of their classes."""
     known = as_mapping(gold, ann)
     items, labels = list(known), list(known.values())
     item, label = positions(ann.items, items), positions(ann.classes, labels)
     if (item < 0).any():
-        raise CrowdshotError(f"gold names item {show(items[first(item < 0)])}, expected labelled items alone.")
+        unknown = items[first(item < 0)]
+        raise CrowdshotError(
+            f"names item {show(unknown)}, which nobody labelled",
+            argument="gold",
+            found=unknown,
+            expected="labelled items only",
+        )
     if (label < 0).any():
         row = first(label < 0)
         raise CrowdshotError(
-            f"gold has item {show(items[row])} as {show(labels[row])}, expected one of {listing(ann.classes)}."
+            f"has label {show(labels[row])} for item {show(items[row])}",
+            argument="gold",
+            found=labels[row],
+            expected=f"one of {listing(ann.classes)}",
         )
     return item, label
 
 
 def check_numbers(steps: int, **numbers: float) -> None:
+    """Raise an error unless ``steps`` is a positive integer and the other numbers are finite and not negative."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise CrowdshotError(f"steps is {steps!r}, expected a whole number, 1 or more.")
+        raise CrowdshotError(f"is {steps!r}", argument="steps", found=steps, expected="a whole number, 1 or more")
     for name, value in numbers.items():
         if not (math.isfinite(value) and value >= 0):
-            raise CrowdshotError(f"{name} is {value!r}, expected a number, 0 or more.")
+            raise CrowdshotError(f"is {value!r}", argument=name, found=value, expected="a number, 0 or more")

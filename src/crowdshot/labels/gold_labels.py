@@ -1,7 +1,7 @@
-"""Gold: true labels that are known beforehand, from a file of their own, from Python, or told by the labels' file.
+"""Read gold labels (known true labels) from a file, from Python objects, or from the label file.
 
-Items with gold have that class for sure, whatever anybody said, and annotators are judged by it. A class that only gold
-names is a class like any other.
+The class of an item with gold is fixed, and annotators are judged by it. A class that occurs only in gold labels is a
+class like any other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, trim
 from crowdshot.io.tables import ids_of, read_table
@@ -32,85 +32,133 @@ from crowdshot.model.posteriors import likeliest
 
 Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
 
-FEWEST = 5  # items with gold and labels, below which one mistake would say too much
+FEWEST = 5  # labelled gold items needed before the crowd's agreement with gold is judged
 
 
-# ---- from anywhere to {item: label} -----------------------------------------------------------------------------
+# ---- Reading gold labels -------------------------------------------------------------------------------------------
 
 
 def read(path: Path, columns: Columns, spelling: Spelling = trim) -> dict[str, str]:
-    """{item: label} of a file's rows that have a label, spelled as the labels are; an item may repeat its own.
+    """Read ``{item: label}`` from a file; rows without a label are ignored, equal repetitions are allowed.
 
-    The item's column is called as in the labels' table, else it is the first. The label's is the only other one, or
-    called truth, gold or the like, or as in the labels' table.
+    Parameters
+    ----------
+    path : Path
+    columns : Columns
+        Column names of the label table. The item column has the same name as there, or is the first. The label column
+        is the only other one, or is called truth, gold or similar, or has the name of the label table's label column.
+    spelling : callable
+        Renames labels as in the label table.
     """
     table = read_table(path)
-    item, label = _columns(str(path), table.header, columns)
+    item, label = _columns(table.header, columns, where=str(path))
     known: dict[str, str] = {}
-    for row, (name, word) in enumerate(zip(ids_of(table, item), table.text(label), strict=True)):
-        said = spelling(word)
-        if said and known.setdefault(name, said) != said:
-            where = table.place(row, label)
+    for row, (name, cell) in enumerate(zip(ids_of(table, item), table.text(label), strict=True)):
+        truth = spelling(cell)
+        if truth and known.setdefault(name, truth) != truth:
             raise CrowdshotError(
-                f"{where} is {said!r} for {name!r}, which is {known[name]!r} above, expected one label."
+                f"is {truth!r} for {name!r}, but an earlier row has {known[name]!r}",
+                where=table.place(row, label),
+                found=truth,
+                expected="one label for each item",
             )
     return known
 
 
 def as_mapping(gold: Gold, ann: Annotations) -> dict[Any, Any]:
-    """{item: label} from a mapping, a Series, a table like those that `read` reads, or (N,) labels.
+    """Return ``{item: label}`` for a mapping, a Series, a table in the form that `read` reads, or an array (N,).
 
-    Missing labels are passed over; so is -1 where it is no class.
+    Missing labels are ignored; -1 is missing unless it is a class.
     """
     if gold is None:
         return {}
     if isinstance(gold, list | tuple | np.ndarray):
         if len(gold) != ann.n_items or np.ndim(gold) != 1:
-            raise CrowdshotError(f"gold is of shape {np.shape(gold)}, expected ({ann.n_items},), or {{item: label}}.")
+            raise CrowdshotError(
+                f"has shape {np.shape(gold)}",
+                argument="gold",
+                found=np.shape(gold),
+                expected=f"({ann.n_items},), or {{item: label}}",
+            )
         gold = dict(zip(ann.items.tolist(), gold, strict=True))
     if isinstance(gold, pd.DataFrame):
-        item, label = _columns("gold", list(gold.columns), ann.columns)
+        item, label = _columns(list(gold.columns), ann.columns, argument="gold")
         gold = pd.Series(gold.iloc[:, label].to_numpy(), index=as_index(gold.iloc[:, item]))
     if not isinstance(gold, Mapping | pd.Series):
-        raise CrowdshotError(f"gold is a {type(gold).__name__}, expected {{item: label}}, a Series or a table.")
+        raise CrowdshotError(
+            f"is a {type(gold).__name__}", argument="gold", expected="{item: label}, a Series or a table"
+        )
     if isinstance(gold, pd.Series) and not gold.index.is_unique:
-        twice = show(gold.index[first(gold.index.duplicated())])
-        raise CrowdshotError(f"gold names item {twice} more than once, expected each once.")
+        repeated = gold.index[first(gold.index.duplicated())]
+        raise CrowdshotError(
+            f"names item {show(repeated)} more than once", argument="gold", found=repeated, expected="each item once"
+        )
     missing = (None, "") if -1 in ann.classes.tolist() else (None, "", -1)
     return {item: label for item, label in gold.items() if not pd.isna(label) and label not in missing}
 
 
-def _columns(source: str, header: Sequence[Any], columns: Columns) -> tuple[int, int]:
-    """Where the items and the true labels stand."""
+def _columns(
+    header: Sequence[Any], columns: Columns, argument: str | None = None, where: str | None = None
+) -> tuple[int, int]:
+    """Return the positions of the item column and of the label column."""
     if len(header) < 2:
-        raise CrowdshotError(f"{source} has {len(header)} column, expected the item and its true label.")
+        raise CrowdshotError(
+            f"has {len(header)} column",
+            argument=argument,
+            where=where,
+            found=list(header),
+            expected="the item and its true label",
+        )
     called = [plain(name) for name in header]
     item = called.index(plain(columns.item)) if plain(columns.item) in called else int(called[0] in TRUTH)
     others = [column for column in range(len(header)) if column != item]
     if header[item] == columns.label:
-        raise CrowdshotError(f"{source} has {header[item]!r} first and no item, expected the item and its true label.")
-    called_so = [column for column in others if called[column] in TRUTH]
-    as_usual = [column for column in others if header[column] == columns.label]
-    for found in (called_so, as_usual, others):
+        raise CrowdshotError(
+            f"has {header[item]!r} as its first column and no item column",
+            argument=argument,
+            where=where,
+            found=list(header[:10]),
+            expected="the item and its true label",
+        )
+    by_meaning = [column for column in others if called[column] in TRUTH]
+    by_name = [column for column in others if header[column] == columns.label]
+    for found in (by_meaning, by_name, others):
         if len(found) == 1:
             return item, found[0]
     names = listing(header[column] for column in others)
-    raise CrowdshotError(f"{source} has {len(others)} columns beside the item, {names}, expected one called truth.")
+    raise CrowdshotError(
+        f"has {len(others)} columns beside the item: {names}",
+        argument=argument,
+        where=where,
+        found=[header[column] for column in others[:10]],
+        expected="one that is called truth",
+    )
 
 
-# ---- among the labels -------------------------------------------------------------------------------------------
+# ---- Matching gold to labels ---------------------------------------------------------------------------------------
 
 
 def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = None, source: str = "gold") -> Positions:
-    """Which of ``items`` each name means, -1 for none; ``files``: the same items as paths, where they are images."""
+    """Return the position of each name in ``items``, -1 if it is not there.
+
+    Parameters
+    ----------
+    names : sequence
+    items : array of shape (N,)
+    files : sequence of length N, optional
+        Paths of the items; names may also be file names then.
+    source : str
+        The argument that the names come from, for error messages.
+    """
     row = positions(items, names)
     if files is not None and all(isinstance(file, PurePath) for file in files):
         rest = row < 0
         row[rest] = match_files(np.array(list(names), dtype=object)[rest], files)
-    twice = (row >= 0) & pd.Index(row).duplicated()
-    if twice.any():
+    repeated = (row >= 0) & pd.Index(row).duplicated()
+    if repeated.any():
+        item = items[row[first(repeated)]]
         raise CrowdshotError(
-            f"{source} names item {show(items[row[first(twice)]])} more than once, expected each once."
+            f"names item {show(item)} more than once", argument=source, found=item, expected="each item once"
         )
     return row
 
@@ -118,40 +166,61 @@ def find_items(names: Sequence[Any], items: Ids, files: Sequence[Any] | None = N
 def some_of(
     gold: Mapping[str, str], items: Ids, files: Sequence[Any] | None = None, source: Path | None = None
 ) -> tuple[dict[Any, str], int]:
-    """Gold of these items, and how many other items it has; a file that was named (``source``) has some of them."""
+    """Return the gold labels of these items, and the number of gold labels for other items.
+
+    Raises
+    ------
+    CrowdshotError
+        If ``source``, the gold file, names none of the items.
+    """
     names = list(gold)
     row = find_items(names, items, files)
     if source is not None and (row < 0).all():
-        found = f"has true labels of {names[0]!r} and others" if names else "has no true label"
-        raise CrowdshotError(f"{source} {found}, expected some of the labelled items, {listing(items, 1)}.")
+        raise CrowdshotError(
+            f"has no true label of a labelled item; its first item is {names[0]!r}" if names else "has no true label",
+            where=str(source),
+            found=names[:1],
+            expected=f"some of the labelled items, such as {listing(items, 1)}",
+        )
     known = {items[place]: gold[name] for name, place in zip(names, row.tolist(), strict=True) if place >= 0}
     return known, int((row < 0).sum())
 
 
-def warn_new_classes(truth: Iterable[str], said: Iterable[Any], source: str) -> None:
-    """What no annotator said may be a slip of the pen, or a class that all of them missed."""
-    known = [str(name) for name in said]
+def warn_new_classes(truth: Iterable[str], labels: Iterable[Any], source: str) -> None:
+    """Warn about gold labels that no annotator used: they may be misspelled."""
+    known = [str(name) for name in labels]
     new = [label for label in dict.fromkeys(map(str, truth)) if label not in known]
     if new:
-        like = difflib.get_close_matches(new[0], known, 1)
-        hint = f" (or is it {like[0]!r}?)" if like else ""
-        what = "classes of their own" if new[1:] else "a class of its own"
-        told = f"{source}: {listing(new)}, which no annotator said, {'are' if new[1:] else 'is'} {what}{hint}."
-        warnings.warn(told, UserWarning, stacklevel=4)
+        similar = difflib.get_close_matches(new[0], known, 1)
+        warnings.warn(
+            CrowdshotWarning(
+                f"No annotator used the gold {'labels' if new[1:] else 'label'} {listing(new)}",
+                where=source,
+                found=new[:10],
+                hint=f"Did you mean {similar[0]!r}?" if similar else "Check the spelling if that is unexpected.",
+            ),
+            stacklevel=4,
+        )
 
 
 def warn_unlabelled(names: Iterable[Any], items: Ids, source: str) -> None:
-    """Of labels alone, gold of other items teaches nothing: their names may be written in another way."""
-    others = [name for name, place in zip(names, positions(items, list(names)), strict=True) if place < 0]
+    """Warn about gold of items without labels: without features it has no effect, and names may be misspelled."""
+    names = list(names)
+    others = [name for name, place in zip(names, positions(items, names), strict=True) if place < 0]
     if others:
-        told = (
-            f"{source}: {counted(len(others), 'items')} that nobody labelled, {listing(others, 3)}: are they called so?"
+        warnings.warn(
+            CrowdshotWarning(
+                f"Nobody labelled {counted(len(others), 'items')} with gold: {listing(others, 3)}",
+                where=source,
+                found=others[:10],
+                hint="Check that their names are written as in the labels.",
+            ),
+            stacklevel=3,
         )
-        warnings.warn(told, UserWarning, stacklevel=3)
 
 
 def hold(ann: Annotations, gold: Mapping[Any, Any]) -> tuple[Annotations, Positions]:
-    """The annotations with classes for all labels of gold, and (N,) the class of each item, -1 where none is known."""
+    """Add the classes of gold labels to the annotations; also return the known class of each item (N,), or -1."""
     spelled = {str(name): name for name in ann.classes}  # 1 and "1" are one class
     truth = [spelled.get(str(label), label) for label in gold.values()]
     ann = _with_classes(ann, truth)
@@ -161,30 +230,36 @@ def hold(ann: Annotations, gold: Mapping[Any, Any]) -> tuple[Annotations, Positi
 
 
 def join(ann: Annotations, gold: Mapping[Any, Any]) -> Annotations:
-    """The annotations with all items of gold, those that nobody labelled last."""
+    """Append the gold items that nobody labelled to the annotations' items."""
     return replace(ann, items=unique_ids(dict.fromkeys([*ann.items, *gold]), "items")) if gold else ann
 
 
 def _with_classes(ann: Annotations, labels: Iterable[Any]) -> Annotations:
-    """In order if they were, else the new ones last."""
+    """Add classes; sort them if they were sorted, otherwise append the new ones."""
     labels = list(dict.fromkeys(labels))
-    more = [label for label, place in zip(labels, positions(ann.classes, labels), strict=True) if place < 0]
-    if not more:
+    new = [label for label, place in zip(labels, positions(ann.classes, labels), strict=True) if place < 0]
+    if not new:
         return ann
-    classes = unique_ids([*ann.classes.tolist(), *more], "classes")
+    classes = unique_ids([*ann.classes.tolist(), *new], "classes")
     if (ordered(ann.classes) == ann.classes).all():
         classes = ordered(classes)
     return replace(ann, label=positions(classes, ann.classes)[ann.label], classes=classes)
 
 
-# ---- how it agrees with what is believed ------------------------------------------------------------------------
+# ---- Agreement of the consensus with gold --------------------------------------------------------------------------
 
 
 class Agreement(NamedTuple):
-    """What would be believed of gold items if they had none: how often that is right, and its confidence.
+    """How often the consensus without gold equals the gold label, and its mean confidence.
 
-    ``right``: of the items that somebody labelled; None where nobody labelled one. ``unlabelled``: of the others, where
-    a classifier judges them. ``confidence``: the mean of what the consensus of the labelled ones would claim.
+    Attributes
+    ----------
+    right : Share or None
+        Of the gold items with labels; None if there are none.
+    unlabelled : Share or None
+        Of the gold items without labels, which only a classifier can judge.
+    confidence : float
+        Mean confidence for the gold items with labels.
     """
 
     right: Share | None
@@ -193,19 +268,33 @@ class Agreement(NamedTuple):
 
     @property
     def shared_mistakes(self) -> bool:
-        """Whether the crowd is surely less often right than it seems to be: it makes the same mistakes."""
+        """Return whether the accuracy is below the confidence by more than chance: annotators share mistakes."""
         return self.right is not None and self.right.of >= FEWEST and self.right.high < self.confidence
 
 
-def compare(ann: Annotations, known: Positions, believed: PosteriorMatrix) -> pd.DataFrame:
-    """A row for each item whose class is ``known`` (N,), and what was ``believed`` (n, K) of these without knowing."""
+def compare(ann: Annotations, known: Positions, posterior: PosteriorMatrix) -> pd.DataFrame:
+    """Return a table that compares gold labels with the consensus that was computed without them.
+
+    Parameters
+    ----------
+    ann : Annotations
+    known : array of shape (N,)
+        Known classes, -1 for items without gold.
+    posterior : array of shape (n, K)
+        Class probabilities of the n items with gold, computed without it.
+
+    Returns
+    -------
+    DataFrame
+        item, truth, consensus, confidence, n_labels
+    """
     row = np.flatnonzero(known >= 0)
-    best, confidence = likeliest(believed)
+    consensus, confidence = likeliest(posterior)
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(row),
             "truth": as_index(ann.classes).take(known[row]),
-            "believed": as_index(ann.classes).take(best),
+            "consensus": as_index(ann.classes).take(consensus),
             "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[row],
         }
@@ -213,7 +302,7 @@ def compare(ann: Annotations, known: Positions, believed: PosteriorMatrix) -> pd
 
 
 def agreement(compared: pd.DataFrame) -> Agreement:
-    """Of the table that `compare` makes."""
-    right, labelled = (compared["truth"] == compared["believed"]).to_numpy(), (compared["n_labels"] > 0).to_numpy()
+    """Summarise the table that `compare` returns."""
+    right, labelled = (compared["truth"] == compared["consensus"]).to_numpy(), (compared["n_labels"] > 0).to_numpy()
     confidence = float(compared["confidence"][labelled].mean()) if labelled.any() else 0.0
     return Agreement(Share.of_all(right[labelled]), Share.of_all(right[~labelled]), confidence)

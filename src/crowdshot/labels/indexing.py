@@ -1,4 +1,4 @@
-"""Ids of any kind (text, numbers, a mix) to positions 0, 1, 2, … and back; no loop over rows anywhere."""
+"""Convert ids of any kind (text, numbers, a mix) to positions 0, 1, 2, … and back, without loops over rows."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,20 +17,22 @@ Positions = NDArray[np.int64]
 
 
 def positions(ids: Ids, wanted: Iterable[Any]) -> Positions:
-    """Where each wanted id stands in ``ids`` (unique), -1 where it does not."""
+    """Return the position of each wanted id in ``ids``, which are unique; -1 if it is not there."""
     return np.asarray(as_index(ids).get_indexer(as_index(wanted)), dtype=np.int64)
 
 
 def factorize(values: Any) -> tuple[Positions, Ids]:
-    """(L,) values -> their positions among the distinct ones, in order of first appearance; missing is -1.
+    """Return the positions (L,) of values among the distinct ones, and the distinct ones in order of appearance.
 
-    NaN, None, NaT and blank text are missing.
+    NaN, None, NaT and blank text are missing; their position is -1.
     """
     try:
         position, distinct = pd.factorize(values)
     except TypeError:
         odd = next(value for value in values if value.__hash__ is None)
-        raise CrowdshotError(f"labels holds a {type(odd).__name__}, expected names or numbers.") from None
+        raise CrowdshotError(
+            f"has a {type(odd).__name__} as a label", argument="labels", found=odd, expected="names or numbers"
+        ) from None
     found = _plain(distinct)
     position = np.asarray(position, dtype=np.int64)
     if found.dtype != object:
@@ -39,7 +41,7 @@ def factorize(values: Any) -> tuple[Positions, Ids]:
 
 
 def without(position: Positions, ids: Ids, unwanted: NDArray[np.bool_]) -> tuple[Positions, Ids]:
-    """Take the unwanted ids out; their positions become -1, the others close the gaps."""
+    """Remove the unwanted ids; their positions become -1, and the other positions are renumbered."""
     if not unwanted.any():
         return position, ids
     moved = np.append(np.where(unwanted, -1, np.cumsum(~unwanted) - 1), -1)  # the last entry serves position -1
@@ -47,33 +49,40 @@ def without(position: Positions, ids: Ids, unwanted: NDArray[np.bool_]) -> tuple
 
 
 def arrange(
-    position: Positions, found: Ids, given: Iterable[Any], argument: str, where: Callable[[int], str]
+    position: Positions, found: Ids, listed: Iterable[Any], argument: str, where: Callable[[int], str]
 ) -> tuple[Positions, Ids]:
-    """Positions in ``found`` -> positions in the list that was given; ``where(row)`` says where a stranger stands."""
-    ids = unique_ids(given, argument)
+    """Convert positions in ``found`` to positions in the ids that ``argument`` listed; ``where(row)`` names a cell."""
+    ids = unique_ids(listed, argument)
     place = positions(ids, found)
     if (place < 0).any():
         row = first(place[position] < 0)
-        stranger = show(found[position[row]])
-        raise CrowdshotError(f"{where(row)} is {stranger}, expected one of the {argument} given, {listing(ids)}.")
+        unknown = found[position[row]]
+        raise CrowdshotError(
+            f"is {show(unknown)}, which {argument} does not list",
+            where=where(row),
+            found=unknown,
+            expected=f"one of {listing(ids)}",
+        )
     return place[position], ids
 
 
 def unique_ids(values: Iterable[Any], argument: str, size: int | None = None) -> Ids:
-    """An array of ids that are all present, all different and, where a size is given, that many."""
+    """Return ids as an array; raise an error if one is missing or repeated, or if their number is not ``size``."""
     index = as_index(values)
     if index.hasnans:
-        raise CrowdshotError(f"{argument} has no value at position {first(index.isna()) + 1}, expected an id.")
+        raise CrowdshotError(f"has no value at position {first(index.isna()) + 1}", argument=argument, expected="an id")
     if not index.is_unique:
-        twice = show(index[first(index.duplicated())])
-        raise CrowdshotError(f"{argument} lists {twice} more than once, expected different ids.")
+        repeated = index[first(index.duplicated())]
+        raise CrowdshotError(
+            f"lists {show(repeated)} more than once", argument=argument, found=repeated, expected="different ids"
+        )
     if size is not None and len(index) != size:
-        raise CrowdshotError(f"{argument} lists {len(index)} ids, expected {size}.")
+        raise CrowdshotError(f"lists {len(index)} ids", argument=argument, found=len(index), expected=str(size))
     return _plain(index)
 
 
 def ordered(ids: Ids) -> Ids:
-    """Sorted; whole numbers that are written as text by their value, what cannot be compared by type first."""
+    """Return ids in order: whole numbers in text by value, ids that cannot be compared by type and then as text."""
     if ids.dtype == object and all(isinstance(name, str) and WHOLE_NUMBER.fullmatch(name) for name in ids):
         return ids[sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]))]
     try:
@@ -90,7 +99,7 @@ def as_index(values: Any) -> "pd.Index[Any]":
 
 
 def _plain(index: Any) -> Ids:
-    """As a NumPy array; text and mixtures as objects, whole-numbered floats as the integers they stand for."""
+    """Return ids as an array: text and mixtures as objects, floats that are whole numbers as integers."""
     values: Ids = np.asarray(index)
     if values.dtype.kind in "US":
         values = values.astype(object)

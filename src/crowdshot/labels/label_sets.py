@@ -1,4 +1,4 @@
-"""Answers that name several labels at once: sets of labels, written "cat;dog"."""
+"""Parse and spell answers that name several labels, such as "cat;dog"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import show
 from crowdshot.io.cells import trim
 from crowdshot.labels.indexing import ordered, positions
@@ -21,18 +21,21 @@ Split = Callable[[str], list[str]]
 
 
 def parts(label: str, separators: str = r";|") -> list[str]:
-    """What a label names, in its order, each once."""
+    """Return the labels that an answer names, in their order and without repetitions."""
     return list(dict.fromkeys(filter(None, (trim(part) for part in re.split(f"[{separators}]", label)))))
 
 
 def split_of(labels: Iterable[str]) -> Split:
-    """How labels that name several are split: at semicolons and bars or, where nobody wrote any, at commas."""
+    """Return the function that splits answers: at semicolons and bars, or at commas if there are none of these."""
     separators = ";|" if any(re.search("[;|]", label) for label in labels) else ","
     return lambda label: parts(label, separators)
 
 
 def refuse_sets(labels: Collection[str], source: str) -> None:
-    """A label with a semicolon or a bar, of which a part is a label too or a part of another one, names several."""
+    """Raise an error if a label with a semicolon or a bar seems to name several labels.
+
+    That is the case if one of its parts is a label too, or a part of another one.
+    """
     whole = [str(label) for label in labels]
     if not any(re.search("[;|]", label) for label in whole):
         return
@@ -40,29 +43,32 @@ def refuse_sets(labels: Collection[str], source: str) -> None:
     for label in whole:
         if re.search("[;|]", label) and any(seen[fold(part)] > 1 for part in parts(label)):
             raise CrowdshotError(
-                f"{source} has the label {show(label)}, of which a part is a label too, expected one label an answer;"
-                " multi_label=True takes it for several, categories=True for one."
+                f"has the label {show(label)}, and a part of it is a label too",
+                where=source,
+                found=label,
+                expected="one label per answer",
+                hint=Use("if it names several labels", multi_label=True) | Use("if it is one", categories=True),
             )
 
 
 def spell_each(spelling: Spelling, split: Split) -> Spelling:
-    """What a whole set is called, given what its labels are called: in their order, each once."""
+    """Return the function that spells answers with several labels: each label once, in order, joined by semicolons."""
 
-    def called(label: str) -> str:
+    def spelled(label: str) -> str:
         names = {spelling(part) for part in split(label)} - {""}
         return JOINED.join(ordered(np.array(list(names), dtype=object)))
 
-    return called
+    return spelled
 
 
 def names_of(sets: Iterable[str]) -> NDArray[Any]:
-    """(K,) all that is named in them, in order."""
+    """Return all labels (K,) that the sets name, in order."""
     names = dict.fromkeys(part for label in sets for part in parts(label))
     return ordered(np.array(list(names), dtype=object))
 
 
 def members(sets: Sequence[str] | NDArray[Any], names: NDArray[Any]) -> NDArray[np.bool_]:
-    """(S, K): which set has which of the names."""
+    """Return an array (S, K): whether each set contains each name."""
     found = np.zeros((len(sets), len(names)), dtype=bool)
     for row, label in enumerate(sets):
         found[row, positions(names, parts(label))] = True

@@ -1,4 +1,4 @@
-"""Which row of X each label speaks of."""
+"""Match labels to items: by row, by id, or by the name of a file."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ from crowdshot.labels.label_values import warn_alphabetical_order
 from crowdshot.labels.spelling import fold
 from crowdshot.labels.wide_tables import wide_table
 
-PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # of Label Studio's uploads
-UPLOADS = re.compile(r"(^|/)upload/\d+$")  # where these lie, by project
-ADDED = re.compile(r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$")  # what tells that a name could be plainer
-MOST_COMPARED = 50_000  # items of several files, the first of each: where files differ in how they write them, all do
-MOST_FOLDERS = 8  # that one file names before an item and another does not; a text may be an item, with any slashes
+PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # prefix of files uploaded to Label Studio
+UPLOADS = re.compile(r"(^|/)upload/\d+$")  # their folder, one per project
+ADDED = re.compile(
+    r"[?#%\\]|(^|/)[0-9a-f]{8}-|[.][A-Za-z]*[A-Z][A-Za-z]*$"
+)  # signs of a query, an escape, an upload prefix or an upper-case suffix
+MOST_COMPARED = 50_000  # items of several files, the first of each: files that write names differently do so throughout
+MOST_FOLDERS = (
+    8  # folders before a name in one file that another file omits; limits the work for texts with many slashes
+)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def names_of(X: Any) -> list[Any] | None:
-    """What X itself calls its items: the index of a table, if it names each row, or file paths; else None."""
+    """Return the names that X has for its items: a table's unique index, or file paths; None otherwise."""
     if isinstance(X, pd.DataFrame | pd.Series):
         return list(X.index) if X.index.is_unique else None
     if isinstance(X, list | tuple) and strings_in(X) == "paths":
@@ -48,23 +52,26 @@ def names_of(X: Any) -> list[Any] | None:
 
 
 def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """The function takes labels in any form that `CrowdClassifier.fit` does in the place of annotations."""
+    """Make a function of annotations accept labels in any form that `CrowdClassifier.fit` accepts."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def wrapped(ann: Any, *rest: P.args, **named: P.kwargs) -> T:
+    def wrapped(ann: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         annotations = as_annotations(ann)
         listed = isinstance(getattr(ann, "annotations", ann), Annotations)
-        if not listed and signature.bind(annotations, *rest, **named).arguments.get("ordered"):
+        if not listed and signature.bind(annotations, *args, **kwargs).arguments.get("ordered"):
             warn_alphabetical_order(ann, annotations.classes, "classes= of Annotations.from_matrix")
-        return function(annotations, *rest, **named)
+        return function(annotations, *args, **kwargs)
 
-    return wrapped  # type: ignore[return-value]  # whose first argument may be named, too
+    return wrapped  # type: ignore[return-value]  # its first argument may be passed by keyword
 
 
 def as_annotations(labels: Any) -> Annotations:
-    """An array or a list (N, R), a table of either kind, a dict of dicts, what `read_labels` gives, or annotations."""
-    if not isinstance(labels, pd.DataFrame):  # which may have a column of that name
+    """Convert labels in any form to annotations.
+
+    Forms are an array or list (N, R), a long or wide table, a dict of dicts, and the result of `read_labels`.
+    """
+    if not isinstance(labels, pd.DataFrame):  # a table may have a column "annotations"
         labels = getattr(labels, "annotations", labels)
     if isinstance(labels, Annotations):
         return labels
@@ -74,23 +81,43 @@ def as_annotations(labels: Any) -> Annotations:
     if table is None and isinstance(labels, pd.DataFrame):
         return Annotations.from_frame(labels)
     if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
-        what = "None" if labels is None else f"a {type(labels).__name__}"
-        raise CrowdshotError(f"labels is {what}, expected Annotations, an array or a table; read_labels reads a file.")
+        raise CrowdshotError(
+            f"is {_type_of(labels)}",
+            argument="labels",
+            expected="Annotations, an array or a table",
+            hint="Read files with read_labels.",
+        )
     return Annotations.from_matrix(labels if table is None else table)
 
 
 def annotations_of(
     labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None, missing: Any = -1
 ) -> Annotations:
-    """Labels in any form, as annotations whose items are the rows of X in X's order.
+    """Convert labels in any form to annotations whose items are the rows of X, in X's order.
 
-    A matrix goes row by row, (N,) being one annotator's. In a table, a dict of dicts or `Annotations` an item is an id:
-    one of ``items``, the name of a file where these are paths, or a position in X where there are none. A wide table
-    (`wide.wide_table`) goes by its index where that and X name the items, else row by row.
+    Parameters
+    ----------
+    labels : any form of labels
+        A matrix belongs to X row by row; (N,) is one annotator. A long table, a dict of dicts and `Annotations` name
+        items by ``items``, by file name if these are paths, or by position in X if ``items`` is None. A wide table
+        (`wide_tables.wide_table`) is matched by its index if both name the items, otherwise row by row.
+    n_items : int
+        Number of rows of X.
+    items : iterable or None
+        Names of X's rows.
+    classes : iterable or None
+        All classes, in order.
+    missing : any
+        Mark of a missing label in a matrix.
     """
     names = None if items is None else list(items)
     if names is not None and len(names) != n_items:
-        raise CrowdshotError(f"items has {len(names)} ids, expected {n_items}, one for each row of X.")
+        raise CrowdshotError(
+            f"has {len(names)} ids",
+            argument="items",
+            found=len(names),
+            expected=f"{n_items}, one for each row of X",
+        )
     table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
     if table is not None:
         by_row = row_by_row(table.index, names)
@@ -99,32 +126,48 @@ def annotations_of(
         labels = _from_frame(labels, n_items, classes)
     elif isinstance(labels, dict):
         labels = Annotations.from_dict(labels, classes=classes)
-    if hasattr(labels, "toarray") or getattr(labels, "is_sparse", False) or getattr(labels, "is_meta", False):
-        raise CrowdshotError(f"labels is a sparse or empty {type(labels).__name__}, expected an array with all labels.")
     if not isinstance(labels, Annotations):
-        if hasattr(labels, "__array__") and not hasattr(labels, "__len__"):
-            labels = np.asarray(labels)
-        n_rows = len(labels) if hasattr(labels, "__len__") else None
-        if n_rows != n_items:
-            what = "None" if labels is None else f"a {type(labels).__name__}"
-            found = f"is {what}" if n_rows is None else f"has {n_rows} rows"
-            raise CrowdshotError(f"labels {found}, expected {n_items} rows as in X.")
-        plain = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
-        if table is not None and (plain is not None or not table.index.is_unique):
-            plain, annotators = plain or list(range(n_items)), list(table.columns)
-            return Annotations.from_matrix(labels, items=plain, annotators=annotators, classes=classes, missing=missing)
-        return Annotations.from_matrix(labels, items=plain, classes=classes, missing=missing)
+        return _from_rows(labels, table, n_items, names, classes, missing)
     known = np.asarray(as_index(range(n_items) if names is None else names))
-    return rows_of(labels, known, "X", advice="items= can name them")[0]
+    return rows_of(labels, known, "X", advice="Name the rows of X with items=.")[0]
+
+
+def _from_rows(
+    labels: Any, table: pd.DataFrame | None, n_items: int, names: list[Any] | None, classes: Any, missing: Any
+) -> Annotations:
+    """Convert a matrix, or a wide ``table``, whose rows are the rows of X."""
+    if hasattr(labels, "toarray") or getattr(labels, "is_sparse", False) or getattr(labels, "is_meta", False):
+        raise CrowdshotError(
+            f"is a sparse or empty {type(labels).__name__}", argument="labels", expected="an array with all labels"
+        )
+    if hasattr(labels, "__array__") and not hasattr(labels, "__len__"):
+        labels = np.asarray(labels)
+    n_rows = len(labels) if hasattr(labels, "__len__") else None
+    if n_rows != n_items:
+        raise CrowdshotError(
+            f"is {_type_of(labels)}" if n_rows is None else f"has {n_rows} rows",
+            argument="labels",
+            found=n_rows,
+            expected=f"{n_items} rows as in X",
+        )
+    ids = None if names is None else [os.fspath(x) if isinstance(x, PurePath) else x for x in names]
+    annotators = None
+    if table is not None and (ids is not None or not table.index.is_unique):
+        ids, annotators = ids or list(range(n_items)), list(table.columns)
+    return Annotations.from_matrix(labels, items=ids, annotators=annotators, classes=classes, missing=missing)
+
+
+def _type_of(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def mark_of(missing: Any, classes: Ids) -> Any:
-    """What stands for no label in further labels: nothing but None and NaN where ``missing`` is one of the classes."""
+    """Return the mark of missing labels for further labels: None if ``missing`` is one of the classes."""
     return None if missing in classes.tolist() else missing
 
 
 def row_by_row(index: pd.Index[Any], names: Sequence[Any] | None) -> bool:
-    """Whether rows of a table follow X: one of the two has no names, or merely counts what the other names."""
+    """Return whether a table's rows belong to X row by row: one of them has no names, or only numbers its rows."""
     if names is None or not index.is_unique:
         return True
     counted = any(list(ids) == list(range(len(ids))) for ids in (index, names))
@@ -135,9 +178,15 @@ def _from_frame(labels: pd.DataFrame, n_items: int, classes: Iterable[Any] | Non
     try:
         columns = find_columns(labels.columns)
     except CrowdshotError as error:
-        wide = "; or labels.to_numpy(), if rows are the items of X and columns the annotators"
-        hint = wide if len(labels) == n_items else ""
-        raise CrowdshotError(f"{str(error).removesuffix('.')} in Annotations.from_frame{hint}.") from None
+        matrix = " If rows are the items of X and columns the annotators, pass labels.to_numpy()."
+        hint = "Convert the table with Annotations.from_frame and its columns argument."
+        raise CrowdshotError(
+            error.message,
+            where="labels",
+            found=error.found,
+            expected=error.expected,
+            hint=hint + (matrix if len(labels) == n_items else ""),
+        ) from None
     return Annotations.from_frame(labels, columns, classes=classes)
 
 
@@ -150,11 +199,22 @@ def rows_of(
     advice: str = "",
     folder: Path | None = None,
 ) -> tuple[Annotations, list[str]]:
-    """The same labels, but about ``ids``, in that order, labelled or not; and the labelled items not found there.
+    """Return the labels with the items ``ids``, in that order, and the labelled items that are not among them.
 
-    Ids that are paths mean files (`match_files`); what the labels call a file is its id from here on. Labels of items
-    that are not there are an error or, if something else is found, may be left out. ``source`` and ``what`` say in
-    messages where was looked for what. ``folder``: where the files lie, for tables that name them from further up.
+    Parameters
+    ----------
+    labels : Annotations
+    ids : array
+        Names of the items, with or without labels. Paths are matched by `match_files`; the returned annotations use
+        the labels' names for them.
+    source, what : str
+        Names of the collection and of one item in it, for messages.
+    lost : {"refuse", "leave out"}
+        What to do with labels of other items. If no label has an item among ``ids``, that is always an error.
+    advice : str
+        A hint for the error message.
+    folder : Path, optional
+        Folder of the files, for tables that name them by a longer path.
     """
     files = all(isinstance(name, PurePath) for name in ids)
     row = match_files(labels.items, ids) if files else positions(ids, labels.items)
@@ -164,19 +224,27 @@ def rows_of(
     known = np.array([name.as_posix() for name in ids], dtype=object) if files else ids.copy()
     missing = row < 0
     if missing.any() and (missing.all() or lost == "refuse"):
-        stranger = labels.items[first(missing)]
+        unknown = labels.items[first(missing)]
         if files:
-            _refuse_shared_name(stranger, known, source)
-        number = f"{missing.sum():,} of the {len(row):,} labelled items, first {show(stranger)}"
+            _refuse_shared_name(unknown, known, source)
+        number = f"{missing.sum():,} of the {len(row):,} labelled items, first {show(unknown)}"
         instance = f" (it has {show(known[0])}, for instance)" if len(known) else ""
-        hint = f"; {advice}" if advice and not (missing.all() and files) else ""
-        raise CrowdshotError(f"{source} has no {what} for {number}{instance}, expected one for each{hint}.")
-    taken, times = np.unique(row[~missing], return_counts=True)
+        raise CrowdshotError(
+            f"has no {what} for {number}{instance}",
+            where=source,
+            found=unknown,
+            expected="one for each",
+            hint=advice if advice and not (missing.all() and files) else None,
+        )
+    matched, times = np.unique(row[~missing], return_counts=True)
     if (times > 1).any():
-        file = taken[first(times > 1)]
+        file = matched[first(times > 1)]
         one, two = labels.items[row == file][:2]
         raise CrowdshotError(
-            f"{source} has {show(known[file])} for both {show(one)} and {show(two)}, expected one item an image."
+            f"has {show(known[file])} for both {show(one)} and {show(two)}",
+            where=source,
+            found=[one, two],
+            expected="one item for each image",
         )
     if files:
         known[row[~missing]] = labels.items[~missing]
@@ -184,9 +252,9 @@ def rows_of(
 
 
 def named_like(ids: Iterable[Any], files: Sequence[PurePath] | Ids) -> Ids:
-    """What files are called in the manner of the labels' own ids: by their names where no id has a folder.
+    """Return names for files in the style of the labels' ids.
 
-    Without suffix where no id has one. A name that several files share is told apart by the path.
+    Names have no folder if no id has one, and no suffix if no id has one. Files that would share a name get their path.
     """
     words = [str(name).replace("\\", "/") for name in ids]
     paths = [file.as_posix() for file in files]
@@ -200,30 +268,39 @@ def named_like(ids: Iterable[Any], files: Sequence[PurePath] | Ids) -> Ids:
 
 
 def _refuse_shared_name(name: object, known: Ids, source: str) -> None:
-    """An image that several files are called by is not missing."""
+    """Raise an error if several files have this name, which is then ambiguous rather than missing."""
     bare = PurePosixPath(str(name).replace("\\", "/")).name
     same = [show(other) for other in known if PurePosixPath(str(other)).name == bare]
     if len(same) > 1:
         raise CrowdshotError(
-            f"{source} has {same[0]} and {same[1]} for {show(name)}, expected one; write the folder before the name."
+            f"has {same[0]} and {same[1]} for {show(name)}",
+            where=source,
+            found=name,
+            expected="one",
+            hint="Write the folder before the name.",
         )
 
 
 def match_files(ids: Ids, files: Sequence[PurePath] | Ids) -> Positions:
-    """The file that each id means, -1 where there is none.
+    """Return the position of the file that each id names, -1 if there is none.
 
-    Tried in this order: the whole path, its last parts (``a/7.png`` for ``photos/a/7.png``), then the bare name and
-    the name without its suffix, on both sides (label tools put folders and addresses before a file's name); then the
-    same without what else they add, see `_plainer`; then the name as Label Studio writes an upload's, see `_uploaded`;
-    of each the very spelling, then the one with accents in one piece with their letters, from which some systems
-    part them. The first that is some file's decides, and if several files share it, it means none of them.
+    These forms of a name are tried in order:
+
+    1. the whole path;
+    2. the last parts of a file's path (``a/7.png`` for ``photos/a/7.png``);
+    3. the bare name, and the name without its suffix, on both sides;
+    4. the same for the forms of `_plainer`, which removes what label tools add;
+    5. the name as Label Studio changes it on upload (`_uploaded`).
+
+    Each form is compared exactly, then with accents composed (Unicode NFC). The first form that any file has decides.
+    If several files share it, the id matches none of them.
     """
     meant = file_finder(files)
     return np.array([meant(str(name)) for name in ids], dtype=np.int64)
 
 
 def file_finder(files: Sequence[PurePath] | Ids) -> Callable[[str], int]:
-    """`match_files` for whoever asks again and again."""
+    """Return a function that matches one name as `match_files` does, for many calls."""
     spelled = _by_path(files)
     composed = _by_path([PurePath(_composed(str(file))) for file in files])
 
@@ -237,7 +314,7 @@ def file_finder(files: Sequence[PurePath] | Ids) -> Callable[[str], int]:
 
 
 def _by_path(files: Sequence[PurePath] | Ids) -> dict[str, int]:
-    """All that a file may be called -> its position, -1 where several are called so."""
+    """Return the position of the file for each form of a name, -1 for ambiguous forms."""
     by_path: dict[str, int] = {}
     for index, file in enumerate(files):
         parts = file.parts
@@ -251,7 +328,7 @@ def _by_path(files: Sequence[PurePath] | Ids) -> dict[str, int]:
 
 
 def _composed(name: str) -> str:
-    """é as one character, where it is an e with an accent put over it, as macOS writes it."""
+    """Compose letters and accents into one character; macOS stores file names decomposed."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -260,7 +337,7 @@ def _keys(path: PurePosixPath) -> tuple[str, ...]:
 
 
 def _plainer(name: str) -> Iterator[PurePosixPath]:
-    """The path as it stands; as an address without its query; and that without Label Studio's upload prefix.
+    """Yield the path unchanged, as a URL without its query, and without Label Studio's upload prefix.
 
     ``/data/local-files/?d=photos/my%20cat.jpg`` and ``https://host/my%20cat.jpg?key=…`` both mean ``my cat.jpg``, and
     so does ``/data/upload/3/3f2a1b9c-my cat.jpg``.
@@ -272,15 +349,16 @@ def _plainer(name: str) -> Iterator[PurePosixPath]:
 
 
 def _address(name: str) -> str:
-    """The path without a query, or the one in it that is called d."""
+    """Return a URL's path without its query, or the path in the query's parameter d."""
     path = name.rpartition("?d=")[2].partition("?")[0].partition("#")[0]
     return unquote(path).replace("\\", "/")
 
 
 def same_files(names: Iterable[str]) -> list[list[str]]:
-    """Groups of names that may mean one picture: alike but for what `_plainer` takes away and the case of the ending.
+    """Return groups of names that may mean the same picture.
 
-    Of names in different folders nothing is said, nor of bare numbers, nor where the query alone tells items apart.
+    They differ only in what `_plainer` removes and in the case of the suffix. Names in different folders, bare numbers,
+    and items that differ only in the query are not grouped.
     """
     names = list(names)
     if not any(map(ADDED.search, names)):
@@ -294,33 +372,36 @@ def same_files(names: Iterable[str]) -> list[list[str]]:
 
 
 def named_otherwise(files: Sequence[Ids]) -> list[list[str]]:
-    """Groups of items that may be one, of labels' files that have no item in common, nor with others between them.
+    """Return groups of items that may be the same, from label files that share no items.
 
-    ``IMG_1.jpg`` in one, ``img_1.jpg`` in another and ``photos/IMG_1.jpg`` in a third; 1 and 1.0.
+    Files that are connected by a third file do not count as such. Examples are ``IMG_1.jpg`` in one file, ``img_1.jpg``
+    in another and ``photos/IMG_1.jpg`` in a third, or 1 and 1.0.
     """
     item, names = pd.factorize(np.concatenate(files))
     file = np.repeat(np.arange(len(files)), [len(items) for items in files])
     n = len(names) + len(files)
     links = coo_array((np.ones(len(item)), (item, len(names) + file)), shape=(n, n))
-    lots, lot = connected_components(links, directed=False)
-    if lots == 1:
+    n_components, component = connected_components(links, directed=False)
+    if n_components == 1:
         return []
-    among = pd.Series(lot[: len(names)]).groupby(lot[: len(names)]).cumcount()  # where an item stands in its lot
+    rank = pd.Series(component[: len(names)]).groupby(component[: len(names)]).cumcount()  # within the component
     called: dict[int, str] = {}
     by_tail: dict[str, list[int]] = {}  # items by the last parts of their paths
-    for place in np.flatnonzero(among < max(1, MOST_COMPARED // lots)).tolist():
+    for place in np.flatnonzero(rank < max(1, MOST_COMPARED // n_components)).tolist():
         called[place] = fold(str(names[place]).replace("\\", "/"))
         parts = called[place].rsplit("/", MOST_FOLDERS)
         for start in range(len(parts)):
             by_tail.setdefault("/".join(parts[start:]), []).append(place)
     groups = (by_tail[path] for path in dict.fromkeys(called.values()))
-    return [[str(names[place]) for place in group] for group in groups if len({lot[place] for place in group}) > 1]
+    return [
+        [str(names[place]) for place in group] for group in groups if len({component[place] for place in group}) > 1
+    ]
 
 
 def _file_meant(name: str) -> str:
-    """What names of one picture, or of one file at an address, have in common; "" for all others."""
+    """Return a key that is equal for names of the same picture, or of the same file at a URL; "" for other names."""
     folder, _, file = _address(name).rpartition("/")
-    uploaded = PREFIX.match(file) is not None and not file[:8].isdigit()  # 20260304-cat.png has a date
+    uploaded = PREFIX.match(file) is not None and not file[:8].isdigit()  # eight digits are a date: 20260304-cat.png
     stem, _, ending = (file[9:] if uploaded else file).rpartition(".")
     is_file = bool(stem) and (f".{ending.lower()}" in PICTURES or "://" in name[:10])
     if not is_file or stem.isdigit():
@@ -329,10 +410,10 @@ def _file_meant(name: str) -> str:
 
 
 def _uploaded(name: str) -> str:
-    """What Label Studio makes of an uploaded file's name: ``my cat (1).jpg`` becomes ``my_cat_1.jpg``."""
+    """Return the name that Label Studio gives to an uploaded file: ``my cat (1).jpg`` becomes ``my_cat_1.jpg``."""
     return re.sub(r"[^-\w.]", "", name.strip().replace(" ", "_"))
 
 
 def _claim(table: dict[str, int], key: str, index: int) -> None:
-    """A name that two files share belongs to neither."""
+    """Enter a file's name; a name that two files share maps to -1."""
     table[key] = index if table.get(key, index) == index else -1

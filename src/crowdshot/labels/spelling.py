@@ -1,7 +1,8 @@
-"""Names that people write in several ways: which these are, and what they are called then.
+"""Rename labels and annotators, and find names that are probably different spellings of one name.
 
-Labels are renamed first, then those that differ in case and spaces alone are merged: the most frequent spelling stays.
-Where nobody wishes that, near-twins stay two, and are told. A whole number is never written 1.0, as spreadsheets do.
+Labels are renamed first. Then labels that differ only in case and spaces are merged if the user asks for it; the most
+frequent spelling is kept. Otherwise such near-duplicates stay separate and are reported. Whole numbers such as 1.0,
+which spreadsheets write, become 1.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import listing, show
 from crowdshot.io.cells import Ids, trim
 from crowdshot.io.tables import one_each, read_table
@@ -27,14 +28,14 @@ from crowdshot.labels.indexing import Positions, as_index
 from crowdshot.labels.timestamps import in_time
 
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
-Strangers = Literal["refuse", "tell", "allow"]  # what becomes of names to be changed that nothing has
-Spelling = Callable[[str], str]  # what somebody wrote -> what it is called, "" for no label
+Strangers = Literal["refuse", "tell", "allow"]  # for names to be changed that do not occur: error, warning or nothing
+Spelling = Callable[[str], str]  # maps a label as written to its name, "" for no label
 
 
 class Twins(NamedTuple):
-    """Spellings of what may be one name, the most frequent first, and how many labels have each.
+    """Names that may be spellings of one name, the most frequent first, with their numbers of labels.
 
-    ``of``: what they name, "labels" or "annotators" (or "items").
+    ``of`` is "labels", "annotators" or "items".
     """
 
     of: str
@@ -42,21 +43,21 @@ class Twins(NamedTuple):
     counts: tuple[int, ...]
 
     def __str__(self) -> str:
-        """The labels 'cat', 'Cat' and 'CAT'"""
+        """Return a phrase such as "the labels 'cat', 'Cat' and 'CAT'"."""
         return f"the {self.of} {and_so(quoted(self.names))}"
 
 
 def near_duplicates(ann: Annotations) -> list[Twins]:
-    """Labels, and annotators, that differ in case, spaces or width alone: 'Cat' and 'cat'.
+    """Return labels and annotators that differ only in case, spaces or character width, such as 'Cat' and 'cat'.
 
-    ``merge_case=True`` makes one of such labels, ``names=`` of such annotators.
+    ``merge_case=True`` merges such labels, ``names=`` such annotators.
     """
-    labels, people = counts_of(ann.classes, ann.label), counts_of(ann.annotators, ann.annotator)
-    return alike("labels", labels) + alike("annotators", people)
+    labels, annotators = counts_of(ann.classes, ann.label), counts_of(ann.annotators, ann.annotator)
+    return alike("labels", labels) + alike("annotators", annotators)
 
 
 def alike(of: str, counts: Mapping[str, int]) -> list[Twins]:
-    """Groups of names that may be one; ``counts``: how many labels have each."""
+    """Return groups of names that differ only in case, spaces or width; ``counts``: number of labels by name."""
     groups: dict[str, list[str]] = {}
     for name in counts:
         groups.setdefault(fold(name), []).append(name)
@@ -65,48 +66,48 @@ def alike(of: str, counts: Mapping[str, int]) -> list[Twins]:
 
 
 def counts_of(ids: Any, positions: Positions) -> dict[str, int]:
-    """``positions`` (L,): which of the ids each label has."""
+    """Return the number of labels of each id; ``positions`` (L,) are the ids' positions for each label."""
     return dict(zip(map(str, ids), np.bincount(positions, minlength=len(ids)).tolist(), strict=True))
 
 
 def fold(name: str) -> str:
-    """What names that differ in case, spaces or width alone have in common; 7.0 is a 7."""
+    """Return a key that is equal for names that differ only in case, spaces or width; 7.0 equals 7."""
     return as_whole(unicodedata.normalize("NFKC", " ".join(name.split())).casefold())
 
 
 def as_whole(label: str) -> str:
-    """A whole number without its decimal point, any other label as it is."""
+    """Return a whole number such as 7.0 without its decimals; other labels stay unchanged."""
     return re.sub(r"^(-?\d+)\.0*$", r"\1", label)
 
 
 def and_so(words: Sequence[str]) -> str:
-    """cat, dog and owl"""
+    """Join words as in "cat, dog and owl"."""
     return " and ".join([", ".join(words[:-1]), *words[-1:]] if len(words) > 1 else words)
 
 
 def quoted(names: Sequence[str]) -> list[str]:
-    """As Python writes them; by their codes where some differ only in how an accent is stored."""
+    """Quote names; escape non-ASCII characters if names differ only in how accents are encoded."""
     look_alike = len({unicodedata.normalize("NFC", name) for name in names}) < len(names)
     return [ascii(name) if look_alike else repr(name) for name in names]
 
 
-# ---- what names become ----------------------------------------------------------------------------------------------
+# ---- Renaming ------------------------------------------------------------------------------------------------------
 
 
 class Respelled(NamedTuple):
-    """What labels or annotators are called now, and how many were written how; labels that are none any more: ""."""
+    """A new name of labels or annotators ("" for dropped labels), and how often each old spelling occurred."""
 
     of: str
     name: str
     counts: dict[str, int]
 
     def __str__(self) -> str:
-        """The labels 'cat' (20) and 'Cat' (5) are read as 'cat'"""
+        """Return a phrase such as "the labels 'cat' (20) and 'Cat' (5) are read as 'cat'"."""
         spelled = [f"{name} ({n:,})" for name, n in zip(quoted(list(self.counts)), self.counts.values(), strict=True)]
-        what = (
+        subject = (
             f"{self.of} {and_so(spelled)} are" if len(spelled) > 1 else f"{self.of.removesuffix('s')} {spelled[0]} is"
         )
-        return f"the {what} read as {show(self.name) if self.name else 'no label'}"
+        return f"the {subject} read as {show(self.name) if self.name else 'no label'}"
 
 
 def spelling_of(
@@ -116,81 +117,122 @@ def spelling_of(
     known: Iterable[str] = (),
     strangers: Strangers = "refuse",
 ) -> Spelling:
-    """What labels are called, given how often each was written: renamed first, then merged, by names that are known."""
-    there = [as_whole(trim(label)) for label in written]
-    listed = new_names(rename, "rename", ("old", "new"), there, strangers)
+    """Return the function that renames labels.
+
+    Parameters
+    ----------
+    written : mapping
+        Number of labels by their spelling in the input.
+    rename : mapping or path, optional
+        New names by old names, or a table with them.
+    merge_case : bool
+        Merge labels that differ only in case, spaces or width, after renaming.
+    known : iterable
+        Spellings that take precedence when labels are merged.
+    strangers : {"refuse", "tell", "allow"}
+        What to do about old names that do not occur: raise an error, warn, or nothing.
+    """
+    present = [as_whole(trim(label)) for label in written]
+    listed = new_names(rename, "rename", ("old", "new"), present, strangers)
     new = {as_whole(old): name for old, name in listed.items()}
 
     def renamed(label: str) -> str:
         label = as_whole(trim(label))
         return new.get(label, label)
 
-    often: Counter[str] = Counter()
+    frequency: Counter[str] = Counter()
     for label, number in written.items():
-        often[renamed(label)] += number
-    best = [*known, *(label for label, _ in often.most_common())]
-    stays = {fold(label): label for label in reversed(best)} if merge_case else {}
-    return lambda label: stays.get(fold(renamed(label)), renamed(label))
+        frequency[renamed(label)] += number
+    preferred = [*known, *(label for label, _ in frequency.most_common())]
+    kept = {fold(label): label for label in reversed(preferred)} if merge_case else {}
+    return lambda label: kept.get(fold(renamed(label)), renamed(label))
 
 
 def new_names(
-    given: NewNames,
+    source: NewNames,
     argument: str,
     columns: tuple[str, str],
     known: Collection[str],
     strangers: Strangers = "refuse",
 ) -> dict[str, str]:
-    """{old: new}, as given or from a file with these columns, else its first two; without the spaces around names.
+    """Return ``{old: new}`` from a mapping, or from a file with these columns (otherwise its first two).
 
-    Old names that are not known are ``strangers``, unless a file has them and others, which may be longer than what it
-    is used for.
+    Spaces around names are removed. An old name that is not ``known`` is treated as ``strangers`` says. A file may also
+    list names that do not occur: it is refused only if it lists no known annotator.
     """
-    if given is None:
+    if source is None:
         return {}
-    if isinstance(given, Mapping):
-        new = {trim(str(old)): trim(str(name)) for old, name in given.items()}
-        stranger = next((old for old in new if as_whole(old) not in known), None)
-        if stranger is not None:
-            meet(f"{argument} names {stranger!r}, which is not there", known, strangers)
+    if isinstance(source, Mapping):
+        new = {trim(str(old)): trim(str(name)) for old, name in source.items()}
+        unknown = next((old for old in new if as_whole(old) not in known), None)
+        if unknown is not None:
+            report_unknown(unknown, known, strangers, argument=argument)
         return new
-    table = read_table(given)
+    table = read_table(source)
     called = [plain(name) for name in table.header]
     old, name = (called.index(column) if column in called else place for place, column in enumerate(columns))
     if len(called) < 2 or old == name or (columns[0] not in called and table.header[old] in known):
         raise CrowdshotError(
-            f"{table.name} has the header {listing(table.header)}, expected {columns[0]!r} and {columns[1]!r}."
+            f"has the header {listing(table.header)}",
+            where=table.name,
+            found=table.header[:10],
+            expected=f"{columns[0]!r} and {columns[1]!r}",
         )
     found = dict(zip(one_each(table, old), table.text(name), strict=True))
-    if argument == "names" and found and not any(each in known for each in found):  # other people's
-        meet(f"{table.name} names {next(iter(found))!r} and others, which are not there", known, strangers)
+    if argument == "names" and found and not any(each in known for each in found):
+        report_unknown(next(iter(found)), known, strangers, where=table.name)
     return found
 
 
-def meet(found: str, known: Collection[str], strangers: Strangers) -> None:
-    """Names that are not there, as the sentence says that was ``found``, are refused or told."""
+def report_unknown(
+    name: str,
+    known: Collection[str],
+    strangers: Strangers,
+    *,
+    argument: str | None = None,
+    where: str | None = None,
+) -> None:
+    """Raise an error or warn that ``argument``, or the file ``where``, names something that does not occur."""
     if strangers == "refuse":
-        raise CrowdshotError(f"{found}, expected some of {listing(known)}.")
+        raise CrowdshotError(
+            f"names {name!r}, which is not there",
+            argument=argument,
+            where=where,
+            found=name,
+            expected=f"some of {listing(known)}",
+        )
     if strangers == "tell":
-        told = f"{found}, in the files at least; labels that come otherwise may have it."
-        warnings.warn(told, UserWarning, stacklevel=5)
+        warnings.warn(
+            CrowdshotWarning(
+                f"names {name!r}, which is not in the files",
+                argument=argument,
+                where=where,
+                found=name,
+                hint="Labels that arrive later may have it.",
+            ),
+            stacklevel=5,
+        )
 
 
 def respell(
     ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str, when: Ids | None = None
 ) -> Annotations:
-    """The same labels by what they and the annotators are called; (L,) when they were given, where that is known."""
+    """Rename labels and annotators; ``when`` (L,) holds the labels' times, if known.
+
+    If two annotators become one, the newest of their labels for an item counts.
+    """
     labels = [label(str(name)) for name in ann.classes]
-    people = [annotator.get(str(name), str(name)) for name in ann.annotators]
-    if labels == list(ann.classes) and people == list(ann.annotators):
+    annotators = [annotator.get(str(name), str(name)) for name in ann.annotators]
+    if labels == list(ann.classes) and annotators == list(ann.annotators):
         return ann
-    ids = (ann.items, ann.item), (people, ann.annotator), (labels, ann.label)
+    ids = (ann.items, ann.item), (annotators, ann.annotator), (labels, ann.label)
     cells = (as_index(names).take(place) for names, place in ids)
     frame = pd.DataFrame(dict(zip(ann.columns, cells, strict=True)))
-    return in_time(frame, ann.columns, when, source, items=ann.items, annotators=dict.fromkeys(people))[0]
+    return in_time(frame, ann.columns, when, source, items=ann.items, annotators=dict.fromkeys(annotators))[0]
 
 
 def respelled(of: str, spelling: Spelling, counts: Mapping[str, int]) -> list[Respelled]:
-    """What is called otherwise than it was written (so often), by new name; a number that is written as one aside."""
+    """Return the names that were changed, by new name; 7.0 read as 7 does not count. ``counts``: labels by old name."""
     called = {old: spelling(old) for old in counts}
     changed = dict.fromkeys(name for old, name in called.items() if name != as_whole(old))
     return [

@@ -1,4 +1,4 @@
-"""The texts that labels speak of: a table, a label tool's export, or a folder of .txt files."""
+"""Read the labelled texts from a table, a label tool's export, or a folder of .txt files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crowdshot.io.tables import Table, decode, ids_of, read_bytes
 from crowdshot.labels.columns import find_columns, plain
 from crowdshot.labels.formats.label_file import LabelFile
 
-# The first rank that any column of the table matches decides.
+# Names of text columns in three ranks; the first rank that matches any column of the table decides.
 ALIASES = (
     "text texts",
     "sentence document content body review tweet message comment post passage utterance paragraph abstract",
@@ -26,18 +26,19 @@ ALIASES = (
 
 
 class TextsRead(NamedTuple):
+    """Texts and their ids (N,): values of an id column, paths below the folder, or the texts themselves."""
+
     ids: Ids
-    """(N,) what labels may call them: an id, a file's path below the folder, or the text itself."""
     texts: list[str]
     are_files: bool = False
 
 
 def read_text_items(path: str | os.PathLike[str]) -> TextsRead:
-    """A folder of .txt files, or a file with a row for each text: CSV, JSON (lines or an array), Parquet.
+    """Read texts from a folder of .txt files, or from a CSV, JSON or Parquet file with a row for each text.
 
-    The column of the text is called so, or like it; the id is a column that is called like an item, as in tables of
-    labels, else the text itself. In an export of Label Studio these are fields of a task's data, and its id. Rows that
-    repeat an id and its text, as in a table of labels, count once.
+    The text column is recognised by its name. The id column is named like an item column in a label table; without one,
+    the text is the id. In an export of Label Studio, the columns are the fields of a task's data, and the task's id.
+    Rows that repeat an id with the same text, as in a label table, count once.
     """
     if Path(path).is_dir():
         files = list_files(path, (".txt",), "texts")
@@ -47,13 +48,13 @@ def read_text_items(path: str | os.PathLike[str]) -> TextsRead:
 
 
 def texts_of(table: Table, repeated: bool = False) -> TextsRead:
-    """As `read_text_items`; ``repeated``: each row counts, whatever its id."""
+    """Return the texts of a table as `read_text_items` does; with ``repeated``, every row is kept."""
     if len(table.frame) == 0:
-        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each text.")
-    at = _text_column(table)
-    named = _id_column(table, at)
-    found = table.text(at)
-    ids = found if named is None else ids_of(table, named)
+        raise CrowdshotError("has a header but no rows", where=table.name, expected="a row for each text")
+    text_column = _text_column(table)
+    id_column = _id_column(table, text_column)
+    found = table.text(text_column)
+    ids = found if id_column is None else ids_of(table, id_column)
     if repeated:
         return TextsRead(ids, found.tolist())
     kept = ~pd.Index(ids).duplicated()
@@ -62,18 +63,21 @@ def texts_of(table: Table, repeated: bool = False) -> TextsRead:
     if other.any():
         row = first(other)
         raise CrowdshotError(
-            f"{table.place(row, at)} is another text for {ids[row]!r} than a row before has, expected one text an item."
+            f"is another text for {ids[row]!r} than in an earlier row",
+            where=table.place(row, text_column),
+            found=found[row],
+            expected="one text for each item",
         )
     return TextsRead(ids[kept], found[kept].tolist())
 
 
 def _content(file: Path) -> str:
-    """A file that holds nothing is an empty text, which is told where texts are checked."""
+    """Read a text; an empty file is an empty text, which is reported where texts are checked."""
     return decode(read_bytes(file), shown(file)).strip() if file.stat().st_size else ""
 
 
 def _table(file: LabelFile) -> Table:
-    """Any file of records as a table; of a Label Studio task its data, with its id."""
+    """Return a file of records as a table; of Label Studio tasks, the data and the id."""
     if not (file.is_array or file.is_lines) or not isinstance(file.first.get("data"), dict):
         return file.table
     rows = [{"id": record.fields.get("id"), **(record.fields.get("data") or {})} for record in file.records]
@@ -85,15 +89,20 @@ def _text_column(table: Table) -> int:
     for rank in ALIASES:
         found = [place for place, name in enumerate(names) if name in rank.split()]
         if len(found) > 1:
-            which = listing(table.header[place] for place in found)
+            names = [table.header[place] for place in found]
             raise CrowdshotError(
-                f"{table.name} has {len(found)} columns that could be the text, {which}, expected one."
+                f"has {len(found)} columns that could be the text, {listing(names)}",
+                where=table.name,
+                found=names,
+                expected="one",
             )
         if found:
             return found[0]
     raise CrowdshotError(
-        f"{table.name} has no column for the text among {listing(table.header)}, expected one called"
-        f" {', '.join(' '.join(ALIASES).split()[:6])} or the like."
+        f"has no column for the text among {listing(table.header)}",
+        where=table.name,
+        found=table.header[:10],
+        expected=f"one called {', '.join(' '.join(ALIASES).split()[:6])} or similar",
     )
 
 

@@ -1,8 +1,8 @@
-"""Wide tables, with a row for each item and a column for each annotator: which of their columns are annotators'.
+"""Find the annotator columns of wide tables, which have a row for each item and a column for each annotator.
 
-People keep more in such a table than labels. A column is no annotator's where it is called after something else (notes,
-date, total), shares no value with the others, or has nearly as many values as rows, most of them its own. Values are
-compared without case and spaces.
+Such tables also have other columns. A column does not belong to an annotator if its name says otherwise (notes, date,
+total), if it shares no value with the other columns, or if nearly every row has another value. Values are compared
+without case and spaces.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
 from crowdshot.labels.columns import TRUTH, Columns, find_columns, plain
 from crowdshot.labels.label_sets import parts
 from crowdshot.labels.spelling import fold
 
-Counts = Mapping[str, int]  # of a column's values, by `fold`
+Counts = Mapping[str, int]  # number of cells by value, as `fold` returns it
 
-# Columns whose name is one of these, or has one of them among its words, are no annotators', though their values may be
-# labels too; in the languages of `columns.ALIASES`.
+# A column is not an annotator's if its name is in IS or contains a word in HAS, even if its values are labels. TOTALS
+# are names of rows with totals. In the languages of `columns.ALIASES`.
 IS = """
     nr no num number row index idx rank batch round version week month year day split fold set group team size width
     height length source origin project status state priority difficulty level confidence certainty score weight
@@ -58,70 +58,77 @@ TOTALS = """
     合計 平均 总计 合计 平均值
 """
 NAMES, WORDS, TOTAL_NAMES = ({plain(word) for word in words.split()} for words in (IS, HAS, TOTALS))
-FEW = 5  # cells of which nothing is said by how different they are
+FEW = 5  # cells; with fewer, distinct values say nothing about a column
 
 
 def is_total(item: str) -> bool:
-    """Is a row with this name a row of totals?"""
+    """Return whether this is the name of a row with totals."""
     return plain(item) in TOTAL_NAMES
 
 
 def is_label(counts: Counts, source: str) -> bool:
-    """Is -1 a label, and not the mark of a missing one? ``counts``: of all annotators' values.
+    """Return whether -1 is a label rather than the mark of a missing one.
 
-    It is beside 0 and 1 alone, where it may as well be none, as is told, beside other numbers below zero, and where
-    there would be one label without it.
+    That is the case if all other values are whole numbers and one of these holds: they are 0 and 1 (ambiguous, with a
+    warning), one of them is negative, or there are fewer than two of them. ``counts``: values of all annotators.
     """
     others = set(counts) - {"-1"}
     if "-1" not in counts or not all(re.fullmatch(r"[-+]?\d+", word) for word in others):
         return False
     if others == {"0", "1"}:
-        told = f"{source}: -1 is taken for a label, as 0 and 1 are; rename={{'-1': ''}} says that it is none."
-        warnings.warn(told, UserWarning, stacklevel=3)
+        warnings.warn(
+            CrowdshotWarning(
+                "has -1 beside 0 and 1, which is read as a label",
+                where=source,
+                found=-1,
+                hint=Use("if it marks missing labels", rename={"-1": ""}),
+            ),
+            stacklevel=3,
+        )
         return True
     return len(others) < 2 or any(word.startswith("-") for word in others)
 
 
 def annotators_among(header: Sequence[str], values: Sequence[Counts]) -> list[int]:
-    """The positions of the columns that are annotators', as the module says; none where that is a matter of guessing.
+    """Return the positions of the annotators' columns; none if that is ambiguous.
 
-    Columns that have values in common, of some column between them at least, belong together, and the largest group
-    are the annotators. One that is named and empty is somebody's who has not begun.
+    Columns are connected if they share a value, and the annotators are the largest connected group. An empty column
+    with a name belongs to an annotator who has not started.
     """
-    maybe = [column for column, name in enumerate(header) if not is_called_otherwise(name)]
-    seen = Counter(value for column in maybe for value in values[column])
-    maybe = [column for column in maybe if not _has_its_own(values[column], seen)]
+    candidates = [column for column, name in enumerate(header) if not is_called_otherwise(name)]
+    seen = Counter(value for column in candidates for value in values[column])
+    candidates = [column for column in candidates if not _has_unique_values(values[column], seen)]
     groups: list[tuple[list[int], set[str]]] = []
-    for column in maybe:
-        columns, said = [column], set(values[column])
-        for group in [group for group in groups if group[1] & said]:
+    for column in candidates:
+        columns, shared = [column], set(values[column])
+        for group in [group for group in groups if group[1] & shared]:
             groups.remove(group)
-            columns, said = columns + group[0], said | group[1]
-        groups += [(columns, said)] if said else []
+            columns, shared = columns + group[0], shared | group[1]
+        groups += [(columns, shared)] if shared else []
     sizes = sorted((len(columns) for columns, _ in groups), reverse=True)
     if sizes[:1] in ([], [1]) or sizes[:1] == sizes[1:2]:
         return []
     largest = max(groups, key=lambda group: len(group[0]))[0]
-    return sorted(largest + [column for column in maybe if header[column] and not values[column]])
+    return sorted(largest + [column for column in candidates if header[column] and not values[column]])
 
 
 def is_called_otherwise(name: str) -> bool:
-    """Is a column of this name surely no annotator's?"""
+    """Return whether a column's name rules out that it belongs to an annotator."""
     words = re.sub(r"([a-z])([A-Z])", r"\1 \2", str(name))  # createdAt
     found = {plain(word) for word in re.split(r"[^\w]|_", words)}
     is_sign = bool(str(name).strip()) and not plain(name)  # such as #
     return is_sign or plain(name) in TRUTH | NAMES | WORDS or bool(found & WORDS)
 
 
-def _has_its_own(counts: Counts, seen: Mapping[str, int]) -> bool:
-    """Has it nearly one value a row, most of which no other column has?"""
+def _has_unique_values(counts: Counts, seen: Mapping[str, int]) -> bool:
+    """Return whether nearly every cell has another value, most of which occur in no other column."""
     filled = sum(counts.values())
-    own = sum(number for value, number in counts.items() if seen[value] == 1)
-    return filled >= FEW and len(counts) > 0.8 * filled and own > filled / 2
+    unique = sum(number for value, number in counts.items() if seen[value] == 1)
+    return filled >= FEW and len(counts) > 0.8 * filled and unique > filled / 2
 
 
 def count(cells: Collection[str]) -> Counter[str]:
-    """How many cells have which value, those that are missing in any case aside; one of several labels has each."""
+    """Count cells by value, without missing ones; a cell with several labels counts for each of them."""
     counts: Counter[str] = Counter()
     for cell, number in Counter(cells).items():
         for value in map(fold, parts(cell)):
@@ -129,35 +136,42 @@ def count(cells: Collection[str]) -> Counter[str]:
     return +counts
 
 
-# ---- a DataFrame ----------------------------------------------------------------------------------------------------
+# ---- DataFrames ----------------------------------------------------------------------------------------------------
 
 
 def wide_table(labels: pd.DataFrame | pd.Series[Any]) -> pd.DataFrame | None:
-    """Items as index and annotators as columns; None for a table of another kind.
+    """Return a wide table with items as index and annotators as columns; None for another kind of table.
 
-    Columns of a wide table have labels in common, which those of a long one have not, whatever they are called. A lone
-    column is one annotator's. A column that is called like an item and names each row is the items'.
+    The annotators' columns of a wide table share labels; the columns of a long table do not. A single column is one
+    annotator's. A column that is named like an item column and has unique values becomes the index.
     """
     if isinstance(labels, pd.Series):
         return labels.to_frame(0 if labels.name is None else labels.name)
     if _is_long(labels) or labels.columns.has_duplicates:
         return None
     words = {name: [text(value) for value in labels[name]] for name in labels.columns}
-    if any(None in column for column in words.values()):  # lists or the like, which are no labels
+    if any(None in column for column in words.values()):  # lists and the like cannot be labels
         return None
-    said = {name: count([str(word) for word in column]) for name, column in words.items()}
+    values = {name: count([str(word) for word in column]) for name, column in words.items()}
     item = _item_column(labels)
-    if item is not None and not any(said[item].keys() & said[name].keys() for name in said if name != item):
+    if item is not None and not any(values[item].keys() & values[name].keys() for name in values if name != item):
         labels = labels.set_index(item)
     if len(labels.columns) == 1:
         return labels
-    counts = [Counter({value: n for value, n in said[name].items() if value != "-1"}) for name in labels.columns]
+    counts = [Counter({value: n for value, n in values[name].items() if value != "-1"}) for name in labels.columns]
     annotators = annotators_among([str(name) for name in labels.columns], counts)
     if not annotators:
         return None
-    idle = [name for place, name in enumerate(labels.columns) if place not in annotators]
-    if idle:
-        warnings.warn(f"labels: left out, as no annotators: {listing(idle)}.", UserWarning, stacklevel=2)
+    others = [name for place, name in enumerate(labels.columns) if place not in annotators]
+    if others:
+        warnings.warn(
+            CrowdshotWarning(
+                f"has columns that are not annotators and are ignored: {listing(others)}",
+                argument="labels",
+                found=others[:10],
+            ),
+            stacklevel=2,
+        )
     return labels.iloc[:, annotators]
 
 
@@ -170,7 +184,7 @@ def _is_long(labels: pd.DataFrame) -> bool:
 
 
 def _item_column(labels: pd.DataFrame) -> Any:
-    """The one that is called like an item and has another value in each row; None where there is none."""
+    """Return the column that is named like an item column and has a unique value in each row, or None."""
     others = {role: f"\0{role}" for role in Columns._fields if role != "item"}
     try:
         name = find_columns([*labels.columns, *others.values()], others).item

@@ -85,7 +85,7 @@ class Waiting:
             {
                 "item": name,
                 "gain": float(gain[row]),
-                "believed": str(ann.classes[posterior[row].argmax()]),
+                "consensus": str(ann.classes[posterior[row].argmax()]),
                 "confidence": float(posterior[row].max()),
                 "n_labels": int(version.n_labels[row]),
             }

@@ -11,7 +11,7 @@ import numpy as np
 
 from crowdshot.formatting import clean, percent, plural
 from crowdshot.labels import labels_needed
-from crowdshot.labels.annotator_quality import said
+from crowdshot.labels.annotator_quality import confusion_counts
 from crowdshot.labels.confidence import THRESHOLD, Floats, uncertainty
 from crowdshot.report import summary
 from crowdshot.report.page.page_writer import STYLES, Inline, fill, inline
@@ -121,7 +121,7 @@ def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]
             )
             for i in rows
         ],
-        crowd=said(ann, posterior).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
+        crowd=confusion_counts(ann, posterior).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
         course=draw(history),
         will_accept=will_accept(version) if ann.n_classes > 1 else None,
     )

@@ -123,7 +123,7 @@ class Annotators(BaseModel):
 class Question(BaseModel):
     item: str
     gain: float
-    believed: str
+    consensus: str
     confidence: Share
     n_labels: int
 

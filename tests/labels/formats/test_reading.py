@@ -310,9 +310,7 @@ def test_measurements_are_refused(read) -> None:
     def table(labels) -> str:
         return "item,annotator,label\n" + "".join(f"{i},a,{label}\n" for i, label in enumerate(labels))
 
-    sentence = (
-        r"labels has numbers with a decimal part as labels, '2.5', '3.5', expected classes; categories=True takes"
-    )
+    sentence = r"labels has numbers with decimals as labels: '2.5', '3.5', expected classes. Use categories=True"
     for labels in (["2.5", "3.0", "3.5"], ["2.5", "3.5", "n/a"]):
         with pytest.raises(CrowdshotError, match=sentence):
             read(table(labels))
@@ -523,7 +521,7 @@ def test_minus_one_is_a_label_among_numbers_like_it(read, cells, classes, told: 
     content = "image,ann,bob\n" + "".join(f"{n},{row}\n" for n, row in enumerate(cells))
     content = _as_long(content) if long else content
     if told:
-        with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename={'-1': ''} says that"):
+        with pytest.warns(UserWarning, match="read as a label. Use rename={'-1': ''}"):
             labels = read(content)
     else:
         labels = read(content)

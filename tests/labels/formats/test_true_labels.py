@@ -97,7 +97,7 @@ def test_true_labels_that_no_annotator_said_are_told(tmp_path):
     path.write_text("item,ann,bob,cyd,gold\n1,cat,dog,cat,Cat\n2,cat,dog,dog,\n3,dog,dog,dog,Dog\n")
     with pytest.warns(UserWarning) as notes:  # noqa: PT030 there are two
         assert read_labels(path).gold == {"1": "Cat", "3": "Dog"}
-    new = f"{path}: 'Cat', 'Dog', which no annotator said, are classes of their own (or is it 'cat'?)."
+    new = f"{path}: No annotator used the gold labels 'Cat', 'Dog'. Did you mean 'cat'?"
     assert [str(note.message) for note in notes][1:] == [new]
     with pytest.warns(UserWarning, match="is taken for the true") as notes:
         assert read_labels(path, merge_case=True).gold == {"1": "cat", "3": "dog"}
@@ -108,7 +108,5 @@ def test_a_file_of_true_labels_may_repeat_an_item_but_not_contradict_itself(tmp_
     path = write(tmp_path / "g.csv", "item,annotator,label,truth", ["cat", "cat", "", "dog", "dog"])
     assert gold_labels.read(path, Columns()) == {"1": "cat", "2": "dog", "3": "dog"}
     write(path, "item,annotator,label,truth", ["cat", "dog", "", "dog", "dog"])
-    with pytest.raises(
-        CrowdshotError, match="row 3, column 'truth' is 'dog' for '1', which is 'cat' above, expected one"
-    ):
+    with pytest.raises(CrowdshotError, match=r"row 3, column 'truth' is 'dog' for '1', .* 'cat'"):
         gold_labels.read(path, Columns())

@@ -23,8 +23,8 @@ from crowdshot.labels.spelling import (
     Twins,
     alike,
     fold,
-    meet,
     new_names,
+    report_unknown,
     respell,
     respelled,
     spelling_of,
@@ -115,7 +115,7 @@ def _without(naming: Naming, labels: LabelsRead, people: Mapping[str, str], sour
     everyone = set().union(*called)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
-        meet(f"leave_out names {stranger!r}, which is not there", ann.annotators, naming.strangers)
+        report_unknown(stranger, ann.annotators, naming.strangers, argument="leave_out")
     stays = np.array([not names & set(left_out) for names in called])
     labels = labels.keep(stays[ann.annotator])
     kept = labels.annotations

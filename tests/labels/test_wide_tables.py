@@ -82,7 +82,7 @@ def test_a_column_of_items_names_the_rows():
 
 def test_a_column_of_truth_or_notes_is_no_annotator():
     table = WIDE.assign(Truth=["cat", "cat", "dog"], notes=["cat", "", ""])
-    with pytest.warns(UserWarning, match="left out, as no annotators: 'Truth', 'notes'"):
+    with pytest.warns(UserWarning, match="not annotators and are ignored: 'Truth', 'notes'"):
         assert of(table) == of(WIDE)
 
 
@@ -120,13 +120,13 @@ def test_minus_one_beside_0_and_1_is_a_label_where_others_are_missing_otherwise(
     assert Annotations.from_matrix(table).classes.tolist() == [-1, 0, 1]
     assert Annotations.from_matrix([[-1, 0], [None, 1]]).classes.tolist() == [-1, 0, 1]
     assert Annotations.from_matrix(np.array([[-1, 0], [0, 1]])).classes.tolist() == [0, 1]
-    with pytest.warns(UserWarning, match=r"-1 is taken for a missing label; missing=None makes it one"):
+    with pytest.warns(UserWarning, match=r"-1 .* read as a missing label\. Use missing=None"):
         assert Annotations.from_matrix(table.fillna(0).astype(int)).classes.tolist() == [0, 1]
 
 
 def test_a_column_of_something_else_is_left_out_of_a_dataframe_too():
     table = WIDE.assign(mail=["x@y.z", "x@y.z", ""], Dauer=[3, 4, 3], cyd=["DOG", "cat ", "dog"])
-    with pytest.warns(UserWarning, match="left out, as no annotators: 'mail', 'Dauer'"):
+    with pytest.warns(UserWarning, match="not annotators and are ignored: 'mail', 'Dauer'"):
         assert of(table)[1] == ["ann", "bob", "cyd"]
 
 

@@ -33,7 +33,7 @@ def test_the_same_of_every_form(function, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["labels.csv", None, 3])
-def test_what_holds_no_labels_is_refused(given):
+def test_objects_without_labels_are_refused(given):
     with pytest.raises(CrowdshotError, match=r"^labels is (None|a \w+), expected Annotations, an array or a table"):
         aggregate.learned(given)
 

@@ -1,4 +1,4 @@
-"""Where texts are found: tables of any dress, exports, folders."""
+"""Test reading texts from tables, exports and folders."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_without_an_id_the_text_is_one(tmp_path):
         ("item,review,tweet\nr1,a,b\n", "a.csv has 2 columns that could be the text, 'review', 'tweet', expected one."),
         ("item,text\n,good\n", "a.csv, row 2, column 'item' is empty, expected an id."),
         ("item,text\n", "a.csv has a header but no rows, expected a row for each text."),
-        ("item,text\nr1,good\nr1,bad\n", "a.csv, row 3, column 'text' is another text for 'r1' than a row before has"),
+        ("item,text\nr1,good\nr1,bad\n", "a.csv, row 3, column 'text' is another text for 'r1' than in an earlier row"),
     ],
 )
 def test_what_is_refused(tmp_path, content, told, monkeypatch):

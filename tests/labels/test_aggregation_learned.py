@@ -1,4 +1,4 @@
-"""The default for labels alone: what it promises, on small crowds that can be looked through."""
+"""Test the default aggregator on small crowds."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def crowd(seed: int, N: int = 30, R: int = 6, K: int = 3, per_item: int = 3, rig
 
 
 @pytest.mark.parametrize("method", [aggregate.learned, aggregate.shrunk])
-def test_a_belief_is_one(method) -> None:
+def test_posteriors_sum_to_one(method) -> None:
     ann, truth = crowd(0, right=0.9)
     found = method(ann)
     assert found.probabilities.shape == (30, 3)
@@ -33,7 +33,7 @@ def test_a_belief_is_one(method) -> None:
 
 
 @given(seed=st.integers(0, 10_000), per_item=st.integers(1, 5), K=st.integers(2, 5))
-def test_neither_names_nor_order_matter(seed: int, per_item: int, K: int) -> None:
+def test_results_do_not_depend_on_names_or_order(seed: int, per_item: int, K: int) -> None:
     ann, _ = crowd(seed, N=12, R=5, K=K, per_item=per_item)
     random = np.random.default_rng(seed)
     rows, items, people, classes = (random.permutation(n) for n in (len(ann), 12, 5, K))
@@ -49,7 +49,7 @@ def test_neither_names_nor_order_matter(seed: int, per_item: int, K: int) -> Non
     np.testing.assert_allclose(there, here[items][:, classes], atol=1e-9)
 
 
-def test_more_votes_and_better_people_count_for_more() -> None:
+def test_more_votes_and_better_annotators_weigh_more() -> None:
     """Two who are always right say cat; one of them and a coin say dog of another."""
     rows = [(i, who, "cd"[i % 2]) for i in range(20) for who in ("ann", "bob")]
     rows += [(i, "cyd", "cd"[(i // 2) % 2]) for i in range(20)]  # right in half
@@ -59,14 +59,14 @@ def test_more_votes_and_better_people_count_for_more() -> None:
     assert 0.5 < found.loc["x", "c"] < found.loc["y", "c"]
 
 
-def test_a_lone_label_is_never_believed_more_than_two() -> None:
+def test_one_label_gives_no_more_confidence_than_two() -> None:
     rows = [(i, f"{who}", i % 2) for i in range(40) for who in range(3)] + [("lone", "0", 1)]
     ann = Annotations.from_frame(pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype(str))
     sure = pd.Series(aggregate.learned(ann).probabilities.max(1), index=ann.items)
     assert sure["lone"] < sure["1"]
 
 
-def test_known_truths_are_held_and_teach() -> None:
+def test_gold_is_fixed_and_informs_accuracies() -> None:
     """Of two against one, known answers say that the one is right."""
     rows = [(i, who, said) for i in range(30) for who, said in (("a", "x"), ("b", "x"), ("c", "y"))]
     rows += [(i, who, said) for i in range(30, 60) for who, said in (("a", "y"), ("b", "y"), ("c", "x"))]
@@ -78,7 +78,7 @@ def test_known_truths_are_held_and_teach() -> None:
     assert aggregate.learned(ann).labels[27] == "x"
 
 
-def test_the_odd_and_the_empty() -> None:
+def test_edge_cases() -> None:
     for rows in (
         [("a", "r", "x"), ("b", "r", "y")],  # one annotator
         [("a", f"{r}", "x") for r in range(5000)] + [("b", "0", "y")],  # five thousand labels of one item
@@ -105,7 +105,7 @@ def test_an_item_without_a_label_has_the_class_sizes() -> None:
     np.testing.assert_allclose(found.probabilities[:30], aggregate.learned(ann).probabilities, atol=1e-9)
 
 
-def test_who_always_says_the_same_confirms_nobody() -> None:
+def test_an_annotator_with_constant_labels_confirms_nobody() -> None:
     """One label an item: nothing tells the one who always says yes from the others."""
     random = np.random.default_rng(1)
     rows = [(i, f"{i % 4}", "yes" if i % 4 == 0 else random.choice(["yes", "no"])) for i in range(200)]
@@ -123,10 +123,10 @@ def test_steps_are_rounds_at_most() -> None:
         aggregate.learned(ann, 0)
 
 
-# ---- what else may be known -----------------------------------------------------------------------------------------
+# ---- history, pred_probs and gold -----------------------------------------------------------------------------------
 
 
-def test_a_past_decides_between_two_who_disagree() -> None:
+def test_history_decides_between_two_annotators_who_disagree() -> None:
     said = {f"i{n}": {"ann": "cat", "bob": "dog"} for n in range(10)}
     ann = Annotations.from_dict(said)
     history = {"bob": (96, 4), "ann": (30, 30), "stranger": (5, 5)}
@@ -136,9 +136,11 @@ def test_a_past_decides_between_two_who_disagree() -> None:
 
 
 @pytest.mark.parametrize("counts", [(-1, 3), (np.nan, 3), (3, np.inf)])
-def test_a_past_that_cannot_be(counts) -> None:
+def test_invalid_history(counts) -> None:
     ann, _ = crowd(0)
-    with pytest.raises(CrowdshotError, match=r"^history has .* wrong of annotator 2, expected numbers, 0 or more\.$"):
+    with pytest.raises(
+        CrowdshotError, match=r"^history has .* wrong labels for annotator 2, expected two numbers, 0 or more\.$"
+    ):
         aggregate.learned(ann, history={2: counts})
 
 
@@ -168,7 +170,7 @@ def test_a_good_classifier_helps_and_a_bad_one_does_no_harm() -> None:
     assert noise > alone - 0.02
 
 
-def test_a_classifier_speaks_for_items_that_nobody_labelled() -> None:
+def test_pred_probs_decide_for_items_without_labels() -> None:
     ann, truth = crowd(1, N=60, per_item=3, right=0.9)
     kept = ann.keep(ann.item < 50)
     found = aggregate.learned(kept, pred_probs=classifier(truth, 1.0, sure=0.99))
@@ -176,7 +178,7 @@ def test_a_classifier_speaks_for_items_that_nobody_labelled() -> None:
     np.testing.assert_allclose(found.probabilities.sum(1), 1)
 
 
-def test_gold_is_held_against_any_classifier() -> None:
+def test_gold_overrides_pred_probs() -> None:
     ann, truth = crowd(1)
     wrong = (truth + 1) % 3
     found = aggregate.learned(ann, gold={0: wrong[0]}, pred_probs=classifier(truth, 1.0))
@@ -187,19 +189,19 @@ def test_gold_is_held_against_any_classifier() -> None:
     ("p", "told"),
     [
         (np.ones((3, 3)), r"has shape \(3, 3\), expected \(30, 3\)"),
-        (np.full((30, 3), np.nan), "has no probabilities for item 0, expected"),
-        (np.ones((30, 3)), "has no probabilities for item 0, expected"),
-        (np.tile([1.5, -0.5, 0], (30, 1)), "has no probabilities for item 0, expected"),
-        ([["a"] * 3] * 30, "is no table of numbers, expected"),
+        (np.full((30, 3), np.nan), "has no valid probabilities for item 0, expected"),
+        (np.ones((30, 3)), "has no valid probabilities for item 0, expected"),
+        (np.tile([1.5, -0.5, 0], (30, 1)), "has no valid probabilities for item 0, expected"),
+        ([["a"] * 3] * 30, "is not a table of numbers, expected"),
     ],
 )
-def test_what_are_no_probabilities(p, told) -> None:
+def test_invalid_pred_probs(p, told) -> None:
     ann, _ = crowd(0)
     with pytest.raises(CrowdshotError, match=rf"^pred_probs {told}.*\.$"):
         aggregate.learned(ann, pred_probs=p)
 
 
-def test_ordered_classes_can_be_told() -> None:
+def test_ordered_classes() -> None:
     """Of classes 0 to 4, people who are off by one; whoever knows the order believes the middle of 1 and 3."""
     random = np.random.default_rng(0)
     truth = random.integers(5, size=150)

@@ -1,4 +1,4 @@
-"""How many more labels settle a share: by hand where answers are certain, and what has to hold elsewhere."""
+"""Test forecasts of needed labels: by hand for certain answers, and properties otherwise."""
 
 import numpy as np
 import pytest
@@ -10,30 +10,30 @@ SURE = np.array([[[0.95, 0.05], [0.05, 0.95]]])
 GUESS = np.full((1, 2, 2), 0.5)
 
 
-def test_one_sure_answer_settles_a_toss_up():
+def test_one_certain_answer_accepts_an_undecided_item():
     """Ten toss-ups, a label for one of them at a time, each of which leaves 0.95."""
-    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
+    shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 1.0, 0.9, seed=0)
     np.testing.assert_allclose(shares[:12], [*np.arange(0, 1.01, 0.1), 1.0])
     assert labels_needed.until(shares, 0.95) == pytest.approx(0.95)  # between two rounds, as if labels were grains
     assert labels_needed.until(shares, 0.3) == pytest.approx(0.3)
 
 
-def test_half_of_the_evidence_takes_two_answers_at_least():
+def test_half_of_the_evidence_takes_at_least_two_answers():
     """0.95 to the power of a half against 0.05 to it is 0.81 to 0.19: two that agree are needed."""
-    shares = labels_needed._played(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
+    shares = labels_needed._simulate(np.full((10, 2), 0.5), SURE, np.ones(1), 0.5, 0.9, seed=0)
     assert labels_needed.until(shares, 0.1) > 1.0
     assert 2.0 <= labels_needed.until(shares, 1.0) < 5.0
 
 
-def test_guessers_settle_nothing_and_settled_items_need_nothing():
+def test_guessers_change_nothing_and_accepted_items_need_no_labels():
     assert (
-        labels_needed.until(labels_needed._played(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
+        labels_needed.until(labels_needed._simulate(np.full((10, 2), 0.5), GUESS, np.ones(1), 1.0, 0.9, 0), 0.1) is None
     )
-    accepted = labels_needed._played(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
+    accepted = labels_needed._simulate(np.array([[0.95, 0.05]]), GUESS, np.ones(1), 1.0, 0.9, 0)
     assert labels_needed.until(accepted, 1.0) == 0
 
 
-def test_neither_order_nor_number_of_items_decide():
+def test_order_and_number_of_items_do_not_matter():
     random = np.random.default_rng(0)
     truth = random.integers(2, size=400)
     ann = Annotations.from_matrix(np.where(random.random((400, 3)) < 0.8, truth[:, None], 1 - truth[:, None]))
@@ -49,7 +49,7 @@ def test_neither_order_nor_number_of_items_decide():
     assert many.labels == pytest.approx(12 * found.labels, rel=0.2)
 
 
-def test_luck_puts_no_course_on_the_wrong_side():
+def test_random_draws_keep_the_order_of_the_curves():
     """Of few items what is drawn decided, and twenty labels were said to do, 25 at best."""
     for seed in range(12):
         random = np.random.default_rng(seed)

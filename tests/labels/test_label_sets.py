@@ -1,4 +1,4 @@
-"""Answers that name several labels: how they are told, and that they are yes/no questions, one for each label."""
+"""Test answers that name several labels: how they are recognised, and their yes/no questions."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ def triples(labels):
     return list(labels.annotations.to_frame().itertuples(index=False, name=None))
 
 
-def test_what_a_label_names():
+def test_parts_of_a_label():
     assert parts(" cat ; dog|cat;; ") == ["cat", "dog"]
     assert parts("cat, dog") == ["cat, dog"]
 
@@ -38,7 +38,7 @@ def test_what_a_label_names():
 def test_labels_whose_parts_recur_name_several(read, labels):
     rows = "".join(f"{n},ann,{label}\n" for n, label in enumerate(labels))
     with pytest.raises(
-        CrowdshotError, match=r"labels.csv has the label '.*', .*; multi_label=True takes it for several"
+        CrowdshotError, match=r"labels.csv has the label '.*', .* Use multi_label=True .*categories=True"
     ):
         read("item,annotator,label\n" + rows)
     assert read("item,annotator,label\n" + rows, categories=True).annotations.n_classes == len(labels)
@@ -94,7 +94,7 @@ RECORDS = [
 SETS = [("1", "ann", "cat;dog"), ("1", "bob", "cat"), ("2", "bob", "dog")]
 
 
-def test_lists_in_any_dress(read, tmp_path):
+def test_lists_in_several_formats(read, tmp_path):
     pd.DataFrame([RECORDS[0], RECORDS[1], RECORDS[3] | {"label": ["dog"]}]).to_parquet(tmp_path / "l.parquet")
     written = pd.DataFrame(RECORDS).to_csv(index=False)
     assert "\"['dog', 'cat']\"" in written
@@ -127,7 +127,7 @@ def test_choices_of_label_studio(read):
         read(json.dumps(tasks), "e.json")
 
 
-# ---- what is believed -----------------------------------------------------------------------------------------------
+# ---- aggregation ----------------------------------------------------------------------------------------------------
 
 SAID = {
     "1": {"ann": "cat;dog", "bob": "cat;dog", "cyd": "cat"},

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdshot import aggregate
+from crowdshot._cli.aggregate import Aggregator
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.consensus import crowd_of
 
 
 def likeliest_coin(ann, **settings):
@@ -354,22 +356,23 @@ def test_tolerance_stops_and_zero_does_not(method):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps is 0, expected a whole number, 1 or more"),
-        ({"steps": 2.5}, "steps is 2.5"),
-        ({"b": -1.0}, "b is -1.0, expected a number, 0 or more"),
-        ({"c": -0.1}, "c is -0.1"),
-        ({"c": float("nan")}, "c is nan"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"gold": {"w": 1}}, "gold names item 'w', expected labelled items"),
-        ({"gold": {"x": 0, "y": 7}}, "gold has item 'y' as 7, expected one of 0, 1"),
-        ({"gold": {"x"}}, "gold is a set, expected {item: label}, a Series or a table"),
-        ({"gold": [0]}, r"gold is of shape \(1,\), expected \(2,\), or {item: label}"),
-        ({"gold": pd.Series([0, 1], index=["x", "x"])}, "gold names item 'x' more than once"),
+        ({"steps": 0}, "is 0, expected a whole number, 1 or more"),
+        ({"steps": 2.5}, "is 2.5"),
+        ({"b": -1.0}, "is -1.0, expected a number, 0 or more"),
+        ({"c": -0.1}, "is -0.1"),
+        ({"c": float("nan")}, "is nan"),
+        ({"tolerance": -1.0}, "is -1.0"),
+        ({"gold": {"w": 1}}, "names item 'w', which nobody labelled"),
+        ({"gold": {"x": 0, "y": 7}}, "has label 7 for item 'y', expected one of 0, 1"),
+        ({"gold": {"x"}}, "is a set, expected {item: label}, a Series or a table"),
+        ({"gold": [0]}, r"has shape \(1,\), expected \(2,\), or {item: label}"),
+        ({"gold": pd.Series([0, 1], index=["x", "x"])}, "names item 'x' more than once"),
     ],
 )
 def test_arguments_that_are_off(method, options, message):
-    with pytest.raises(CrowdshotError, match=message):
+    with pytest.raises(CrowdshotError, match=message) as error:
         method(TWO, **options)
+    assert [error.value.argument] == list(options)
 
 
 def test_one_coin_needs_telling_that_people_are_better_than_chance():
@@ -383,3 +386,28 @@ def test_one_coin_needs_telling_that_people_are_better_than_chance():
     assert (told.probabilities.max(axis=1) > 0.6).all()
     untold = aggregate.one_coin(ann, right=0)
     assert (untold.probabilities.max(axis=1) < 0.6).all()  # all taken for guessers
+
+
+# ---- the registry
+
+
+def test_the_command_offers_the_registered_methods():
+    """The choices of --method are an enum of their own, so that --help need not import the methods."""
+    assert [choice.value for choice in Aggregator] == list(aggregate.AGGREGATORS)
+
+
+@pytest.mark.parametrize("name", aggregate.AGGREGATORS)
+def test_methods_are_the_same_in_memory_and_in_parts(name):
+    ann = Annotations.from_matrix(random_crowd(3))
+    method = aggregate.AGGREGATORS[name]
+    sizes = aggregate.Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    aggregator = aggregate.aggregator_of(name, sizes, len(ann), 5)
+    _, posterior = crowd_of(ann).run(aggregator)
+    np.testing.assert_allclose(posterior, method(ann, 5).probabilities)
+
+
+@pytest.mark.parametrize("name", aggregate.VOTES)
+def test_votes_refuse_gold_labels(name):
+    with pytest.raises(CrowdshotError, match="gold") as error:
+        aggregate.AGGREGATORS[name](TWO, 1, {"x": 0})
+    assert error.value.argument == "method"

@@ -1,4 +1,4 @@
-"""Who gives the same answers as somebody else: worked out by hand, and on crowds in which we know who copies whom."""
+"""Test duplicate annotators: by hand, and on simulated crowds with known copies."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def found(said, posterior) -> set[tuple[int, int]]:
     return set(map(tuple, pairs.loc[pairs["stands_out"], ["one", "other"]].to_numpy().tolist()))
 
 
-def test_what_should_agree_by_hand():
+def test_expected_agreement_by_hand():
     said = np.array([[0, 0, 1], [1, 1, -1], [0, 1, 0]])
     posterior = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     ann = Annotations.from_matrix(said)
@@ -48,14 +48,14 @@ def test_what_should_agree_by_hand():
     assert not pairs["stands_out"].any()  # from three items nothing follows
 
 
-def test_who_copies_is_found_and_nobody_else():
+def test_copiers_are_found_and_nobody_else():
     right = np.array([0.9, 0.8, 0.75, 0.7, 0.7, 0.8, 0.6, 0.85])
     assert found(*crowd(150, right)) == set()
     assert found(*crowd(150, right, [(6, 3)])) == {(3, 6)}
     assert found(*crowd(150, right, [(4, 3), (6, 3)])) == {(3, 4), (3, 6), (4, 6)}
 
 
-def test_half_a_crowd_with_one_voice_is_found():
+def test_half_a_crowd_of_copies_is_found():
     """It is the consensus, so that by posterior and skill its members agree because they are right."""
     right = np.array([0.6, 0.6, 0.6, 0.6, 0.6, 0.7, 0.65, 0.7, 0.6, 0.65])
     said, _ = crowd(100, right, [(who, 0) for who in range(1, 5)], hard=0)
@@ -84,7 +84,7 @@ def test_how_probable_agreement_is_by_outsiders_by_hand():
     np.testing.assert_allclose(p[[0, 6, 12]], [(1 + 0.5) / 5, 1, 1])
 
 
-def test_two_experts_and_a_crowd_of_one_mind_are_no_copies():
+def test_experts_and_unanimous_crowds_are_no_copies():
     assert found(*crowd(200, np.array([0.99, 0.99, 0.5, 0.5, 0.4, 0.6]), hard=0)) == set()
     said, posterior = crowd(200, np.array([0.98] * 6), hard=0)
     said[:] = said[:, :1]
@@ -110,7 +110,7 @@ def test_order_does_not_matter_and_nothing_is_no_pair():
     assert compare_pairs(alone, posterior).empty
 
 
-def test_of_very_many_labels_some_items_are_looked_at(monkeypatch):
+def test_with_too_many_pairs_a_subset_of_items_is_compared(monkeypatch):
     said, posterior = crowd(100, np.array([0.8, 0.7, 0.6, 0.7]))
     ann = Annotations.from_matrix(said, classes=range(4))
     monkeypatch.setattr(duplicate_annotators, "MOST_PAIRS", 150)  # 100 items have 600
