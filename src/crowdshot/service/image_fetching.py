@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from PIL import Image
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.report.label_tools import Stay
+from crowdshot.report.label_tools import NoRedirect
 from crowdshot.service.prediction import Predictor, open_picture
 
 MOST = 256  # pictures for one request
@@ -45,7 +45,7 @@ def said_of_pictures(
 
 def fetch(addresses: Sequence[str], hosts: Collection[str]) -> list[Image.Image | None]:
     """None where there is no picture to be had, or it is from another host."""
-    opener = urllib.request.build_opener(Stay)  # an address that leads elsewhere is not followed
+    opener = urllib.request.build_opener(NoRedirect)
 
     def one(address: str) -> Image.Image | None:
         if not is_allowed(address, hosts):

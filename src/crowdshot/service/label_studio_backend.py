@@ -272,7 +272,7 @@ class Tool(NamedTuple):
     def tell(self, project: str, version: str) -> None:
         remote = label_tools.connect_label_studio(self.address, self.token)
         label_tools.retrieve(remote, project)
-        label_tools.go_by(remote, project, version)
+        label_tools.show_version(remote, project, version)
 
 
 async def keep_telling(tool: Tool, backend: Backend) -> None:
