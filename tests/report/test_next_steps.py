@@ -126,8 +126,8 @@ def test_near_twins_come_first():
     found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"}, near_duplicates=twins)
     step, *rest = steps(found)
     assert step.text == (
-        "Merge \u2068cat and Cat\u2069 if they mean the same. \u2068Bob and bob \u2069 may be the same annotator. If so,"
-        " merge the names with a table passed to --names."
+        "Merge \u2068cat and Cat\u2069 if they mean the same. \u2068Bob and bob \u2069 may be the same annotator."
+        " If so, merge the names with a table passed to --names."
     )
     assert step.command == "crowdshot adapt l.csv --merge-case"
     assert [step.key for step in rest] == ["look", "ask"]
