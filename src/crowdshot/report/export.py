@@ -121,17 +121,7 @@ def write_export(
     """
     rows = np.flatnonzero(consensus["confidence"].to_numpy() >= export.threshold)
     if len(rows) == 0:
-        best = consensus["confidence"].max()
-        warnings.warn(
-            CrowdshotWarning(
-                f"No item has a probability of {export.threshold:g} or more (the highest is {best:.3g}), so the export"
-                " is empty",
-                argument="threshold",
-                found=export.threshold,
-                where=export.folder,
-            ),
-            stacklevel=2,
-        )
+        _warn_empty(export, consensus["confidence"].max())
     clean = consensus.iloc[rows].reset_index(drop=True)
     if texts and "text" not in clean:
         clean = clean.assign(text=[texts[row] for row in rows.tolist()])
@@ -150,6 +140,19 @@ def write_export(
     for name, tool in BY_TOOL.items():
         writers[name] = lambda path, write=WRITERS[tool]: write(path, listed, about)  # type: ignore[misc]
     return write_folder(export.folder, writers, overwrite)
+
+
+def _warn_empty(export: Export, highest: float) -> None:
+    warnings.warn(
+        CrowdshotWarning(
+            f"No item has a probability of {export.threshold:g} or more (the highest is {highest:.3g}), so the export"
+            " is empty",
+            argument="threshold",
+            found=export.threshold,
+            where=export.folder,
+        ),
+        stacklevel=3,
+    )
 
 
 def _files(labels: pd.Series[str], sources: Sequence[Path]) -> list[str]:

@@ -1,8 +1,8 @@
 """The machine-learning backend for Label Studio 1.23.
 
 Label Studio sends labels in two ways: prediction requests contain the answers of all annotators, and webhooks send each
-answer as it is given. Both go to the journal, where the id of an answer prevents duplicates. The score of a prediction is
-the confidence of the label, so that uncertainty sampling serves the most uncertain items first.
+answer as it is given. Both go to the journal, where the id of an answer prevents duplicates. The score of a prediction
+is the confidence of the label, so that uncertainty sampling serves the most uncertain items first.
 """
 
 from __future__ import annotations
