@@ -86,8 +86,8 @@ def test_adapt_with_features(made: Path, tmp_path: Path, call) -> None:
     assert (said.code, said.err) == (0, "")
     assert everything(tmp_path) == ["out", *(f"out/{name}" for name in FILES)]
     assert said.out.startswith("40 items, 5 annotators, 200 labels, 4 classes: one, three, two, zero\n")
-    assert "8 items that nobody labelled got a label from the classifier" in said.out
-    helped = "The features helped: labels of items whose labels were hidden are foretold from them with probability 0."
+    assert "8 unlabelled items labelled by the classifier" in said.out
+    helped = "The features are informative: they predict held-out labels with probability 0."
     assert helped in said.out
     assert helped in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert said.out.index("ann4") < said.out.index("ann0")  # the guesser comes first
@@ -113,7 +113,7 @@ def test_a_lone_annotator_is_not_believed_in_silence(made: Path, tmp_path: Path,
     said = call("adapt", tmp_path / "one.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
     assert said.code == 0
     assert ", 1 annotator, " in said.out
-    assert "one annotator alone is contradicted by nobody" in said.out
+    assert "nobody can contradict a single annotator" in said.out
     assert "One annotator alone is contradicted by nobody" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
@@ -403,12 +403,12 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out")
     said = call(*given, tmp_path / "ours")
     page = (tmp_path / "ours" / "report.html").read_text("utf-8")
-    verdict = re.search(r"\nclassifier on new items: \d+\u00a0% right \(\d+–\d+\u00a0%\), (.*)\n", said.out)[1]
-    assert verdict.startswith(
-        ("good enough to label by itself at 90", "by the lower end too low to label by itself at 90")
-    )
+    verdict = re.search(
+        r"\nclassifier on new items: \d+\u00a0% correct \(90 % interval \d+–\d+\u00a0%\), (.*)\n", said.out
+    )[1]
+    assert verdict.startswith(("accurate enough to label", "not accurate enough to label automatically"))
     assert f'<span data-at="verdict">{verdict}</span>' in page
-    number, kinds = re.search(r"\n(\d+) items? needs? a person: (.*)\n", said.out).groups()
+    number, kinds = re.search(r"\n(\d+) items? needs? review: (.*)\n", said.out).groups()
     assert f'<span data-at="person">{number}</span>' in page
     assert f'<span data-at="person_kinds">{kinds}</span>' in page
     named = re.findall(r"^(ann\d) ", said.out, re.MULTILINE)
@@ -507,7 +507,7 @@ def test_label_studio_and_back(made: Path, tmp_path: Path, call) -> None:
     assert said.code == 0
     assert "note: left out: 1 cancelled annotation" in said.err
     assert everything(tmp_path / "out") == sorted([*FILES, "predictions.json"])
-    assert "the consensus as Label Studio imports it" in said.out
+    assert "the consensus, for import into Label Studio" in said.out
     assert "Left out: 1 cancelled annotation." in (tmp_path / "out" / "report.html").read_text("utf-8")
     consensus = pd.read_csv(tmp_path / "out" / "consensus.csv").set_index("scan")
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
@@ -558,8 +558,8 @@ def test_answers_that_the_export_says_are_true(made: Path, tmp_path: Path, call)
     export.write_text(TOLOKA)
     said = call("aggregate", export, "--out", tmp_path / "c.csv")
     assert said.code == 0
-    assert "3 true labels known and held fixed (from the labels' file)" in said.out
-    assert re.search(r"\nwithout them [01] of 2 items with labels would be right: ", said.out)  # nobody said nine
+    assert "3 true labels from the labels' file held fixed" in said.out
+    assert re.search(r"\nwithout them, [01] of 2 items with labels would be correct: ", said.out)  # nobody said nine
     found = pd.read_csv(tmp_path / "c.csv").set_index("INPUT:image")
     for item, label in {"000.png": "zero", "002.png": "nine", "more/003.png": "one"}.items():  # the last was rejected
         assert found.loc[item, ["OUTPUT:result", "confidence"]].tolist() == [label, 1]
@@ -978,7 +978,7 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "crowdshot:" not in done.stderr
     assert done.stdout.splitlines()[1] == "LRDS: logistic regression on the items as they are, labels by Dawid–Skene"
-    assert "8 items that nobody labelled got a label from the classifier" in done.stdout
+    assert "8 unlabelled items labelled by the classifier" in done.stdout
     model = crowdshot.CrowdClassifier.load(out / "model.safetensors")
     assert model.settings_ == {"C": 0.5, "steps": 3, "hard": False}
     consensus = pd.read_csv(out / "consensus.csv").merge(pd.read_csv(made / "truth.csv"), on="image")
@@ -1122,7 +1122,7 @@ def test_from_a_shell(made: Path, tmp_path: Path) -> None:
     done = run("adapt", "labels.csv", "--features", "features.csv", "--out", out, encoding="latin-1")
     assert done.returncode == 0, done.stderr
     assert "crowdshot:" not in done.stderr
-    assert "confuses most (true \\u2192 said)" in done.stdout
+    assert "most confused (true \\u2192 chosen)" in done.stdout
     refused = run("adapt", "labels.csv")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "Traceback" not in refused.stderr

@@ -119,7 +119,7 @@ def test_to_a_file_in_words_and_as_json(labels: Path, tmp_path: Path, call) -> N
     done = call(labels, "--budget", 2, "--out", tmp_path / "questions.csv")
     assert (done.code, done.err) == (0, "")
     assert "4 items, 3 annotators, 8 labels, 2 classes: cat, dog\n2 questions about " in done.out
-    assert "doubt, summed over all items: " in done.out
+    assert "uncertainty, summed over all items: " in done.out
     table = pd.read_csv(tmp_path / "questions.csv")
     assert list(table) == COLUMNS
     report = json.loads(call(labels, "--budget", 2, "--json").out)
@@ -353,10 +353,10 @@ def test_nothing_worth_asking_is_said(tmp_path: Path, call) -> None:
     path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n2,bob,dog\n")
     done = call(path, "--out", tmp_path / "questions.csv")
     assert done.code == 0
-    assert "nobody is left to ask: every annotator has labelled every item" in done.out
+    assert "no questions: every annotator has labelled every item" in done.out
     path.write_text("item,annotator,label\n1,ann,cat\n1,bob,dog\n2,ann,dog\n")
     done = call(path, "--budget", "0.5", "--out", tmp_path / "questions.csv")
-    assert "no question is worth asking" in done.out
+    assert "no questions: no answer is expected to change" in done.out
     assert (tmp_path / "questions.csv").read_text() == "item,annotator,label,gain,consensus,confidence,n_labels\n"
 
 
@@ -392,12 +392,12 @@ def test_fewer_questions_than_asked_for_and_why(labels: Path, tmp_path: Path, ca
     assert (report["n_questions"], report["fewer"], report["unasked"]) == (4, "nobody", 4)
     assert report["nobody_left"] == report["not_accepted"]
     said = call(labels, "--budget", 9)
-    why = "fewer questions than the budget of 9 allows: everybody who can be asked has labelled all items then"
+    why = "fewer questions than the budget of 9 allows: every available annotator will then have labelled every item"
     assert said.err.startswith(f"crowdshot: note: {why}\n")
-    assert "not accepted nobody is left to ask: find another person\n" in said.err
+    assert "already labelled by every annotator: find another annotator\n" in said.err
     said = call(labels, "--budget", 3, "--max-per-annotator", 1, "--annotators-available", "cyd")
     assert len(said.out.splitlines()) == 2
-    assert "everybody who could be asked has 1 question, which is the most for one" in said.err
+    assert "every available annotator has 1 question, the limit" in said.err
     said = call(labels, "--budget", 9, "--out", tmp_path / "questions.csv")
     assert "\nfewer questions than the budget of 9 allows: " in said.out
     assert said.err == ""
@@ -435,7 +435,9 @@ def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:
     assert more["labels"] is None or more["labels"] > found["labels"]
     said = call(labels, "--stop-at", 0.8).err
     assert re.search(
-        rf"about {found['labels']:,} more labels should settle 80\s% of the items \({found['at_best']:,} at best", said
+        rf"about {found['labels']:,} more labels are needed until 80\s% of the items are accepted"
+        rf" \({found['at_best']:,} at best",
+        said,
     )
 
 

@@ -21,7 +21,7 @@ from crowdshot.engine.workers import Here, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import aggregation
 from crowdshot.model.parts import Sizes
-from crowdshot.report.summary import tell
+from crowdshot.report.summary import summarise
 from waiting import HANGS, until
 
 METHODS = tuple(aggregation.AGGREGATORS)
@@ -200,7 +200,7 @@ def test_of_many_annotators_the_weakest_are_told(tmp_path, monkeypatch):
     table = pd.DataFrame(triples, columns=["item", "annotator", "label"])
     report = aggregate_parts(LabelFiles(write(tmp_path / "in", table)), "shrunk", 3, tmp_path / "out")
     assert [row["annotator"] for row in report["annotator_table"]] == ["a7", "a8"]
-    assert "… and 7 whose interval ends higher" in tell(report)
+    assert "… and 7 more with a higher upper bound" in summarise(report)
 
 
 def test_columns_that_it_does_not_read_are_told(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from crowdshot.report.page.annotator_summaries import people
+from crowdshot.report.page.annotator_summaries import summarise_annotators
 from crowdshot.report.page.class_summaries import (
     choose_examples,
     confusion_of,
@@ -10,7 +10,7 @@ from crowdshot.report.page.class_summaries import (
     find_odd,
     most_confused,
 )
-from crowdshot.report.page.page_writer import tell
+from crowdshot.report.page.page_writer import texts_at
 from crowdshot.report.page.thresholds import STEPS
 
 from .made import basis_of, report_on
@@ -26,7 +26,7 @@ def test_a_class_that_no_item_is_is_folded_into_a_line():
     assert [tuple(each) for each in odd] == [(2, 1, 0), (3, 2, -1), (4, 0, -1), (5, 0, -1)]
     found, page, _ = report_on(basis)
     assert [each.label for each in found.class_facts] == [0, 1]
-    assert "Typos? Streeet (said once, like street), tree (said 2 times), highway (never said)" in page.text
+    assert "Streeet (chosen once, similar to street), tree (chosen 2 times), highway (never chosen)" in page.text
 
 
 def test_a_class_said_once_is_perhaps_another_even_where_an_item_is_believed_to_be_it():
@@ -40,7 +40,7 @@ def test_a_class_said_once_is_perhaps_another_even_where_an_item_is_believed_to_
 def test_what_the_crowd_confuses_once():
     posterior = np.eye(3)[[0, 0, 0, 1, 1, 2]]
     basis = basis_of(posterior, [[0, 1], [1, 1], [0, 0], [1, 1], [1, 0], [2, -1]])
-    crowd = confusion_of(list(people(basis)), 3)
+    crowd = confusion_of(list(summarise_annotators(basis)), 3)
     assert crowd.tolist() == [[3, 3, 0], [1, 3, 0], [0, 0, 1]]
     assert [tuple(each) for each in most_confused(crowd)] == [(0, 1, 3, 0.5), (1, 0, 1, 0.25)]
 
@@ -53,4 +53,4 @@ def test_sizes_and_what_is_settled_at_each_threshold():
     at = {step: first.accepted[STEPS.index(step)] for step in (0.5, 0.61, 0.9, 0.91, 0.96)}
     assert at == {0.5: 3, 0.61: 2, 0.9: 2, 0.91: 1, 0.96: 0}
     found, _, _ = report_on(basis)
-    assert (tell(found)["class_0"], tell(found, 0.95)["class_0"], tell(found)["class_1"]) == ("2", "1", "0")
+    assert (texts_at(found)["class_0"], texts_at(found, 0.95)["class_0"], texts_at(found)["class_1"]) == ("2", "1", "0")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.report.round_comparison import Course, Skill, as_json, compare, render, tell
+from crowdshot.report.round_comparison import Course, Skill, as_json, compare, render, summarise
 
 HACK = '"><script>window.hacked=1</script>'
 
@@ -95,25 +95,25 @@ def test_every_changed_item_is_listed(tmp_path):
     )
     found = compare(before, after)
     assert len(as_json(found)["changed"]) == 3000
-    assert "2,000 items more" in render(found)
+    assert "2,000 items more are not shown" in render(found)
 
 
 def test_the_same_round_twice_has_no_change(rounds):
     found = compare(rounds[0], rounds[0])
     assert found.changed == []
     assert found.newly_accepted == found.reopened == []
-    assert "Every item that both rounds have keeps its label." in render(found)
-    assert "0 items with another label than before" in tell(found)
+    assert "No item of both rounds changed its consensus label." in render(found)
+    assert "changed consensus: 0 items" in summarise(found)
 
 
 def test_words_for_the_terminal(rounds):
-    lines = tell(compare(*rounds)).replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    lines = summarise(compare(*rounds)).replace("\N{NO-BREAK SPACE}", " ").splitlines()
     assert lines == [
-        "accepted: 2 of 5 items before, 3 of 5 after (1 item newly, 1 not any more)",
+        "accepted: 2 of 5 items before, 3 of 5 after (1 item newly accepted, 1 no longer accepted)",
         "labels: 9 before, 16 after",
-        "2 items with another label than before",
-        "ann is better: 60 % right before (50–70 %), 90 % after (85–95 %)",
-        "of 2 annotators in both rounds 1 did not surely change",
+        "changed consensus: 2 items",
+        "ann is better: 60 % correct before (50–70 %), 90 % after (85–95 %)",
+        "no significant change: 1 of 2 annotators in both rounds",
     ]
 
 
@@ -168,19 +168,24 @@ def spoil(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("how", "where", "message"),
     [
-        ("gone", "after does not exist, expected a folder that `crowdshot adapt` wrote."),
-        ("file", "after is a file, expected a folder that `crowdshot adapt` wrote."),
-        ("no table", "after has no annotators.csv, expected a folder that `crowdshot adapt` wrote."),
-        ("another table", "consensus.csv has no column 'confidence', expected a table that `crowdshot adapt` wrote."),
-        ("words", "consensus.csv, row 2, column 'confidence' is 'much'"),
-        ("nothing", "consensus.csv, row 2, column 'n_labels' is no finite number, expected a table that"),
-        ("strangers", "after has none of the items of "),
+        ("gone", "after", "does not exist"),
+        ("file", "after", "is a file"),
+        ("no table", "after", "annotators.csv"),
+        ("another table", "after/consensus.csv", "'confidence'"),
+        ("nothing", "after/consensus.csv, row 2, column 'n_labels'", "finite"),
+        ("strangers", "after", "none of the items of"),
     ],
 )
-def test_what_is_no_round_is_told(rounds, how, message):
+def test_a_folder_that_is_no_round_is_refused(rounds, how, where, message):
     spoil(rounds[1], how)
-    with pytest.raises(CrowdshotError) as error:
+    with pytest.raises(CrowdshotError, match=message) as error:
         compare(*rounds)
-    assert message in str(error.value)
+    assert Path(error.value.where).as_posix().endswith(where)
+
+
+def test_a_confidence_that_is_no_number_is_refused(rounds):
+    spoil(rounds[1], "words")
+    with pytest.raises(CrowdshotError, match=r"consensus.csv, row 2, column 'confidence'.*much"):
+        compare(*rounds)

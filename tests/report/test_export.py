@@ -146,7 +146,7 @@ def test_sets_of_labels_have_no_folders_of_their_own(photos, tmp_path):
 
 def test_nothing_sure_enough_is_told(photos, tmp_path):
     table, ann = crowd(photos)
-    with pytest.warns(UserWarning, match=r"no item has a probability of 1 or more \(the highest is 0.99\)"):
+    with pytest.warns(UserWarning, match=r"No item has a probability of 1 or more \(the highest is 0.99\)"):
         write_export(Export(tmp_path / "out", 1.0), table, ann, LabelsRead(ann), photos)
     assert (tmp_path / "out" / "clean.csv").read_text() == "item,label,confidence\n"
     assert json.loads((tmp_path / "out" / "coco.json").read_text())["images"] == []
@@ -154,16 +154,19 @@ def test_nothing_sure_enough_is_told(photos, tmp_path):
 
 @pytest.mark.parametrize("where", ["photos", "photos/out", "."])
 def test_it_does_not_mix_with_what_is_read(photos, tmp_path, where):
-    with pytest.raises(CrowdshotError, match=r"in or around .*, expected a folder elsewhere"):
+    with pytest.raises(CrowdshotError, match="overlaps") as error:
         Export(tmp_path / where).check(tmp_path / "photos")
+    assert (error.value.argument, error.value.found) == ("export", str(tmp_path / where))
 
 
 def test_images_of_somebody_else_are_left_alone(photos, tmp_path):
     (tmp_path / "out" / "images").mkdir(parents=True)
-    with pytest.raises(CrowdshotError, match="is there and not exported by crowdshot, expected another folder"):
+    with pytest.raises(CrowdshotError, match="not exported by crowdshot") as error:
         Export(tmp_path / "out").check()
-    with pytest.raises(CrowdshotError, match="threshold is 90, expected a probability, 0 to 1"):
+    assert error.value.where == str(tmp_path / "out" / "images")
+    with pytest.raises(CrowdshotError, match="probability") as error:
         Export(tmp_path / "out", 90).check()
+    assert (error.value.argument, error.value.found) == ("threshold", 90)
 
 
 def test_texts_stand_beside_their_labels(photos, tmp_path):

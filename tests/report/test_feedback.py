@@ -33,28 +33,28 @@ def test_a_sheet_names_its_annotator_and_nobody_else(tmp_path: Path):
         assert [other for other in names if other in html] == [name]
         page = Page(html)
         assert not [tag for tag, _ in page.tags if tag == "script"]
-        assert "half of all annotators are between" in page.text
-        mistakes = re.findall(r"you said (?:cat|dog|owl) ?probably (?:cat|dog|owl)", page.text)
+        assert "Half of all annotators are between" in page.text
+        mistakes = re.findall(r"your label: (?:cat|dog|owl) ?probably (?:cat|dog|owl)", page.text)
         assert 1 <= len(mistakes) == page.text.count("text number")
 
 
 def test_of_four_annotators_nothing_is_said_together(tmp_path: Path):
     (html, *_) = sheets(tmp_path, [coin(0.8, 3)] * 4, [*"abcd"]).values()
-    assert "half of all annotators" not in html
+    assert "of all annotators are between" not in html
 
 
 def test_a_sheet_says_how_many_mistakes_it_leaves_out(tmp_path: Path):
     made = sheets(tmp_path, [np.eye(3), np.eye(3), coin(0.3, 3)], ["ann", "bob", "cy"])
-    left_out = re.search(r"These are the 8 surest of (\d+)\.", made["cy"])
+    left_out = re.search(r"These are the 8 most certain of (\d+)\.", made["cy"])
     assert left_out
     assert 30 < int(left_out[1]) <= 60
-    assert "surest of" not in made["ann"]
+    assert "most certain of" not in made["ann"]
 
 
 def test_a_sheet_about_someone_who_errs_never(tmp_path: Path):
     made = sheets(tmp_path, [np.eye(3)] * 2, ["ann", "bob"])
-    assert "Hardly anything." in made["ann"]
-    assert "To look at again" not in made["ann"]
+    assert "Hardly any." in made["ann"]
+    assert "Labels to check again" not in made["ann"]
 
 
 @pytest.mark.slow

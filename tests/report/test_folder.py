@@ -58,7 +58,7 @@ def test_files_say_what_the_classifier_says(clf: CrowdClassifier, tmp_path: Path
 
 def test_what_an_earlier_run_left_beside_new_results_is_told(clf: CrowdClassifier, tmp_path: Path) -> None:
     (tmp_path / "predictions.json").write_text("of another project")
-    with pytest.warns(UserWarning, match=r"predictions\.json was there before, and is not of these results"):
+    with pytest.warns(UserWarning, match=r"predictions\.json is from an earlier run"):
         write_results(clf, tmp_path, overwrite=True)
     assert (tmp_path / "predictions.json").read_text() == "of another project"
 
@@ -182,8 +182,9 @@ def test_out_is_not_an_input(tmp_path: Path) -> None:
 
 def test_names_of_ours_are_not_names_of_theirs() -> None:
     check_columns(Columns("true", "label", "annotator"), "t")
-    with pytest.raises(CrowdshotError, match="t has a column 'confidence' for the label, expected another name"):
+    with pytest.raises(CrowdshotError, match="label column") as error:
         check_columns(Columns("item", "annotator", "confidence"), "t")
+    assert (error.value.where, error.value.found) == ("t", "confidence")
 
 
 def test_records_are_plain_json() -> None:

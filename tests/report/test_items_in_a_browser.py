@@ -34,7 +34,7 @@ def test_labels_are_accepted_corrected_kept_and_downloaded_by_keyboard(open_page
     data = decisions(page)
     assert sorted(data["classes"]) == sorted(CLASSES)  # as they were written, whatever they hold
     assert page.locator("#decisions [data-do=download]").is_disabled()
-    page.locator("#item-list > li [data-do=accept]").first.press("Enter")
+    page.locator("#item-list > li [data-do=confirm]").first.press("Enter")
     page.locator("#item-list > li [data-do=open]").nth(1).press("Enter")
     assert page.locator("#viewer").is_visible()
     assert page.inner_text("#viewer .place").startswith("2 of ")
@@ -75,7 +75,7 @@ def test_labels_are_accepted_corrected_kept_and_downloaded_by_keyboard(open_page
 
 def test_a_picture_is_enlarged_by_a_tap_and_the_viewer_fits_a_phone(open_page) -> None:
     page = open_page(viewport={"width": 375, "height": 812}, has_touch=True)
-    small = page.locator("#item-list .looks").first
+    small = page.locator("#item-list .preview").first
     small.tap()
     box = page.locator("#viewer").bounding_box()
     assert box["x"] >= 0
@@ -110,8 +110,8 @@ def test_texts_are_shown_as_text_and_known_truth_is_taken_along(open_page, tmp_p
     page = open_page(tmp_path / "report.html", viewport={"width": 375, "height": 812})
     assert 0 not in [item.row for item in found.items]  # its truth is known
     first = found.items[0].row
-    assert page.inner_text("#item-list .looks >> nth=0") == TEXTS[first % 4]
-    page.locator("#item-list [data-do=accept]").first.press("Enter")
+    assert page.inner_text("#item-list .preview >> nth=0") == TEXTS[first % 4]
+    page.locator("#item-list [data-do=confirm]").first.press("Enter")
     truth = str(clf.classes_[clf.label_proba_[first].argmax()])
     assert downloaded(page) == [["item", "truth"], ["0", "1"], [str(first), truth]]
     assert found.texts[next(row for row in found.texts if row % 4 == 3)] == "x" * 2000 + "…"

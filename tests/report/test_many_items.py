@@ -28,10 +28,10 @@ def test_it_says_how_many_of_how_many_items_are_on_it(made):
     assert found.n_items == N
     shown = sum(item.kind() == "open" for item in found.items)
     assert 60 <= shown < kinds["open"] / 2
-    told = f"Not accepted: the page has {shown} of {kinds['open']:,} items, the most doubtful of each kind;"
-    assert told in page.text
-    assert "300 of 1,200 items are shown, labelled ones first and else by lot." in page.text
-    assert "until 120 of 1,200 items, drawn by lot from each class, had been hidden." in page.text
+    cut = f"Not accepted: the page shows the {shown} most uncertain of {kinds['open']:,} items;"
+    assert cut in page.text
+    assert "300 of 1,200 items are shown: labelled items first, then a random sample." in page.text
+    assert "until 120 of 1,200 items, a random sample from each class, had been hidden." in page.text
     assert len(found.map.rows) == 300
 
 
@@ -43,9 +43,9 @@ def test_its_numbers_are_of_all_items_and_each_that_is_shown_is_told_in_full(mad
     assert level.labelled + found.of_kind()["open"] == N
     assert sum(person.n_labels for person in found.people) == 3 * N == found.n_labels
     assert len(found.items) <= 60 * len(KINDS)
-    assert all(item.alone is not None for item in found.items)  # hidden too, though no lot fell on them
+    assert all(item.predicted is not None for item in found.items)  # hidden too, though no lot fell on them
     assert found.check.of == 120
-    assert np.isfinite([item.doubt for item in found.items]).all()
+    assert np.isfinite([item.uncertainty for item in found.items]).all()
 
 
 @pytest.mark.slow

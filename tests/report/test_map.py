@@ -61,7 +61,7 @@ def test_two_dimensions():
     many[:, 0] *= 10
     for x, how in (
         (few, "t-SNE"),
-        (many, "principal components, which hold 9"),
+        (many, "principal components, which explain 9"),
         (few[:8], "principal"),
         (few[:, :1], "one"),
     ):

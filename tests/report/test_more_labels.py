@@ -7,8 +7,8 @@ import pytest
 
 from crowdshot.labels import labels_needed
 from crowdshot.labels.labels_needed import Forecast
-from crowdshot.report.page.next_steps import buy
-from crowdshot.report.page.page_writer import tell
+from crowdshot.report.page.next_steps import forecast_sentence
+from crowdshot.report.page.page_writer import texts_at
 from crowdshot.report.page.thresholds import LISTED, Curve, Plot, curves, nearest
 
 from .made import basis_of, coin, crowd, report_on
@@ -17,14 +17,14 @@ STRAIGHT = np.linspace(0.62, 1.0, 11)
 CURVE = Curve(0.9, np.arange(11) * 25.0, STRAIGHT, STRAIGHT**0.5, STRAIGHT**2, Forecast(0.95, 200, 100, None))
 
 
-def doubtful(n_items=60):
+def uncertain(n_items=60):
     said, truth = crowd([coin(0.8, 2)] * 4, n_items)
     sure = np.random.default_rng(0).uniform(0.55, 0.99, n_items)
     return basis_of(np.where(np.eye(2)[truth] > 0, sure[:, None], 1 - sure[:, None]), said)
 
 
 def test_curves_are_the_forecasts():
-    basis = doubtful()
+    basis = uncertain()
     found = curves(basis)
     assert [curve.accepted_at for curve in found] == list(LISTED)
     for curve in found:
@@ -55,11 +55,13 @@ def test_round_numbers_on_the_axis(most, marks):
 
 
 def test_the_sentence_follows_the_threshold():
-    found, page, html = report_on(doubtful())
-    sentence = buy(found, 0.9)
-    assert re.match(r"About [\d,]+ more labels should settle 95\u00a0% of the items \(\d+ at best, ", sentence)
+    found, page, html = report_on(uncertain())
+    sentence = forecast_sentence(found, 0.9)
+    assert re.match(
+        r"About [\d,]+ more labels are needed until 95\u00a0% of the items are accepted \(\d+ at best, ", sentence
+    )
     assert sentence.replace("\u00a0", " ") in page.text
-    assert tell(found, 0.97)["curve"] == "95\u00a0%"
-    assert tell(found, 0.5)["buy"] == "95\u00a0% of the items or more are accepted already."
+    assert texts_at(found, 0.97)["curve"] == "95\u00a0%"
+    assert texts_at(found, 0.5)["buy"] == "95\u00a0% of the items or more are already accepted."
     assert html.count('<figure class="curve"') == 6
     assert len(re.findall(r"<figure class=\"curve\"[^>]* hidden>", html)) == 5

@@ -8,9 +8,9 @@ from crowdshot.classifier.diagnostics import Check
 from crowdshot.labels.confidence import Share
 from crowdshot.labels.spelling import near_duplicates
 from crowdshot.report.page.basis import Basis
-from crowdshot.report.page.next_steps import Asked, _who, steps
-from crowdshot.report.page.page_writer import for_the_script, tell
-from crowdshot.report.page.thresholds import STEPS, Level, at, by_itself, count_levels, listed, verdict
+from crowdshot.report.page.next_steps import _shares, steps
+from crowdshot.report.page.page_writer import texts_at, texts_for_script
+from crowdshot.report.page.thresholds import STEPS, Level, at, automatic, count_levels, listed, verdict
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
 
@@ -51,32 +51,34 @@ def test_what_the_classifier_may_label_by_itself():
         level(0.9, 412, 80, 80),
     ]
     # the lower ends are 0.86, 0.92, 0.98 and 0.976; thresholds that are not listed are not tried
-    assert by_itself(levels, 0.8, 1000, 200) == (0.5, 1000, 1000)
-    assert by_itself(levels, 0.9, 1000, 200) == (0.7, 700, 1000)
-    assert by_itself(levels, 0.95, 1000, 200) == (0.9, 412, 1000)
-    assert by_itself(levels, 0.99, 1000, 200) is None
-    assert verdict(by_itself(levels, 0.95, 1000, 200), 0.95, 1000) == (
-        "good enough to label by itself at 95\u00a0%: 412 of 1,000"
+    assert automatic(levels, 0.8, 1000, 200) == (0.5, 1000, 1000)
+    assert automatic(levels, 0.9, 1000, 200) == (0.7, 700, 1000)
+    assert automatic(levels, 0.95, 1000, 200) == (0.9, 412, 1000)
+    assert automatic(levels, 0.99, 1000, 200) is None
+    assert verdict(automatic(levels, 0.95, 1000, 200), 0.95, 1000) == (
+        "accurate enough to label 412 of 1,000 unlabelled items automatically with 95\u00a0% accuracy"
     )
-    assert verdict(None, 0.95, 1000) == "by the lower end too low to label by itself at 95\u00a0%"
-    none_unlabelled = by_itself(levels, 0.95, 0, 200)
+    assert verdict(None, 0.95, 1000) == (
+        "not accurate enough to label automatically: the lower bound is below 95\u00a0%"
+    )
+    none_unlabelled = automatic(levels, 0.95, 0, 200)
     assert none_unlabelled == (0.9, 80, 200)
-    assert (
-        verdict(none_unlabelled, 0.95, 0) == "good enough to label by itself at 95\u00a0%: about 40\u00a0% of new items"
+    assert verdict(none_unlabelled, 0.95, 0) == (
+        "accurate enough to label about 40\u00a0% of new items automatically with 95\u00a0% accuracy"
     )
 
 
 def test_a_classifier_that_knows_and_one_that_does_not():
     found, page, _ = report_on(fitted_crowd([coin(0.95, 2)] * 3, 200, spread=0.3))
-    assert found.by_itself().confidence == 0.5
-    assert "good enough to label by itself at 90 %: nearly all new items" in page.text
+    assert found.automatic().confidence == 0.5
+    assert "accurate enough to label nearly all new items automatically with 90 % accuracy" in page.text
     noise = np.random.default_rng(5).normal(size=(200, 6)).astype(np.float32)
     said, _ = crowd([coin(0.9, 2)] * 5, 200)
     said[150:] = -1
     clf = CrowdClassifier("identity").fit(noise, said)
     found, page, _ = report_on(Basis(clf, clf.embed(noise)))
-    assert found.by_itself() is None
-    assert "by the lower end too low to label by itself at 90 %" in page.text
+    assert found.automatic() is None
+    assert "not accurate enough to label automatically: the lower bound is below 90 %" in page.text
     assert "predict" not in [step.key for step in steps(found)]
 
 
@@ -85,18 +87,18 @@ def test_what_to_do_next_follows_the_threshold():
         basis_of(BELIEF, SAID), commands={"gold": "crowdshot adapt l --gold c.csv", "ask": "crowdshot next l"}
     )
     look, ask = steps(found)[:2]
-    assert look.text.startswith("Look at these 2 items yourself: ")  # one open, one overruled
+    assert look.text.startswith("Review these 2 items yourself: ")  # one open, one overruled
     assert look.command == "crowdshot adapt l --gold c.csv"
-    assert ask.text == "Find another person to ask about this one item: everyone has labelled it."
+    assert ask.text == "Find another annotator for this one item: all annotators have labelled it already."
     assert look.text in page.text
     assert look.command in page.text
     look, ask = steps(found, 0.95)[:2]
-    assert look.text.startswith("Look at these 3 items yourself: ")
+    assert look.text.startswith("Review these 3 items yourself: ")
     assert ask.text.startswith(
-        "Ask 1 question, as many as there are items that are not accepted; for 1 more item nobody is left to ask: find"
-        " another person. "
+        "Ask 1 question, one for each item that is not accepted. All annotators have labelled 1 more item already: find"
+        " another annotator. "
     )
-    assert "more labels should settle 95\u00a0% of the items" in ask.text
+    assert "until 95\u00a0% of the items are accepted" in ask.text
     assert ask.command == "crowdshot next l --budget 1"
     assert [step.key for step in steps(found, 0.5)] == ["look", "check"]  # the overruled one, and there are always two
 
@@ -121,15 +123,15 @@ def test_near_twins_come_first():
     people = ["Bob", "bob ", "Eve"]
     basis = basis_of(BELIEF, SAID, annotators=people, classes=["cat", "Cat"])
     twins = near_duplicates(basis.annotations)
-    found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"}, twins=twins)
+    found, _, _ = report_on(basis, commands={"merge": "crowdshot adapt l.csv --merge-case"}, near_duplicates=twins)
     step, *rest = steps(found)
     assert step.text == (
-        "Merge \u2068cat and Cat\u2069, if they mean the same. \u2068Bob and bob \u2069 may be one annotator: a table"
-        " of annotators and names, given with --names, says so."
+        "Merge \u2068cat and Cat\u2069 if they mean the same. \u2068Bob and bob \u2069 may be the same annotator."
+        " If so, merge the names with a table passed to --names."
     )
     assert step.command == "crowdshot adapt l.csv --merge-case"
     assert [step.key for step in rest] == ["look", "ask"]
-    found, page, _ = report_on(basis, respelled=["the label 'x' is read as 'y'"], twins=twins[1:])
+    found, page, _ = report_on(basis, respelled=["the label 'x' is read as 'y'"], near_duplicates=twins[1:])
     assert steps(found)[0].text.startswith("\u2068Bob and bob \u2069 may be")
     assert not steps(found)[0].command
     assert "The label 'x' is read as 'y'." in page.text
@@ -147,20 +149,22 @@ def test_near_twins_come_first():
     ],
 )
 def test_who_gets_how_many_questions(people, words):
-    assert _who(Asked(9, 9, people).people) == words
+    assert _shares(people) == words
 
 
 def test_what_the_script_swaps_is_what_the_page_says():
     found, _, _ = report_on(basis_of(BELIEF, SAID))
-    made = for_the_script(found)
+    made = texts_for_script(found)
     assert made["steps"] == STEPS
     for step, places in zip(made["steps"], made["levels"], strict=True):
-        assert dict(zip(made["names"], (made["words"][place] for place in places), strict=True)) == tell(found, step)
-    assert len(set(made["words"])) == len(made["words"])
-    now, high = tell(found), tell(found, 0.99)
+        assert dict(zip(made["names"], (made["texts"][place] for place in places), strict=True)) == texts_at(
+            found, step
+        )
+    assert len(set(made["texts"])) == len(made["texts"])
+    now, high = texts_at(found), texts_at(found, 0.99)
     assert (now["accepted"], now["person"], now["person_kinds"]) == (
         *("3", "3"),
-        "1 not accepted, 1 accepted against most labels, 1 without a label",
+        "1 not accepted, 1 accepted against the majority, 1 unlabelled and not accepted",
     )
     assert (high["accepted"], high["accepted_bar"], high["n_open"], high["n_unlabelled"]) == ("0", "0.0", "4", "1")
-    assert tell(found, 0.5)["person_kinds"] == "1 accepted against most labels"
+    assert texts_at(found, 0.5)["person_kinds"] == "1 accepted against the majority"

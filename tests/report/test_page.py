@@ -69,7 +69,7 @@ def test_whatever_names_hold_is_text():
     assert [script for script in scripts if script != {"type": "module"}] == [
         {"type": "application/json", "id": "decisions-data"},
         {"type": "application/json", "id": "data"},
-        {"type": "application/json", "id": "told"},
+        {"type": "application/json", "id": "threshold-texts"},
     ]
     assert not [attributes for tag, attributes in page.tags if tag == "img"]
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
@@ -96,29 +96,31 @@ def test_the_answer_comes_first_and_in_words():
         [coin(0.95, K), coin(0.9, K), coin(0.85, K), coin(0.25, K)], 80, seed=2, gold={0: 0, 1: 1, 2: 3}
     )
     found, page, _ = report_on(basis, left_out=["3 cancelled annotations"])
-    words = ["The answer", "Need a person", "Weakest annotator", "Classifier on new items", "Do next"]
+    words = ["Overview", "Need review", "Weakest annotator", "Classifier on new items", "Do next"]
     words += ["Krippendorff's alpha", "Fleiss' kappa", "Map of"]
     places = [page.text.index(word) for word in words]
     assert places == sorted(places)
     assert (found.n_labelled, found.accepted().labelled + found.of_kind()["open"]) == (80, 80)
-    assert "What 4 annotators said about 80 items" in page.text
-    assert (
-        f"Settled {found.accepted().labelled} of 80 labelled items have one label that is at least 90 % " in page.text
-    )
+    assert "80 items labelled by 4 annotators" in page.text
+    accepted = f"Accepted {found.accepted().labelled} of 80"
+    assert f"{accepted} labelled items have a label with a probability of 90 % or more" in page.text
     weakest = found.people[0]
     assert weakest.name == "3"
-    right = f"{percent(weakest.accuracy)} 3 right, {spread(weakest.low, weakest.high)}".replace("\u00a0", " ")
-    assert f"Weakest annotator {right} at 90 % certainty, from 80 labels; spammer-like" in page.text
+    interval = spread(weakest.low, weakest.high)
+    correct = f"{percent(weakest.accuracy)} 3 correct (90 % interval {interval}, 80 labels)".replace("\u00a0", " ")
+    assert f"Weakest annotator {correct}; spammer-like" in page.text
     assert "Talk to \u20683\u2069 (spammer-like)." in page.text
     assert "Left out: 3 cancelled annotations." in page.text
-    assert "Of 3 labelled items whose true label is known, 2 would be right without it (24–94" in page.text
-    assert f"So it was right on {found.check.hits}, as far as that is known" in page.text
+    assert (
+        "Of 3 labelled items with a known true label, 2 would be correct without it (90 % interval 24–94" in page.text
+    )
+    assert f"By this estimate {found.check.hits} of 80 predictions were correct." in page.text
     basis = fitted_crowd([coin(0.95, K), coin(0.9, K)], 8)
     _, page, _ = report_on(basis)
     assert "not known 8 labelled items are too few to hide some of them" in page.text
-    assert "in the check" not in page.text
+    assert "cross-validat" not in page.text
     _, page, _ = report_on(fitted_crowd([coin(0.95, 2)], 12))
-    assert "There is one annotator only, whom no other label can contradict." in page.text
+    assert "There is only one annotator, so no other label can contradict theirs." in page.text
 
 
 @pytest.mark.slow
@@ -129,11 +131,11 @@ def test_large_crowds_are_cut_and_said_to_be():
     posterior = np.full((310, 2), 0.5)
     _, page, html = report_on(basis_of(posterior, said))
     assert len(re.findall(r"<li data-kind=", html)) == 300
-    assert "300 of 310; annotators.csv has all." in page.text
-    assert "Not accepted: the page has 60 of 310 items, the most doubtful of each kind; consensus.csv" in page.text
+    assert "The 300 annotators with the lowest upper bound are shown, of 310; annotators.csv has all." in page.text
+    assert "Not accepted: the page shows the 60 most uncertain of 310 items; consensus.csv has all." in page.text
     many = fitted_crowd([coin(0.9, 14)] * 3, 56)
     _, page, html = report_on(many)
-    assert "With 14 classes a table of all answers would be too large to read" in page.text
+    assert "Confusion matrices with 14 classes are too large for this page" in page.text
     assert 'class="matrix"' not in html
 
 
@@ -149,12 +151,12 @@ def test_how_it_was_done(tmp_path: Path):
         how["Method"]
         == "Ours: a mixture of Gaussians with a confusion matrix for each annotator, on meta-learned embeddings"
     )
-    assert how["Encoder"] == "chosen by the items: identity for feature vectors"
+    assert how["Encoder"] == "chosen automatically: identity for feature vectors"
     assert "c = one-coin (right 3, wrong 1, weight 10)" in how["Settings"]
     assert "crowdshot 0." in how["Versions"]
     other = CrowdClassifier("identity", method="LRDS").fit(x, np.arange(20)[:, None] % 2)
     assert describe(other, "identity")["Encoder"].startswith("identity: ")
-    assert "annotators is Dawid–Skene's" in describe(other, None)["Method"]
+    assert "from Dawid–Skene" in describe(other, None)["Method"]
     run = Run(["l"], "x", [], how, "crowdshot adapt l")
     write_page(tmp_path / "r.html", facts.gather(clf, clf.embed(x), run))
     assert (tmp_path / "r.html").read_text("utf-8").startswith("<!doctype html>")

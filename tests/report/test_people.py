@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crowdshot.labels.annotator_flags import agree
-from crowdshot.report.page.annotator_summaries import file_names, people
+from crowdshot.report.page.annotator_summaries import file_names, summarise_annotators
 from crowdshot.report.page.basis import Basis
 
 from .made import basis_of, coin, crowd, fitted_crowd
@@ -43,7 +43,7 @@ def test_items_that_nobody_else_labelled_say_nothing_of_agreement():
 
 
 def flags(basis: Basis) -> list[str]:
-    return [person.flag.name if person.flag else "" for person in people(basis)]
+    return [person.flag.name if person.flag else "" for person in summarise_annotators(basis)]
 
 
 def test_flags_for_those_who_earn_them():
@@ -55,7 +55,7 @@ def test_flags_for_those_who_earn_them():
     basis = fitted_crowd(kinds, 100)
     expected = ["", "", "", "spammer-like", "one class only", "swaps two classes", "systematically wrong"]
     assert flags(basis) == expected
-    why = [person.flag.why for person in people(basis) if person.flag]
+    why = [person.flag.why for person in summarise_annotators(basis) if person.flag]
     assert re.search(r"guessing has 2\d.%; agrees with others .* \(p = 0\.\d\d\)", why[0])
     assert why[1] == "every label is \u20682\u2069, the class of about 25\u00a0% of the items"
     assert why[2].startswith("\u20680\u2069 and \u20681\u2069 labelled as each other 4")
@@ -90,10 +90,10 @@ def test_one_class_is_no_fault_where_nearly_all_items_are_of_it():
 def test_what_is_known_of_a_person():
     posterior = np.array([[0.9, 0.1], [0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
     basis = basis_of(posterior, [[0, 1], [0, -1], [1, 1], [-1, -1]], annotators=["ann\x00", "bob"])
-    ann, bob = people(basis)
+    ann, bob = summarise_annotators(basis)
     assert (ann.name, ann.n_labels, bob.n_labels) == ("ann\ufffd", 3, 2)
     np.testing.assert_allclose(ann.counts, [[1.1, 1.0], [0.9, 0.0]])  # [true, said]
-    assert [(m.true, m.said) for m in ann.mistakes] == [(0, 1), (1, 0)]
+    assert [(m.true, m.observed) for m in ann.mistakes] == [(0, 1), (1, 0)]
     assert ann.mistakes[0].times == pytest.approx(1.0)
     assert ann.mistakes[0].of == pytest.approx(2.1)
     table = basis.clf.annotators_
@@ -103,11 +103,11 @@ def test_what_is_known_of_a_person():
 
 def test_examples_of_mistakes_are_the_surest():
     posterior = [[0.9, 0.1], [0.2, 0.8], [0.97, 0.03], [0.45, 0.55], [0.5, 0.5]]
-    (person,) = people(basis_of(posterior, [[1], [0], [1], [0], [0]]))
-    shown = [(example.row, example.said, example.true, example.confidence) for example in person.examples]
+    (person,) = summarise_annotators(basis_of(posterior, [[1], [0], [1], [0], [0]]))
+    shown = [(example.row, example.observed, example.true, example.confidence) for example in person.examples]
     assert shown == [(2, 1, 0, 0.97), (0, 1, 0, 0.9), (1, 0, 1, 0.8), (3, 0, 1, 0.55)]
     assert person.n_wrong == 4
-    (careless,) = people(basis_of([[0.9, 0.1]] * 11, [[1]] * 10 + [[0]]))
+    (careless,) = summarise_annotators(basis_of([[0.9, 0.1]] * 11, [[1]] * 10 + [[0]]))
     assert (len(careless.examples), careless.n_wrong) == (8, 10)
 
 
@@ -115,18 +115,18 @@ def test_with_whom_somebody_is_compared():
     said, truth = crowd([coin(0.7, 4)] * 6, 120)
     said[:, 5] = said[:, 2]
     said[:90, 1] = -1
-    copied = list(people(basis_of(np.eye(4)[truth], said, annotators=[*"abcdef"])))
-    assert [partner.name for partner in copied[2].alike] == ["f"]
+    copied = list(summarise_annotators(basis_of(np.eye(4)[truth], said, annotators=[*"abcdef"])))
+    assert [partner.name for partner in copied[2].duplicates] == ["f"]
     first, *others = copied[2].partners
     assert (first.name, first.shared, first.same, first.stands_out) == ("f", 120, 120, True)
     assert [partner.name for partner in others] == ["a", "d", "e", "b"]  # by how many items both labelled
-    assert not copied[0].alike
+    assert not copied[0].duplicates
 
 
 def test_files_that_every_system_takes():
     names = ["Ann", "ann", "../../etc", "con", "", "שלום", "Zoë B.", "x" * 300]
     said = np.arange(len(names))[None, :] % 2
-    found = file_names(list(people(basis_of([[0.5, 0.5]], said, annotators=names))))
+    found = file_names(list(summarise_annotators(basis_of([[0.5, 0.5]], said, annotators=names))))
     assert list(found.values()) == [
         *("ann.html", "ann-2.html", "etc.html", "con-4.html", "annotator.html", "annotator-6.html", "zoe-b.html"),
         f"{'x' * 40}.html",

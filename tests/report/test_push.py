@@ -171,8 +171,9 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
 
 def test_a_label_that_the_tool_lacks_is_told_before_anything_is_sent(table):
     table.write_text("item,label,confidence\na.png,cat,0.9\nb.png,fox,0.9\n")
-    with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError, match="has no label 'fox'"):
+    with standing_in(label_studio()) as (address, seen), pytest.raises(CrowdshotError) as error:
         run_push(table, "label-studio", address, "3")
+    assert (error.value.where, error.value.found) == ("project 3", "fox")
     assert changes(seen) == []
 
 
@@ -194,16 +195,17 @@ def test_answers_that_nobody_expects(table, answers):
 def test_a_token_is_not_carried_elsewhere(table):
     with standing_in({"GET /api/projects/3/": {"label_config": SCHEMA}}) as (elsewhere, seen):
         moved = {"GET /api/projects/3/": (302, {"Location": f"{elsewhere}/api/projects/3/"})}
-        with standing_in(moved) as (address, _), pytest.raises(CrowdshotError, match="no redirection"):
+        with standing_in(moved) as (address, _), pytest.raises(CrowdshotError, match="redirects"):
             run_push(table, "label-studio", address, "3")
         assert seen == []
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8080", "file:///etc/passwd", "http://me:secret@x", "http://"])
 def test_addresses(table, url):
-    with pytest.raises(CrowdshotError, match=r"^url is .*, expected") as told:
+    with pytest.raises(CrowdshotError, match="expected an address") as error:
         run_push(table, "label-studio", url, "3")
-    assert "secret" not in str(told.value)
+    assert error.value.argument == "url"
+    assert "secret" not in f"{error.value} {error.value.found}"
 
 
 def test_a_project_is_a_part_of_a_path(table):
@@ -221,8 +223,9 @@ def test_which_entry_an_item_is():
 def test_a_folder_or_a_table(tmp_path, table):
     assert read_suggestions(tmp_path) == read_suggestions(table)
     table.write_text("item,label,confidence\na,cat,1.5\n")
-    with pytest.raises(CrowdshotError, match=r"confidence 1\.5 for 'a', expected 0 to 1"):
+    with pytest.raises(CrowdshotError, match="confidence") as error:
         read_suggestions(table)
+    assert error.value.found == 1.5
 
 
 @pytest.mark.slow

@@ -1,59 +1,57 @@
 """What a job found, in words."""
 
-from crowdshot.report.summary import _do_next, _verdicts, kinds_in_words, until_accepted, what_looks_were_worth
+from crowdshot.report.summary import _do_next, _verdicts, describe_feature_value, kinds_in_words, until_accepted
 
 NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
 NONE |= {"unsaid": 0, "unsaid_items": []}
-SAME = "The consensus of every labelled item is what labels alone would give."
+SAME = "Labels alone would give the same consensus for every labelled item."
 
 
-def test_what_images_were_worth():
-    numbers = (
-        "labels of items whose labels were hidden are foretold from them with probability 0.61 on average,"
-        " by class sizes alone with 0.13."
-    )
-    assert what_looks_were_worth(NONE, 30) == [f"The images helped: {numbers}", SAME]
-    few = f"Whether the images helped cannot be told from these few items: {numbers}"
-    assert what_looks_were_worth(NONE | {"helped": None}, 30) == [few, SAME]
-    not_so = what_looks_were_worth(NONE | {"helped": False, "of": "features"}, 30)
-    assert not_so == ["The features did not help here, so the labels decide alone.", SAME]
-    other_method = what_looks_were_worth(NONE | {"helped": None, "foretold": None, "by_class_sizes": None}, 30)
+def test_the_value_of_images():
+    numbers = "they predict held-out labels with probability 0.61 (0.13 from class frequencies alone)."
+    assert describe_feature_value(NONE, 30) == [f"The images are informative: {numbers}", SAME]
+    few = f"There are too few items to tell whether the images are informative: {numbers}"
+    assert describe_feature_value(NONE | {"helped": None}, 30) == [few, SAME]
+    not_so = describe_feature_value(NONE | {"helped": False, "of": "features"}, 30)
+    assert not_so == ["The features are not informative, so the consensus depends only on the labels.", SAME]
+    other_method = describe_feature_value(NONE | {"helped": None, "foretold": None, "by_class_sizes": None}, 30)
     assert other_method == [SAME]
 
 
 def test_where_labels_alone_would_have_it_otherwise():
     differ = NONE | {"helped": False, "differ": 7, "differ_items": [*"abcdefg"], "unsaid": 1, "unsaid_items": ["c"]}
-    assert what_looks_were_worth(differ, 1000) == [
-        "The images did not help here, so the labels decide nearly alone.",
-        "7 of 1,000 labelled items have a consensus that labels alone would not give: a, b, c, d, e and 2 more.",
-        "1 of 1,000 labelled items has a label that nobody gave: c.",
+    assert describe_feature_value(differ, 1000) == [
+        "The images are not informative, so the consensus depends almost only on the labels.",
+        "Labels alone would give a different consensus for 7 of 1,000 labelled items: a, b, c, d, e and 2 more.",
+        "1 of 1,000 labelled items has a consensus label that no annotator chose: c.",
     ]
 
 
-def test_what_needs_a_person_and_what_the_classifier_may_do():
+def test_what_needs_review_and_what_the_classifier_may_do():
     kinds = {"open": 1200, "overruled": 0, "unlabelled": 3}
-    assert kinds_in_words(kinds) == "1,200 not accepted, 3 without a label"
-    known = {"share": 0.85, "low": 0.784, "high": 0.9, "verdict": "too low to label by itself at 90 %"}
+    assert kinds_in_words(kinds) == "1,200 not accepted, 3 unlabelled and not accepted"
+    known = {"share": 0.85, "low": 0.784, "high": 0.9, "verdict": "not accurate enough"}
     assert _verdicts(kinds, known) == [
-        "1,203 items need a person: 1,200 not accepted, 3 without a label",
-        "classifier on new items: 85\u00a0% right (78–90\u00a0%), too low to label by itself at 90 %",
+        "1,203 items need review: 1,200 not accepted, 3 unlabelled and not accepted",
+        "classifier on new items: 85\u00a0% correct (90 % interval 78–90\u00a0%), not accurate enough",
     ]
     unknown = {"share": None, "low": None, "high": None, "verdict": "9 labelled items are too few"}
     assert _verdicts({"open": 0, "overruled": 1, "unlabelled": 0}, unknown) == [
-        "1 item needs a person: 1 accepted against most labels",
-        "what the classifier gets right on new items is not known: 9 labelled items are too few",
+        "1 item needs review: 1 accepted against the majority",
+        "classifier on new items: accuracy not known (9 labelled items are too few)",
     ]
     assert _verdicts(dict.fromkeys(kinds, 0), known)[0] == "every item is accepted"
 
 
-def test_how_many_labels_until_enough_is_settled():
+def test_how_many_labels_until_enough_items_are_accepted():
     forecast = {"share": 0.95, "labels": 1200, "at_best": 800, "at_worst": None}
-    told = "about 1,200 more labels should settle 95\u00a0% of the items (800 at best, and many more at worst)"
-    assert until_accepted(forecast) == told
+    assert until_accepted(forecast) == (
+        "about 1,200 more labels are needed until 95\u00a0% of the items are accepted (800 at best, many more at worst)"
+    )
     assert until_accepted(forecast | {"at_worst": 3000}).endswith("(800 at best, 3,000 at worst)")
-    assert until_accepted(forecast | {"labels": 0}) == "95\u00a0% of the items or more are accepted already"
-    never = "no number of labels from people like these can be expected to settle 95\u00a0% of the items"
-    assert until_accepted(forecast | {"labels": None}) == f"{never}, though 800 would do at best"
+    assert until_accepted(forecast | {"labels": 0}) == "95\u00a0% of the items or more are already accepted"
+    never = "more labels from annotators like these are not expected to be enough to accept 95\u00a0% of the items"
+    assert until_accepted(forecast | {"labels": None}) == f"{never} (800 labels at best)"
     assert until_accepted(forecast | {"labels": None, "at_best": None}) == never
 
 

@@ -242,6 +242,6 @@ def test_pictures_that_are_too_large_or_none():
 
     with pytest.raises(CrowdshotError, match="too many pixels"):
         open_picture(base64.b64decode(bomb()), "images, item 1")
-    with pytest.raises(CrowdshotError, match="no image"):
+    with pytest.raises(CrowdshotError, match="not a readable image"):
         open_picture(b"GIF89a nothing", "images, item 1")
     assert open_picture(base64.b64decode(picture()), "images, item 1").size == (8, 8)

@@ -6,13 +6,13 @@ import pytest
 
 from crowdshot import CrowdshotError
 from crowdshot.io.formulas import stay_excel_safe
-from crowdshot.service.journal import NAME, Journal, Said
+from crowdshot.service.journal import NAME, Answer, Journal
 
 
 @pytest.fixture
 def journal(tmp_path):
     kept = Journal(tmp_path)
-    kept.append([Said(f"{i}.png", "ann", "cat" * 50) for i in range(400)])
+    kept.append([Answer(f"{i}.png", "ann", "cat" * 50) for i in range(400)])
     kept.note_version(1, 1, 1)
     kept.close()
     return tmp_path / NAME
@@ -57,6 +57,15 @@ def test_text_that_is_none_is_read_with_marks_in_it(journal):
     db.close()
     kept = Journal(journal.parent)
     assert kept.state().labels[-1].label == "c\N{REPLACEMENT CHARACTER}"
+    kept.close()
+
+
+def test_a_withdrawal_is_no_recent_label(tmp_path):
+    kept = Journal(tmp_path)
+    kept.append([Answer("1.png", "ann", "cat"), Answer("2.png", "ann", "dog"), Answer("1.png", "bob", "cat")])
+    kept.append([Answer("1.png", "ann", None), Answer("1.png", "bob", None), Answer("1.png", "cyd", None)])
+    assert kept.recent(60) == {"ann": 2, "bob": 1}
+    assert kept.recent(-60) == {}
     kept.close()
 
 

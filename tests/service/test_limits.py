@@ -214,7 +214,7 @@ def test_which_hosts_are_allowed():
     ):
         assert not is_allowed(address, hosts), address
     for host in ("", "http://x", "a/b", "me@x"):
-        with pytest.raises(CrowdshotError, match=r"^allow_host is "):
+        with pytest.raises(CrowdshotError, match="allow_host"):
             check_hosts([host])
 
 
@@ -267,7 +267,7 @@ def test_why_a_fit_failed_is_logged_without_names(service, crowd, caplog, monkey
         fits, client.live.worker.fit = client.live.worker.fit, fails
         with caplog.at_level(logging.INFO):
             say(client, ("Zebedee", "ann", "cat"))
-            until(lambda: "could not be learned from" in caplog.text)
+            until(lambda: "the fit failed" in caplog.text)
         assert "Zebedee" not in caplog.text
         assert client.get("/v1/consensus").json()["version"] == version  # the last one stays
         client.live.worker.fit = fits

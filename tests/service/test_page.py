@@ -35,7 +35,7 @@ def test_before_the_first_label(service):
         assert "No labels yet" in client.get("/").text
         say(client, ("a", "ann", "cat"))
         after(client, 0)
-        assert "so far all labels say the same" in client.get("/").text
+        assert "all labels so far are of one class" in client.get("/").text
 
 
 def test_names_are_escaped(service):
@@ -85,7 +85,7 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
         assert int(page.get_attribute("main", "data-version")) > before
         assert "41 items" in page.inner_text("h1")
         assert set(page.locator("#people .who .name").all_inner_texts()) == {"ann", "bob", "cy", *NAMES}
-        assert page.locator(".lately").count() == 3
+        assert page.locator(".recent").count() == 3
         assert page.evaluate("window.hacked") is None
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert heard == []

@@ -16,7 +16,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_priors import AnnotatorPriors
 from crowdshot.service import assignments
 from crowdshot.service.assignments import Waiting
-from crowdshot.service.journal import Journal, Said
+from crowdshot.service.journal import Answer, Journal
 from crowdshot.service.live import Live
 from crowdshot.service.snapshot import expected_answers
 
@@ -49,9 +49,9 @@ def test_labels_that_came_since_count(version):
     waiting.questions(version, "somebody", 1)  # so that what follows is heard one by one
     waiting.asked.clear()
     for each in said:
-        waiting.heard([Said(*each)])
+        waiting.add([Answer(*each)])
     late = Waiting()
-    late.heard([Said(*each) for each in said])
+    late.add([Answer(*each) for each in said])
     np.testing.assert_allclose(waiting._posterior_now(version), by_bayes(version, said))
     np.testing.assert_array_equal(late._posterior_now(version), waiting._posterior_now(version))
     expected = asking.gains(by_bayes(version, said), version.confusion[-1, None])[:, 0]
@@ -63,12 +63,12 @@ def test_labels_that_came_since_count(version):
 def test_a_label_that_is_changed_or_taken_back_leaves_no_trace(version):
     waiting = Waiting()
     waiting.questions(version, "somebody", 1)
-    waiting.heard([Said("i0", "zoe", "cat"), Said("i0", "yan", "dog")])
-    waiting.heard([Said("i0", "zoe", "dog")])
+    waiting.add([Answer("i0", "zoe", "cat"), Answer("i0", "yan", "dog")])
+    waiting.add([Answer("i0", "zoe", "dog")])
     np.testing.assert_allclose(
         waiting._posterior_now(version), by_bayes(version, [("i0", "zoe", "dog"), ("i0", "yan", "dog")])
     )
-    waiting.heard([Said("i0", "zoe", None), Said("i0", "yan", None), Said("i1", "zoe", "never heard")])
+    waiting.add([Answer("i0", "zoe", None), Answer("i0", "yan", None), Answer("i1", "zoe", "never heard")])
     np.testing.assert_array_equal(waiting._posterior_now(version), version.posterior)
 
 
@@ -116,14 +116,14 @@ def test_people_are_asked_by_what_they_are_called(service, tmp_path):
     names.write_text("annotator,name\nZed,Ann\nAnn,Ann\nBob,\n")
     with service([labels], names=names) as client:
         version = client.live.version
-        client.live.waiting.heard(client.live._by_name([Said("c", "Zed", "cat")]))  # before there is a new version
+        client.live.waiting.add(client.live._by_name([Answer("c", "Zed", "cat")]))  # before there is a new version
         assert gains(version, client.live.waiting, "Ann") == {}
-        client.live.waiting.swapped([])
+        client.live.waiting.reset([])
         say(client, ("n1", "Zed", "cat"), ("n2", "Zed", "dog"), ("n3", "Ann", "dog"))
         after(client, version.number)
         assert list(gains(client.live.version, client.live.waiting, "Zed")) == ["c"]
         assert gains(client.live.version, client.live.waiting, "Ann") == {}  # it is out
-        assert "at work: 3 labels lately" in client.get("/").text
+        assert "active: 3 labels in 10 minutes" in client.get("/").text
 
 
 def test_of_very_many_items_the_doubtful_are_looked_at(version, monkeypatch):
@@ -155,7 +155,7 @@ def test_labels_that_come_at_once_are_written_together(tmp_path):
 
     async def come():
         live = Live(journal, None, tmp_path)
-        await asyncio.gather(*(live.add([Said(f"i{i}", "ann", "cat")]) for i in range(50)))
+        await asyncio.gather(*(live.add([Answer(f"i{i}", "ann", "cat")]) for i in range(50)))
         return live
 
     with ThreadPoolExecutor(1) as thread:  # in this one a browser's loop may run
@@ -191,5 +191,6 @@ def test_answers_are_not_held_back_for_more():
 
 def test_classes_of_which_no_table_holds_the_answers_are_refused():
     ann = Annotations.from_dict({"one": {"ann": "x"}, "two": {"bob": "y"}})
-    with pytest.raises(CrowdshotError, match=r"labels has 2 annotators and 2 classes, expected fewer for a service; "):
+    with pytest.raises(CrowdshotError, match="2 annotators and 2 classes, too many") as error:
         expected_answers(ann, csr_array(np.eye(2)), AnnotatorPriors({}))
+    assert error.value.argument == "labels"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from crowdshot.service.journal import Journal, Said
+from crowdshot.service.journal import Answer, Journal
 from waiting import until
 
 COMMAND = [sys.executable, "-m", "crowdshot", "serve"]
@@ -96,11 +96,11 @@ def test_refused_labels_leave_no_journal_but_one_that_was_there(tmp_path):
     refused()
     assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
     journal = Journal(tmp_path / "some" / "live")
-    journal.append([Said("2", "bob", "cat")])
+    journal.append([Answer("2", "bob", "cat")])
     journal.close()
     refused()
     kept = Journal(tmp_path / "some" / "live")
-    assert kept.state().labels == [Said("2", "bob", "cat")]
+    assert kept.state().labels == [Answer("2", "bob", "cat")]
     kept.close()
 
 

@@ -110,7 +110,7 @@ def _open_journal(path: Path) -> None:
     try:
         for said in kept.state().labels:
             assert all(isinstance(word, str) for word in said)
-        _ = kept.last(), kept.history(), kept.lately(60), kept.by_start("s"), kept.fact("address")
+        _ = kept.last(), kept.history(), kept.recent(60), kept.by_start("s"), kept.fact("address")
     finally:
         kept.close()
 

@@ -18,7 +18,7 @@ from PIL import Image
 from crowdshot import CrowdClassifier, build_encoder, embedding_cache
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.io.embedding_store import KEY_SIZE, remembered
-from crowdshot.service.journal import NAME, Journal, Said
+from crowdshot.service.journal import NAME, Answer, Journal
 from crowdshot.training import checkpoints
 from crowdshot.training.distributed import Processes
 from crowdshot.training.trainer import Trainer
@@ -128,8 +128,8 @@ def journal() -> dict[str, bytes]:
     """A service's, with answers that were changed and taken back."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Journal(Path(folder))
-        kept.append([Said(f"{i}.png", f"ann{i % 3}", "cat" if i % 2 else "dog", f"s{i}") for i in range(30)])
-        kept.append([Said("1.png", "ann1", None, "s1"), Said("2.png", "ann2", "owl")])
+        kept.append([Answer(f"{i}.png", f"ann{i % 3}", "cat" if i % 2 else "dog", f"s{i}") for i in range(30)])
+        kept.append([Answer("1.png", "ann1", None, "s1"), Answer("2.png", "ann2", "owl")])
         kept.note_version(29, 30, 7)
         kept.note("address", "http://127.0.0.1")
         kept.close()

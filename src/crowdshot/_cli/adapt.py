@@ -100,10 +100,10 @@ def run_adapt(
             "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
         },
         respelled=[str(each) for each in read.respelled],
-        twins=read.near_duplicates,
+        near_duplicates=read.near_duplicates,
         ordered=read.ordered,
         left_out=summary.left_out(fitted.left_out),
-        looks=summary.what_looks_were_worth(looks, n_labelled),
+        feature_value=summary.describe_feature_value(looks, n_labelled),
     )
     with progress("writing the results and a report"):
         found = facts.gather(clf, fitted.embeddings, run)

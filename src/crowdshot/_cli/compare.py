@@ -53,12 +53,12 @@ def compare(
 ) -> None:
     """Two rounds side by side: what got accepted, how annotators changed, and which items have another label."""
     from crowdshot.report.round_comparison import as_json as plain
-    from crowdshot.report.round_comparison import tell
+    from crowdshot.report.round_comparison import summarise
 
     found = run_compare(before, after, out)
     if as_json:
         typer.echo(json.dumps({**plain(found), "files": [] if out is None else [str(out)]}))
         return
-    typer.echo(tell(found))
+    typer.echo(summarise(found))
     if out is not None:
         typer.echo(f"{out}  all of it on a page to read, in a browser")

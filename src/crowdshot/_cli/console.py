@@ -158,11 +158,11 @@ def print_result(
     if as_json:
         typer.echo(json.dumps(report if table is None else {**report, rows: result_tables.records(table)}))
     elif table is not None:
-        for line in summary.remarks(report):
+        for line in summary.notes(report):
             note(line)
         atomic.write_csv(table, sys.stdout)
     else:
-        typer.echo(summary.tell(report))
+        typer.echo(summary.summarise(report))
 
 
 # ---- flat ------------------------------------------------------------

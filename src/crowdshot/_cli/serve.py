@@ -59,7 +59,7 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
             f"host is {listening.host}, which others can reach, expected auth= with it, a token's file say."
         )
     auth = None if listening.auth is None else Auth.read(listening.auth)
-    tool = None if listening.label_studio is None else Tool.of(listening.label_studio, listening.token_file)
+    tool = None if listening.label_studio is None else Tool.with_token(listening.label_studio, listening.token_file)
     picture_hosts = check_hosts(listening.allow_host)
     if tool is None and listening.token_file is not None:
         raise CrowdshotError("token_file is given, expected label_studio= with it.")

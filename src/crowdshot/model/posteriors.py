@@ -204,3 +204,24 @@ def resized(p: Problem, posterior: Floats, counted: Counted) -> Floats:
     moved *= (before / after.clip(1e-300))[p.pair_item]
     out: Floats = hold_known(np, p, np.where(named, moved, posterior))
     return out
+
+
+def expected_rank(probabilities: Floats) -> Floats:
+    """Return the expected rank (N,) of ordered classes; the lowest class has rank 1."""
+    ranks: Floats = probabilities @ np.arange(1, probabilities.shape[1] + 1)
+    return ranks
+
+
+def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, Floats]:
+    """Return item, rank (from 1), class and probability of the most probable classes of each item.
+
+    An item has at most ``most`` rows; classes with probability 0 are left out.
+    """
+    item, label = posterior.nonzero()
+    p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
+    order = np.lexsort((label, -p, item))
+    item, label, p = item[order], label[order], p[order]
+    first = np.searchsorted(item, item)
+    rank = np.arange(1, len(item) + 1) - first
+    kept = rank <= most
+    return item[kept], rank[kept], label[kept], p[kept]

@@ -1,11 +1,13 @@
-"""What is accepted, as a dataset to train on: images by class, tables, and what label tools import.
+"""Export the accepted items as a training dataset and for label tools.
 
-clean.csv            the accepted items with their labels
-images/              a folder for each class with its images, and metadata.csv, as Hugging Face's imagefolder has it;
-                     where answers are sets of labels, no folders: metadata.csv alone has the labels
-coco.json            images, categories, and annotations with image_id, category_id and score
-crowdkit.csv, cleanlab.csv    who said what about these items
-label-studio.json, argilla.json, cvat.xml    the labels as predictions
+The folder contains
+
+- clean.csv: the accepted items with their labels;
+- images/: a folder of images for each class, and metadata.csv, as a Hugging Face imagefolder. If items have sets of
+  labels, there are no class folders, and metadata.csv has the labels;
+- coco.json: images, categories, and annotations with image_id, category_id and score;
+- crowdkit.csv, cleanlab.csv: all labels of these items;
+- label-studio.json, argilla.json, cvat.xml: the consensus labels as predictions.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import write_csv, write_exactly, write_folder
 from crowdshot.io.file_names import safe_names
 from crowdshot.labels.annotations import Annotations
@@ -42,24 +44,48 @@ BY_TOOL = {
 
 
 class Export(NamedTuple):
-    """Items whose label is at least ``threshold`` probable go into ``folder``; images as links, or as copies."""
+    """Options of an export.
+
+    Attributes
+    ----------
+    folder : Path
+        Where to write.
+    threshold : float
+        Least probability of the label of an exported item.
+    copies : bool
+        Whether to copy images instead of linking them.
+    """
 
     folder: Path
     threshold: float = THRESHOLD
     copies: bool = False
 
     def check(self, *inputs: Path | None) -> None:
-        """To be called before the work. What is read and what is exported must not lie in one another."""
+        """Raise an error, before the work starts, if the export would overwrite inputs or other files."""
         if not 0 <= self.threshold <= 1:
-            raise CrowdshotError(f"threshold is {self.threshold:g}, expected a probability, 0 to 1.")
+            raise CrowdshotError(
+                f"is {self.threshold:g}",
+                argument="threshold",
+                found=self.threshold,
+                expected="a probability from 0 to 1",
+            )
         here = self.folder.resolve()
         for source in inputs:
             there = None if source is None else source.resolve()
             if there is not None and (here == there or there in here.parents or here in there.parents):
-                raise CrowdshotError(f"export is {self.folder}, in or around {source}, expected a folder elsewhere.")
+                raise CrowdshotError(
+                    f"is {self.folder}, which overlaps with {source}",
+                    argument="export",
+                    found=str(self.folder),
+                    expected="a separate folder",
+                )
         old = self.folder / "images"
         if old.exists() and not (old / METADATA).is_file():
-            raise CrowdshotError(f"{old} is there and not exported by crowdshot, expected another folder to export to.")
+            raise CrowdshotError(
+                "exists and was not exported by crowdshot",
+                where=old,
+                hint="Choose another folder for the export.",
+            )
 
 
 def write_export(
@@ -71,12 +97,31 @@ def write_export(
     texts: Sequence[str] = (),
     overwrite: bool = False,
 ) -> list[Path]:
-    """A consensus, a row for each of the annotations' items, and the images or texts that these are -> a folder."""
+    """Write the export of a consensus and return the written files.
+
+    Parameters
+    ----------
+    export : Export
+        Where and what to write.
+    consensus : DataFrame
+        A row for each item of ``annotations``.
+    annotations : Annotations
+        The labels.
+    labels : LabelsRead
+        The labels as they were read, with information about the format.
+    images, texts : sequences
+        The image files or the texts of the items, if there are any.
+    overwrite : bool
+        Whether to replace an existing export.
+
+    Returns
+    -------
+    list of Path
+        The written files.
+    """
     rows = np.flatnonzero(consensus["confidence"].to_numpy() >= export.threshold)
     if len(rows) == 0:
-        best = consensus["confidence"].max()
-        told = f"no item has a probability of {export.threshold:g} or more (the highest is {best:.3g})"
-        warnings.warn(f"{told}: {export.folder} has none.", UserWarning, stacklevel=2)
+        _warn_empty(export, consensus["confidence"].max())
     clean = consensus.iloc[rows].reset_index(drop=True)
     if texts and "text" not in clean:
         clean = clean.assign(text=[texts[row] for row in rows.tolist()])
@@ -97,8 +142,21 @@ def write_export(
     return write_folder(export.folder, writers, overwrite)
 
 
+def _warn_empty(export: Export, highest: float) -> None:
+    warnings.warn(
+        CrowdshotWarning(
+            f"No item has a probability of {export.threshold:g} or more (the highest is {highest:.3g}), so the export"
+            " is empty",
+            argument="threshold",
+            found=export.threshold,
+            where=export.folder,
+        ),
+        stacklevel=3,
+    )
+
+
 def _files(labels: pd.Series[str], sources: Sequence[Path]) -> list[str]:
-    """Where each image goes, class/name, below the folder of images."""
+    """Return the path of each image below the image folder, "class/name"."""
     classes = list(dict.fromkeys(labels))
     folder = dict(zip(classes, safe_names(classes, taken=[METADATA]), strict=True))
     out = [""] * len(sources)
@@ -110,7 +168,7 @@ def _files(labels: pd.Series[str], sources: Sequence[Path]) -> list[str]:
 
 
 def _sizes(sources: Sequence[Path]) -> dict[str, list[int]]:
-    from PIL import Image  # here, as labels alone need not wait for it
+    from PIL import Image  # imported late: exports without images do not need it
 
     sizes = []
     for source in sources:
@@ -128,7 +186,7 @@ def _write_images(
     labels: LabelsRead,
     copies: bool,
 ) -> None:
-    """Links lead from where the folder will be, ``final``, and not from where it is written, ``path``."""
+    """Write the images to ``path``; links are relative to ``final``, where the folder is moved afterwards."""
     path.mkdir()
     for file, source in zip(files, sources, strict=True):
         target = path / file
@@ -140,7 +198,7 @@ def _write_images(
 
 
 def _linked(target: Path, to: str) -> bool:
-    """Whether a link could be made; some systems allow none."""
+    """Create a link and return whether it worked: some systems do not allow links."""
     try:
         target.symlink_to(to)
     except OSError:

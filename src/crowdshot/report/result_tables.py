@@ -1,4 +1,4 @@
-"""What was found, as tables."""
+"""Make the tables of the results and write the result folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import Writers, csv_writers, write_folder
 from crowdshot.io.cells import Ids
 from crowdshot.labels.annotations import Annotations
@@ -23,11 +23,12 @@ from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.indexing import as_index
 from crowdshot.labels.label_sets import members, names_of
 from crowdshot.model.parts import MANY, PosteriorMatrix
+from crowdshot.model.posteriors import expected_rank, top_classes
 
 if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
-OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand beside the input's own, in a table each
+RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in the tables that have this role}
     "item": {"confidence", "n_labels", "agreement", "expected_rank"},
     "label": {"confidence", "n_labels", "agreement", "expected_rank"},
     "annotator": {
@@ -45,18 +46,20 @@ OWN_NAMES: Mapping[str, Collection[str]] = {  # columns of ours that stand besid
 }
 
 
-def check_columns(columns: Columns, source: str, own: Mapping[str, Collection[str]] = OWN_NAMES) -> None:
-    """Results use the input's names, so these must not be ours."""
+def check_columns(columns: Columns, source: str, reserved: Mapping[str, Collection[str]] = RESERVED) -> None:
+    """Raise an error if a column name of the input, which the results keep, has another meaning in the results."""
     for role, name in zip(Columns._fields, columns, strict=True):
-        if name in own[role]:
+        if name in reserved[role]:
             raise CrowdshotError(
-                f"{source} has a column {name!r} for the {role}, expected another name; rename it, as results mean "
-                "something else by it."
+                f"The {role} column is called {name!r}, which is the name of another column of the results",
+                where=source,
+                found=name,
+                hint="Rename the column.",
             )
 
 
 def confusion_table(ann: Annotations, confusion: NDArray[np.float64]) -> pd.DataFrame:
-    """(R, K, K) -> one row for each annotator, true class and observed class."""
+    """Return confusion matrices (R, K, K) as a table with a row per annotator, true class and observed class."""
     annotator, true, observed = (index.ravel() for index in np.indices(confusion.shape))
     return pd.DataFrame(
         {
@@ -69,7 +72,7 @@ def confusion_table(ann: Annotations, confusion: NDArray[np.float64]) -> pd.Data
 
 
 def with_others(people: pd.DataFrame, history: AnnotatorPriors) -> pd.DataFrame:
-    """The annotators of a project, and with nothing but their records those of earlier ones who gave no label in it."""
+    """Return the table of annotators with added rows for those with a history but no label in this project."""
     here = set(people.iloc[:, 0].astype(str))
     others = [(name, *counts) for name, counts in history.items() if name not in here]
     if not others:
@@ -80,23 +83,20 @@ def with_others(people: pd.DataFrame, history: AnnotatorPriors) -> pd.DataFrame:
 
 
 def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) -> pd.DataFrame:
-    """The table and a column ``p_<class>`` for each class, unless these are many; probabilities (N, K)."""
+    """Return the table with a column ``p_<class>`` for each class, unless there are more than `MANY`.
+
+    ``probabilities`` is (N, K).
+    """
     if len(classes) > MANY:
         return table
     columns = [f"p_{name}" for name in classes]
     return pd.concat([table, pd.DataFrame(probabilities, columns=columns, index=table.index)], axis=1)
 
 
-def expected_rank(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N,) of classes that go from the lowest, 1, to the highest."""
-    ranks: NDArray[np.float64] = probabilities @ np.arange(1, probabilities.shape[1] + 1)
-    return ranks
-
-
 def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, posterior: NDArray[np.float64]) -> pd.DataFrame:
-    """A consensus, with its expected rank where classes are ordered, with each label's probability where they are sets.
+    """Add the columns of special classes to a consensus table.
 
-    posterior (N, K) in the classes.
+    Ordered classes add the expected rank. Sets of labels add the probability of each label. ``posterior`` is (N, K).
     """
     if labels.ordered:
         table = table.assign(expected_rank=expected_rank(posterior))
@@ -106,48 +106,31 @@ def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, posterior: ND
 def prediction_table(
     ids: Any, classes: Any, probabilities: Any, item: str, label: str, several: bool = False
 ) -> pd.DataFrame:
-    """``several``: classes are sets of labels."""
+    """Return a table of the most probable class of each item; with ``several``, classes are sets of labels."""
     best = probabilities.argmax(1)
     table = pd.DataFrame({item: as_index(ids), label: as_index(classes).take(best), "confidence": probabilities.max(1)})
     return with_probabilities(table, *_of_each_label(classes, probabilities) if several else (classes, probabilities))
 
 
 def _of_each_label(sets: Ids, posterior: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
-    """(K,) the labels that sets name, and (N, K) how probable each is."""
+    """Return the labels in the sets, and the probability of each label for each item."""
     names = names_of(sets)
     return names, (posterior @ members(sets, names)).clip(0, 1)
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows as plain JSON values, NaN as null."""
+    """Return the rows as JSON values, with NaN as null."""
     rows = table.to_dict("records")
     return [
         {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows
     ]
 
 
-# ---- likeliest ------------------------------------------------------------
-#
-# The likeliest few classes of each item, as a long table: what stays readable where classes are many.
-
-
-Positions = NDArray[np.int64]
-
-
-def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, NDArray[np.float64]]:
-    """Item, rank from 1, class and probability of the likeliest of each item, so many at most; none that are 0."""
-    item, label = posterior.nonzero()
-    p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
-    order = np.lexsort((label, -p, item))
-    item, label, p = item[order], label[order], p[order]
-    first = np.searchsorted(item, item)
-    rank = np.arange(1, len(item) + 1) - first
-    kept = rank <= most
-    return item[kept], rank[kept], label[kept], p[kept]
+# ---- most probable classes ----
 
 
 def likeliest_table(ann: Annotations, posterior: PosteriorMatrix, most: int) -> pd.DataFrame:
-    """item, rank, label, probability"""
+    """Return the most probable classes as a long table with the columns item, rank, label and probability."""
     item, rank, label, p = top_classes(posterior, most)
     return pd.DataFrame(
         {
@@ -159,9 +142,7 @@ def likeliest_table(ann: Annotations, posterior: PosteriorMatrix, most: int) -> 
     )
 
 
-# ---- folder ------------------------------------------------------------
-#
-# What was found -> a folder of files, all of them or none.
+# ---- result folder ----
 
 
 def write_results(
@@ -171,9 +152,25 @@ def write_results(
     labels: LabelsRead | None = None,
     pages: Writers | None = None,
 ) -> list[Path]:
-    """A fitted classifier -> consensus.csv, annotators.csv, confusion.csv and model.safetensors in a folder.
+    """Write consensus.csv, annotators.csv, confusion.csv and model.safetensors to a folder, all of them or none.
 
-    Where the labels came from a Label Studio project, predictions.json for it. ``pages``: report.html and the like.
+    Parameters
+    ----------
+    clf : CrowdClassifier
+        The fitted classifier.
+    out : Path
+        The folder.
+    overwrite : bool
+        Whether the folder may have results already.
+    labels : LabelsRead, optional
+        The labels as they were read. Labels of a Label Studio project add predictions.json.
+    pages : mapping, optional
+        Writers of more files, such as report.html.
+
+    Returns
+    -------
+    list of Path
+        The written files.
     """
     consensus = clf.consensus_ if labels is None else of_kind(clf.consensus_, labels, clf.classes_, clf.label_proba_)
     tables = {
@@ -187,5 +184,8 @@ def write_results(
     files = write_folder(out, writers, overwrite)
     for stale in {"predictions.json", "report.html", "feedback"} - set(writers):
         if (out / stale).exists():
-            warnings.warn(f"{out / stale} was there before, and is not of these results.", UserWarning, stacklevel=2)
+            warnings.warn(
+                CrowdshotWarning("is from an earlier run and does not belong to these results", where=out / stale),
+                stacklevel=2,
+            )
     return files

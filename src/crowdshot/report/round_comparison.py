@@ -1,6 +1,6 @@
-"""Two rounds of one project side by side: what got accepted, who got better, which items changed.
+"""Compare two rounds of a project: accepted items, accuracies of annotators, and changed consensus labels.
 
-A round is a folder that ``adapt`` wrote; its consensus.csv and annotators.csv are read.
+A round is a folder that ``adapt`` wrote. Its consensus.csv and annotators.csv are read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from crowdshot.labels.confidence import THRESHOLD
 from crowdshot.report.page.page_writer import STYLES, fill, inline
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"
+ROUND_FOLDER = "a folder that `crowdshot adapt` wrote"
+HERE = Path(__file__).parent
+MOST = 1_000  # rows of a table on the page; `--json` has all
 
 
-class Verdict(NamedTuple):
-    """What is believed of an item."""
+class Consensus(NamedTuple):
+    """The consensus label of an item."""
 
     label: str
     confidence: float
@@ -35,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 class Skill(NamedTuple):
-    """How good an annotator is, with the interval."""
+    """The accuracy of an annotator with its 90 % interval."""
 
     accuracy: float
     low: float
@@ -46,7 +49,7 @@ class Skill(NamedTuple):
 @dataclass(frozen=True)
 class Round:
     name: str
-    items: dict[str, Verdict]
+    items: dict[str, Consensus]
     people: dict[str, Skill]
 
     @property
@@ -59,15 +62,15 @@ class Round:
 
 
 class Change(NamedTuple):
-    """An item whose label is another than before."""
+    """An item with a changed consensus label."""
 
     item: str
-    before: Verdict
-    after: Verdict
+    before: Consensus
+    after: Consensus
 
 
 class Course(NamedTuple):
-    """An annotator before and after, None where they have no label in a round."""
+    """An annotator in both rounds; ``before`` or ``after`` is None if they gave no label in that round."""
 
     annotator: str
     before: Skill | None
@@ -75,9 +78,10 @@ class Course(NamedTuple):
 
     @property
     def change(self) -> tuple[float, float, float] | None:
-        """By how much the accuracy changed, and from where to where, as surely as the intervals are.
+        """The change in accuracy with its 90 % interval.
 
-        Both rounds are taken to err on their own; where the second holds the labels of the first, that is cautious.
+        The rounds are treated as independent. If the second one contains the labels of the first, the interval is too
+        wide.
         """
         if self.before is None or self.after is None:
             return None
@@ -95,7 +99,7 @@ class Course(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """``common``: the items that both rounds have."""
+    """Two rounds; ``common`` are the items of both."""
 
     before: Round
     after: Round
@@ -109,7 +113,7 @@ class Comparison:
 
     @property
     def reopened(self) -> list[str]:
-        """Settled before, and not any more."""
+        """Items that were accepted before and no longer are."""
         return [name for name in self.common if self.after.items[name].accepted < self.before.items[name].accepted]
 
     @property
@@ -120,18 +124,21 @@ class Comparison:
     def gone(self) -> list[str]:
         return [name for name in self.before.items if name not in self.after.items]
 
-    def of(self, verdict: str) -> list[Course]:
+    def with_verdict(self, verdict: str) -> list[Course]:
         return [course for course in self.people if course.verdict == verdict]
 
 
 def compare(before: Path, after: Path) -> Comparison:
+    """Compare two folders that ``adapt`` wrote."""
     rounds = [read_round(folder) for folder in (before, after)]
     old, new = rounds
     common = [name for name in new.items if name in old.items]
     if not common:
         raise CrowdshotError(
-            f"{after} has none of the items of {before}, {show(next(iter(old.items)))} for instance, expected two"
-            " rounds of one project."
+            f"has none of the items of {before}",
+            where=after,
+            found=next(iter(new.items), None),
+            expected=f"items such as {show(next(iter(old.items)))}, from another round of the same project",
         )
     changed = [
         Change(name, old.items[name], new.items[name])
@@ -141,24 +148,23 @@ def compare(before: Path, after: Path) -> Comparison:
     changed.sort(key=lambda change: -change.after.confidence)
     names = dict.fromkeys([*new.people, *old.people])
     people = [Course(name, old.people.get(name), new.people.get(name)) for name in names]
-    people.sort(key=lambda course: course.change[0] if course.change else np.inf)  # who got worse first
+    people.sort(key=lambda course: course.change[0] if course.change else np.inf)  # the largest losses first
     return Comparison(old, new, common, changed, people)
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------
+# ---- reading ----
 
 
 def read_round(folder: Path) -> Round:
     if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise CrowdshotError(f"{folder} {found}, expected a folder that `crowdshot adapt` wrote.")
+        raise CrowdshotError("is a file" if folder.exists() else "does not exist", where=folder, expected=ROUND_FOLDER)
     for name in (CONSENSUS, ANNOTATORS):
         if not (folder / name).is_file():
-            raise CrowdshotError(f"{folder} has no {name}, expected a folder that `crowdshot adapt` wrote.")
+            raise CrowdshotError(f"has no {name}", where=folder, expected=ROUND_FOLDER)
     consensus, people = read_table(folder / CONSENSUS), read_table(folder / ANNOTATORS)
     confidence, n_labels = numbers_of(consensus, "confidence", "n_labels", beside=2)
     items = [
-        Verdict(str(label), float(sure), int(n))
+        Consensus(str(label), float(sure), int(n))
         for label, sure, n in zip(consensus.text(1), confidence, n_labels, strict=True)
     ]
     labels, accuracy, low, high = numbers_of(people, "n_labels", "accuracy", "low", "high", beside=1)
@@ -171,26 +177,36 @@ def read_round(folder: Path) -> Round:
 
 
 def numbers_of(table: Table, *columns: str, beside: int) -> list[NDArray[np.float64]]:
-    """These columns; ``beside``: how many stand before them, under the user's own names."""
+    """Return columns as numbers; the first ``beside`` columns are the user's and may have any name."""
     missing = [name for name in columns if name not in table.header[beside:]]
     if missing:
         raise CrowdshotError(
-            f"{table.name} has no column {missing[0]!r}, expected a table that `crowdshot adapt` wrote."
+            f"has no column {missing[0]!r}",
+            where=table.name,
+            found=table.header,
+            expected="a table that `crowdshot adapt` wrote",
         )
     places = [table.header.index(name, beside) for name in columns]
     found = [table.numbers(place) for place in places]
     for name, place, values in zip(columns, places, found, strict=True):
-        if name != "accuracy" and not np.isfinite(values).all():  # that of one who said nothing is not known
-            where = table.place(first(~np.isfinite(values)), place)
-            raise CrowdshotError(f"{where} is no finite number, expected a table that `crowdshot adapt` wrote.")
+        if (
+            name != "accuracy" and not np.isfinite(values).all()
+        ):  # the accuracy of an annotator without labels is not known
+            row = first(~np.isfinite(values))
+            raise CrowdshotError(
+                "is not a finite number",
+                where=table.place(row, place),
+                found=float(values[row]),
+                expected="a table that `crowdshot adapt` wrote",
+            )
     return found
 
 
-# ---- telling ----------------------------------------------------------------------------------------------------
+# ---- output ----
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
-    """``before`` and ``after`` are counts, accuracies and labels; of an annotator of one round alone one is None."""
+    """Return the comparison as JSON values; the numbers of an annotator are None in a round without their labels."""
 
     def skill(name: str, side: Skill | None) -> dict[str, Any]:
         fields = ("accuracy", "low", "high", "n_labels")
@@ -229,46 +245,42 @@ def as_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def tell(found: Comparison) -> str:
-    """A few lines for the terminal."""
+def summarise(found: Comparison) -> str:
+    """Return a summary of a few lines for the terminal."""
     old, new = found.before, found.after
     lines = [
         f"accepted: {old.accepted:,} of {len(old.items):,} items before, {new.accepted:,} of {len(new.items):,} after"
-        f" ({counted(len(found.newly_accepted), 'items')} newly, {len(found.reopened):,} not any more)",
+        f" ({counted(len(found.newly_accepted), 'items')} newly accepted, {len(found.reopened):,} no longer accepted)",
         f"labels: {old.n_labels:,} before, {new.n_labels:,} after",
-        f"{counted(len(found.changed), 'items')} with another label than before",
+        f"changed consensus: {counted(len(found.changed), 'items')}",
     ]
     for word in ("worse", "better"):
-        for course in found.of(word):
+        for course in found.with_verdict(word):
             assert course.before is not None
             assert course.after is not None
             lines.append(
-                f"{clean(course.annotator, 60)} is {word}: {percent(course.before.accuracy)} right before"
+                f"{clean(course.annotator, 60)} is {word}: {percent(course.before.accuracy)} correct before"
                 f" ({spread(course.before.low, course.before.high)}), {percent(course.after.accuracy)} after"
                 f" ({spread(course.after.low, course.after.high)})"
             )
-    unsure, both = len(found.of("no sure change")), sum(course.change is not None for course in found.people)
-    lines.append(f"of {plural(both, 'annotator')} in both rounds {unsure:,} did not surely change")
+    unclear = len(found.with_verdict("no sure change"))
+    lines.append(f"no significant change: {unclear:,} of {plural(_n_in_both(found), 'annotator')} in both rounds")
     return "\n".join(lines)
 
 
-# ---- compare page ------------------------------------------------------------
-#
-# Two rounds compared, as one HTML page in the report's own look: no network, no script.
-
-
-HERE = Path(__file__).parent
-MOST = 1_000  # rows of a table; `--json` has all
+def _n_in_both(found: Comparison) -> int:
+    return sum(course.change is not None for course in found.people)
 
 
 def render(found: Comparison) -> str:
+    """Return the comparison as an HTML page without network access or scripts."""
     return fill(
         "compare.html",
         HERE,
         c=found,
         accepted_at=THRESHOLD,
-        both=sum(course.change is not None for course in found.people),
-        sure=sum(change.after.accepted for change in found.changed),
+        n_in_both=_n_in_both(found),
+        changed_accepted=sum(change.after.accepted for change in found.changed),
         most=MOST,
         style=inline(*STYLES, HERE / "compare.css"),
     )

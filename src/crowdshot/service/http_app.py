@@ -1,4 +1,8 @@
-"""The HTTP service: `crowdshot serve` runs it. Requests read what is there; none of them fits anything."""
+"""The HTTP service of `crowdshot serve`.
+
+Requests read the current version; fitting happens in another process. `make_app` assembles groups of routes: labels and
+results, the classifier, the live page and metrics, and Label Studio's backend.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 
@@ -19,9 +23,9 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing
 from crowdshot.io.cells import trim
 from crowdshot.service import live_page, schemas
-from crowdshot.service.image_fetching import said_of_pictures
-from crowdshot.service.journal import Said
-from crowdshot.service.label_studio_backend import Backend, Reads, Tool, keep_telling
+from crowdshot.service.image_fetching import predict_addresses
+from crowdshot.service.journal import Answer
+from crowdshot.service.label_studio_backend import AnswerRules, Backend, Tool, announce_versions
 from crowdshot.service.label_studio_backend import routes as label_studio_routes
 from crowdshot.service.live import Live, model_file
 from crowdshot.service.prediction import Predictor
@@ -29,20 +33,17 @@ from crowdshot.service.security import MOST_BYTES, Auth, Guard, Rate
 from crowdshot.service.snapshot import Version
 from crowdshot.version import __version__
 
-# ---- metrics ------------------------------------------------------------
-#
-# What happens, as text for Prometheus. No name of an item or an annotator is in it.
-
 
 def metrics(live: Live) -> str:
+    """Return counters and gauges as text for Prometheus, without names of items or annotators."""
     version = live.version
     rows = [
-        ("labels_taken_total", "counter", "Labels that this process took.", live.counts["labels"]),
-        ("fits_total", "counter", "Versions that were swapped in.", live.counts["fits"]),
-        ("fit_failures_total", "counter", "Fits that failed: the last version stayed.", live.counts["failed_fits"]),
-        ("version", "gauge", "The number of the version.", version.number if version else 0),
-        ("fit_seconds", "gauge", "How long the version took to fit.", version.seconds if version else 0),
-        ("labels", "gauge", "Labels that the version knows.", version.annotations.n_labels if version else 0),
+        ("labels_taken_total", "counter", "Labels received by this process.", live.counts["labels"]),
+        ("fits_total", "counter", "Versions that came into use.", live.counts["fits"]),
+        ("fit_failures_total", "counter", "Fits that failed.", live.counts["failed_fits"]),
+        ("version", "gauge", "Number of the current version.", version.number if version else 0),
+        ("fit_seconds", "gauge", "Duration of the last fit.", version.seconds if version else 0),
+        ("labels", "gauge", "Labels in the current version.", version.annotations.n_labels if version else 0),
         ("labelled_items", "gauge", "Items with a label.", version.n_labelled if version else 0),
         ("accepted_items", "gauge", "Labelled items that are accepted.", version.n_accepted if version else 0),
         ("annotators", "gauge", "Annotators with a label.", len(version.annotators) if version else 0),
@@ -52,9 +53,6 @@ def metrics(live: Live) -> str:
         for name, kind, about, value in rows
     )
     return "".join(lines)
-
-
-# ---- app ------------------------------------------------------------
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -67,12 +65,30 @@ log = logging.getLogger("crowdshot.service")
 
 @dataclass(frozen=True)
 class Settings:
-    """``hosts``: names by which a request may call this machine, any where there are none.
+    """Settings of the service.
 
-    ``model``: a classifier that predicts where there are no items to fit one with. ``ordered``: classes, if they are.
-    ``label_tag``: which Choices tag of Label Studio is read; ``several``: whether an answer may name several labels.
-    ``tool``: Label Studio, if it is to be told of new versions. ``picture_hosts``: from where pictures of its tasks may
-    be fetched that are not among the items.
+    Attributes
+    ----------
+    auth : Auth, optional
+        The token or the passwords; without it, no authentication is needed.
+    hosts : tuple of str
+        Host names that requests may use; empty for any.
+    read_only : bool
+        Whether to refuse labels.
+    model : Path, optional
+        A classifier for predictions until one is fitted.
+    ordered : frozenset of str
+        The classes, if they are ordered.
+    label_tag : str, optional
+        The Choices tag of Label Studio, if there are several.
+    several : bool
+        Whether an answer may have several labels.
+    most_bytes : int
+        Largest size of a request.
+    tool : Tool, optional
+        The Label Studio server that is notified of new versions.
+    picture_hosts : frozenset of str
+        Hosts from which pictures of unknown tasks may be fetched.
     """
 
     auth: Auth | None = None
@@ -88,24 +104,15 @@ class Settings:
 
 
 def make_app(live: Live, settings: Settings) -> FastAPI:
-    predictor, rate = Predictor(), Rate(PREDICTIONS.each_second, PREDICTIONS.at_once)
-
-    def newest_model() -> tuple[int, Path | None]:
-        number = 0 if live.version is None else live.version.number
-        known = (path for path in (model_file(live.data, number), settings.model) if path is not None)
-        return number, next((path for path in known if path.is_file()), None)
-
-    def see(addresses: list[str]) -> list[tuple[str, float] | None]:
-        return said_of_pictures(addresses, settings.picture_hosts, newest_model()[1], predictor)
-
-    reads = Reads(settings.several, settings.ordered)
-    backend = Backend(live, settings.label_tag, reads, settings.read_only, see if settings.picture_hosts else None)
+    """Return the application with all routes."""
+    models = Models(live, settings)
+    backend = _label_studio(live, settings, models)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(live.keep_fitting())]
         if settings.tool is not None:
-            tasks.append(asyncio.create_task(keep_telling(settings.tool, backend)))
+            tasks.append(asyncio.create_task(announce_versions(settings.tool, backend)))
         yield
         for task in tasks:
             task.cancel()
@@ -113,98 +120,139 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
     app = FastAPI(
         title="crowdshot",
         version=__version__,
-        description="Consensus, annotators and what to ask next, while people label.",
-        docs_url=None,  # such pages load scripts from elsewhere
+        description="Consensus labels, annotator accuracies and the next questions, while people label.",
+        docs_url=None,  # the built-in pages load scripts from other sites
         redoc_url=None,
         lifespan=running,
         responses=REFUSALS,
     )
-    _warn_errors(app)
+    _handle_errors(app)
+    app.include_router(_label_routes(live, settings))
+    app.include_router(_model_routes(models))
+    app.include_router(_page_routes(live))
+    app.include_router(label_studio_routes(backend), tags=["Label Studio"])
+    app.add_middleware(Guard, auth=settings.auth, hosts=settings.hosts, most_bytes=settings.most_bytes)
+    return app
+
+
+class Models:
+    """The newest classifier and its predictions."""
+
+    def __init__(self, live: Live, settings: Settings) -> None:
+        self.live, self.settings, self.predictor = live, settings, Predictor()
+
+    def newest(self) -> tuple[int, Path | None]:
+        """Return the number of the current version, and its classifier or the one of the settings, if there is any."""
+        number = 0 if self.live.version is None else self.live.version.number
+        paths = (path for path in (model_file(self.live.data, number), self.settings.model) if path is not None)
+        return number, next((path for path in paths if path.is_file()), None)
+
+    def required(self) -> tuple[int, Path]:
+        number, path = self.newest()
+        if path is None:
+            raise HTTPException(503, "There is no classifier yet: it needs items, and labels of at least two classes.")
+        return number, path
+
+
+def _label_studio(live: Live, settings: Settings, models: Models) -> Backend:
+    def predict(addresses: list[str]) -> list[tuple[str, float] | None]:
+        return predict_addresses(addresses, settings.picture_hosts, models.newest()[1], models.predictor)
+
+    rules = AnswerRules(settings.several, settings.ordered)
+    return Backend(live, settings.label_tag, rules, settings.read_only, predict if settings.picture_hosts else None)
+
+
+def _label_routes(live: Live, settings: Settings) -> APIRouter:
+    """Return the routes that take labels and return results and questions."""
+    router = APIRouter()
 
     def current() -> Version:
         if live.version is None:
-            raise HTTPException(503, "there are no labels yet, expected some; POST /v1/labels takes them.")
+            raise HTTPException(503, "There are no labels yet. Send some to POST /v1/labels.")
         return live.version
 
-    def writable() -> None:
-        if settings.read_only:
-            raise HTTPException(403, "the service is read-only, expected one that takes labels.")
-
-    @app.get("/health")
+    @router.get("/health")
     async def health() -> schemas.Health:
-        """``model_class`` is what Label Studio shows."""
+        """Return the status; Label Studio shows ``model_class``."""
         number = 0 if live.version is None else live.version.number
         return schemas.Health(status="UP", model_class="crowdshot", version=number)
 
-    @app.post("/v1/labels", status_code=201)
-    async def add_labels(given: schemas.Labels) -> schemas.Taken:
-        """Takes labels; when this answers, they are on disk. A newer label of the same item and person counts."""
-        writable()
+    @router.post("/v1/labels", status_code=201)
+    async def add_labels(request: schemas.Labels) -> schemas.Taken:
+        """Store labels on disk. A new label replaces an earlier one of the same item and annotator."""
+        if settings.read_only:
+            raise HTTPException(403, "The service is read-only and takes no labels.")
         known = settings.ordered
-        stranger = next((each.label for each in given.labels if known and each.label not in known), None)
-        if stranger is not None:
-            raise CrowdshotError(f"labels has {stranger!r}, expected one of {listing(sorted(settings.ordered))}.")
-        await live.add([Said(each.item, each.annotator, each.label) for each in given.labels])
-        return schemas.Taken(taken=len(given.labels))
+        unknown = next((each.label for each in request.labels if known and each.label not in known), None)
+        if unknown is not None:
+            raise CrowdshotError(
+                f"has {unknown!r}", where="labels", found=unknown, expected=f"one of {listing(sorted(known))}"
+            )
+        await live.add([Answer(each.item, each.annotator, each.label) for each in request.labels])
+        return schemas.Taken(taken=len(request.labels))
 
-    @app.get("/v1/consensus", response_model=schemas.Consensus)
+    @router.get("/v1/consensus", response_model=schemas.Consensus)
     async def consensus(limit: Annotated[int | None, Query(ge=0)] = None) -> Response:
         version = current()
         rows = ",".join(version.consensus[:limit])
         return Response(f'{{"version":{version.number},"consensus":[{rows}]}}', media_type="application/json")
 
-    @app.get("/v1/annotators")
+    @router.get("/v1/annotators")
     async def annotators() -> schemas.Annotators:
         version = current()
         return schemas.Annotators.model_validate({"version": version.number, "annotators": version.annotators})
 
-    @app.get("/v1/next")
+    @router.get("/v1/next")
     async def ask_next(
-        annotator: Annotated[str, Query(max_length=schemas.LONGEST, description="Who is to be asked.")] = "",
+        annotator: Annotated[str, Query(max_length=schemas.LONGEST, description="The annotator to ask.")] = "",
         n: Annotated[int, Query(ge=1, le=1_000)] = 1,
     ) -> schemas.Questions:
-        """What is best asked of somebody next, the best first; who is not known is taken for somebody new."""
+        """Return the best questions for an annotator, the best first; an unknown annotator counts as new."""
         version = current()
         questions = live.waiting.questions(version, trim(annotator), n)
         return schemas.Questions.model_validate({"version": version.number, "questions": questions})
 
-    def model() -> tuple[int, Path]:
-        number, path = newest_model()
-        if path is None:
-            raise HTTPException(
-                503, "there is no classifier yet, expected items and labels of two classes to learn of."
-            )
-        return number, path
+    return router
 
-    @app.post("/v1/predict", responses={429: {"model": schemas.Refusal}})
-    async def predict(given: schemas.ToPredict) -> schemas.Predictions:
-        """What the classifier says of other items than those it learned from."""
+
+def _model_routes(models: Models) -> APIRouter:
+    """Return the routes of the classifier."""
+    router, rate = APIRouter(), Rate(PREDICTIONS.each_second, PREDICTIONS.at_once)
+
+    @router.post("/v1/predict", responses={429: {"model": schemas.Refusal}})
+    async def predict(request: schemas.ToPredict) -> schemas.Predictions:
+        """Predict the classes of new items."""
         if not rate.allows():
-            raise HTTPException(429, "there are too many requests, expected fewer.", {"Retry-After": "1"})
-        number, path = model()
-        found = await asyncio.to_thread(predictor.predict, path, given)
-        return schemas.Predictions.model_validate({"version": number, "predictions": found})
+            raise HTTPException(429, "Too many requests. Try again in a second.", {"Retry-After": "1"})
+        number, path = models.required()
+        predictions = await asyncio.to_thread(models.predictor.predict, path, request)
+        return schemas.Predictions.model_validate({"version": number, "predictions": predictions})
 
-    @app.get("/v1/model", response_class=FileResponse)
+    @router.get("/v1/model", response_class=FileResponse)
     async def download() -> FileResponse:
-        """The classifier, for `crowdshot predict` and `CrowdClassifier.load`."""
-        return FileResponse(model()[1], media_type="application/octet-stream", filename="model.safetensors")
+        """Download the classifier, for `crowdshot predict` and `CrowdClassifier.load`."""
+        return FileResponse(models.required()[1], media_type="application/octet-stream", filename="model.safetensors")
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def show_metrics() -> PlainTextResponse:
-        """For Prometheus."""
-        return PlainTextResponse(metrics(live), media_type="text/plain; version=0.0.4")
+    return router
 
+
+def _page_routes(live: Live) -> APIRouter:
+    """Return the routes of the live page and of the metrics."""
+    router = APIRouter()
     page_policy = {"Content-Security-Policy": live_page.policy()}
 
-    @app.get("/", include_in_schema=False)
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def show_metrics() -> PlainTextResponse:
+        """Return metrics for Prometheus."""
+        return PlainTextResponse(metrics(live), media_type="text/plain; version=0.0.4")
+
+    @router.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        """For the lead: it can be read without a script, and with one follows what happens."""
         return HTMLResponse(live_page.render(None) if live.version is None else live.version.page, headers=page_policy)
 
-    @app.get("/v1/events", include_in_schema=False)
+    @router.get("/v1/events", include_in_schema=False)
     async def events() -> StreamingResponse:
-        """The number of each new version, as it comes."""
+        """Stream the number of each new version."""
 
         async def stream() -> AsyncIterator[str]:
             async for number in live.versions():
@@ -212,30 +260,29 @@ def make_app(live: Live, settings: Settings) -> FastAPI:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    app.include_router(label_studio_routes(backend), tags=["Label Studio"])
-    app.add_middleware(Guard, auth=settings.auth, hosts=settings.hosts, most_bytes=settings.most_bytes)
-    return app
+    return router
 
 
-def _warn_errors(app: FastAPI) -> None:
-    """One sentence each, and nothing of what the request held but where it is wrong."""
+def _handle_errors(app: FastAPI) -> None:
+    """Answer errors with one sentence each, without quoting more of the request than the position of the mistake."""
 
-    def tell(status: int, sentence: str) -> JSONResponse:
+    def refusal(status: int, sentence: str) -> JSONResponse:
         return JSONResponse({"detail": sentence}, status)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return tell(422, f"{place}: {first['msg'].removeprefix('Value error, ')}.".encode("ascii", "replace").decode())
+        sentence = f"{place}: {first['msg'].removeprefix('Value error, ')}."
+        return refusal(422, sentence.encode("ascii", "replace").decode())
 
     @app.exception_handler(CrowdshotError)
     async def refused(request: Request, error: CrowdshotError) -> JSONResponse:
-        if request.url.path == "/setup":  # Label Studio tells its user to look here
+        if request.url.path == "/setup":  # Label Studio refers its user to this log
             log.warning("Label Studio's project is refused: %s", error)
-        return tell(422, str(error))
+        return refusal(422, str(error))
 
     @app.exception_handler(sqlite3.Error)
     async def unwritten(request: Request, error: sqlite3.Error) -> JSONResponse:
         log.error("the journal could not be written (%s)", type(error).__name__)
-        return tell(503, "the journal could not be written, so nothing was taken.")
+        return refusal(503, "The journal could not be written, so no label was stored.")

@@ -1,7 +1,7 @@
-"""What was said, in the order in which it came: rows are added and never changed, and what is acknowledged is on disk.
+"""Keep all labels in an append-only SQLite journal.
 
-A label that somebody takes back is a row without a label. Versions of the model are noted beside, so that no number is
-given twice and the page can show how far the work has come.
+Labels are on disk before they are acknowledged, and rows are never changed. A withdrawn label is a row without a label.
+The journal also records the versions of the model: their numbers stay unique and the live page can show the progress.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS versions (
 );
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-SOUND = (  # queries for what is wrong with a file that can be opened; "ok" is nothing
+INTEGRITY_CHECKS = (  # queries that return the first damaged row; "ok" means none
     "PRAGMA integrity_check(1)",
     "SELECT 'row ' || row || ' of labels' FROM labels WHERE typeof(at) != 'real' OR typeof(item) != 'text'"
     " OR typeof(annotator) != 'text' OR typeof(label) NOT IN ('text', 'null') OR typeof(source) != 'text' LIMIT 1",
@@ -39,8 +39,8 @@ SOUND = (  # queries for what is wrong with a file that can be opened; "ok" is n
 )
 
 
-class Said(NamedTuple):
-    """``label``: None where it is taken back. ``source``: which answer of a label tool it is, "" for none."""
+class Answer(NamedTuple):
+    """A label; None if it was withdrawn. ``source`` identifies the answer in a label tool, "" if there is none."""
 
     item: str
     annotator: str
@@ -49,15 +49,15 @@ class Said(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that counts at a row: labels, the last of each annotator and item, and pairs that have none any more."""
+    """The valid labels up to a row, one per annotator and item, and the (item, annotator) pairs without one."""
 
     row: int
-    labels: list[Said]
+    labels: list[Answer]
     withdrawn: set[tuple[str, str]]
 
 
 class Point(NamedTuple):
-    """A version: when, by how many labels, and how many of the labelled items were accepted."""
+    """A version: its time, and its numbers of labels, labelled items and accepted items."""
 
     number: int
     at: float
@@ -67,7 +67,7 @@ class Point(NamedTuple):
 
 
 class Journal:
-    """Of one folder; threads may share it, and other processes may open it beside."""
+    """The journal of a folder. Threads may share it, and other processes may open it at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
@@ -81,24 +81,24 @@ class Journal:
         try:
             self._db.text_factory = lambda data: data.decode(errors="replace")
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(
-                "PRAGMA synchronous=FULL"
-            )  # what is acknowledged outlives the machine, not the process alone
+            self._db.execute("PRAGMA synchronous=FULL")  # acknowledged labels survive a power failure
             self._db.executescript(TABLES)
-            found = next((row[0] for query in SOUND for row in self._db.execute(query) if row[0] != "ok"), None)
-        except (sqlite3.Error, UnicodeError) as error:  # of SQLite's own sentences, which quote what is damaged
+            found = next(
+                (row[0] for query in INTEGRITY_CHECKS for row in self._db.execute(query) if row[0] != "ok"), None
+            )
+        except (sqlite3.Error, UnicodeError) as error:  # UnicodeError: SQLite's messages quote damaged text
             found = error
         if found is not None:
-            self.close()  # or the next who opens it would wait
+            self.close()  # an open connection would block the next one
             raise self._refusal(found)
 
     def _refusal(self, reason: object) -> CrowdshotError:
-        return CrowdshotError(f"{shown(self.path)} could not be opened as a journal ({reason}).")
+        return CrowdshotError(f"could not be opened as a journal ({reason})", where=shown(self.path))
 
-    def append(self, said: Iterable[Said]) -> int:
-        """-> the last row; when this returns, the rows are on disk."""
+    def append(self, answers: Iterable[Answer]) -> int:
+        """Write labels to disk and return the number of the last row."""
         now = time.time()
-        rows = [(now, *each) for each in said]
+        rows = [(now, *each) for each in answers]
         with self._lock, self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT INTO labels (at, item, annotator, label, source) VALUES (?, ?, ?, ?, ?)", rows)
@@ -113,32 +113,33 @@ class Journal:
         return row
 
     def state(self) -> State:
-        """Where one annotator gave an item several answers, the last that was not taken back counts."""
+        """Return the valid labels; of several answers, the last one that was not withdrawn counts."""
         with self._lock:
             rows = self._db.execute("SELECT row, item, annotator, label, source FROM labels ORDER BY row").fetchall()
         answers: dict[tuple[str, str], dict[str, str]] = {}
         for _, item, annotator, label, source in rows:
-            of_pair = answers.setdefault((item, annotator), {})
-            of_pair.pop(source, None)
+            by_source = answers.setdefault((item, annotator), {})
+            by_source.pop(source, None)
             if label is not None:
-                of_pair[source] = label
+                by_source[source] = label
         labels = [
-            Said(*pair, label, source) for pair, found in answers.items() for source, label in [*found.items()][-1:]
+            Answer(*pair, label, source) for pair, found in answers.items() for source, label in [*found.items()][-1:]
         ]
         return State(rows[-1][0] if rows else 0, labels, {pair for pair, found in answers.items() if not found})
 
-    def by_start(self, start: str) -> list[Said]:
-        """What each answer says now whose source begins so."""
+    def by_start(self, start: str) -> list[Answer]:
+        """Return the current state of each answer whose source starts with ``start``."""
         return self._answers("source >= ? AND source < ?", (start, start + "\U0010ffff"))
 
-    def by_ending(self, ending: str) -> list[Said]:
+    def by_ending(self, ending: str) -> list[Answer]:
+        """Return the current state of each answer whose source ends with ``ending``."""
         return self._answers("substr(source, ?) = ?", (-len(ending), ending))
 
-    def _answers(self, which: str, given: tuple[str | int, ...]) -> list[Said]:
-        query = f"SELECT item, annotator, label, source FROM labels WHERE {which} ORDER BY row"
+    def _answers(self, condition: str, values: tuple[str | int, ...]) -> list[Answer]:
+        query = f"SELECT item, annotator, label, source FROM labels WHERE {condition} ORDER BY row"
         with self._lock:
-            rows = self._db.execute(query, given).fetchall()
-        return list({row[3]: Said(*row) for row in rows}.values())
+            rows = self._db.execute(query, values).fetchall()
+        return list({row[3]: Answer(*row) for row in rows}.values())
 
     def note_version(self, labels: int, items: int, accepted: int) -> Point:
         now = time.time()
@@ -148,14 +149,14 @@ class Journal:
         return Point(number or 0, now, labels, items, accepted)
 
     def history(self, most: int = 500) -> list[Point]:
-        """The newest versions, in their order."""
+        """Return the newest versions, the oldest of them first."""
         with self._lock:
             query = "SELECT number, at, labels, items, accepted FROM versions ORDER BY number DESC LIMIT ?"
             rows = self._db.execute(query, (most,)).fetchall()
         return [Point(*row) for row in reversed(rows)]
 
-    def lately(self, seconds: float) -> dict[str, int]:
-        """How many labels came in so many seconds, by annotator."""
+    def recent(self, seconds: float) -> dict[str, int]:
+        """Return the number of labels of the last ``seconds`` by annotator; withdrawals do not count."""
         query = "SELECT annotator, count(*) FROM labels WHERE at > ? AND label IS NOT NULL GROUP BY annotator"
         with self._lock:
             return dict(self._db.execute(query, (time.time() - seconds,)).fetchall())
@@ -173,10 +174,10 @@ class Journal:
         self._db.close()
 
     def discard(self) -> None:
-        """Closes it and takes away what was made for it: of a new one, into which nobody has said anything yet."""
+        """Close a new journal without labels, and remove the files and folders that were created for it."""
         self.close()
         for path in self._made:
             try:
                 path.unlink() if path == self.path else path.rmdir()
-            except OSError:  # somebody else has put something there
+            except OSError:  # not empty: another program has written files
                 return

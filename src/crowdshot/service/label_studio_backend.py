@@ -1,8 +1,8 @@
-"""Label Studio's side of the service: what a machine-learning backend of version 1.23 is asked, and answers.
+"""The machine-learning backend for Label Studio 1.23.
 
-Tasks that it wants predicted carry every annotator's answers, so that the crowd is known without a call back; its
-webhooks bring answers as they are given. Both end in the journal, an answer by its own id once, however often it comes.
-A score is how sure one label is: "uncertainty sampling" serves the lowest first, which are the items that need people.
+Label Studio sends labels in two ways: prediction requests contain the answers of all annotators, and webhooks send each
+answer as it is given. Both go to the journal, where the id of an answer prevents duplicates. The score of a prediction
+is the confidence of the label, so that uncertainty sampling serves the most uncertain items first.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from crowdshot.labels.formats.label_studio import user_of
 from crowdshot.labels.formats.question_choice import one_label
 from crowdshot.report import label_tools
 from crowdshot.report.label_tools import Control, Remote, prediction, read_config
-from crowdshot.service.journal import Journal, Said
+from crowdshot.service.journal import Answer, Journal
 from crowdshot.service.live import Live
 from crowdshot.service.schemas import LONGEST
 from crowdshot.service.snapshot import Version
 from crowdshot.version import __version__
 
-MOST_TASKS = 100_000  # of one request
+MOST_TASKS = 100_000  # of a request
 SOURCE = "label-studio"
 log = logging.getLogger("crowdshot.service")
 Record = dict[str, Any]
-See = Callable[[list[str]], list[tuple[str, float] | None]]
+PredictAddresses = Callable[[list[str]], list[tuple[str, float] | None]]
 
 
-class Reads(NamedTuple):
-    """``several``: labels in one answer. ``known``: the only ones that there are, if they are listed."""
+class AnswerRules(NamedTuple):
+    """Whether an answer may have several labels, and the allowed labels; empty for any."""
 
     several: bool = False
     known: frozenset[str] = frozenset()
 
 
 class Setup(BaseModel):
-    """Its access token is not looked at."""
+    """A setup request; its access token is ignored."""
 
     project: str = ""
     label_schema: Annotated[str, Field(alias="schema")] = ""
@@ -65,7 +65,7 @@ class Tasks(BaseModel):
 
 
 class Event(BaseModel):
-    """``annotation`` and ``task``: records, or lists of them where there are several."""
+    """A webhook event; ``annotation`` and ``task`` are records, or lists of records."""
 
     action: str = ""
     project: Record = {}
@@ -75,14 +75,32 @@ class Event(BaseModel):
 
 
 class Backend:
-    """Of one project: the first that came, as the journal notes.
+    """The backend of one project: the first project that connects, as the journal records.
 
-    ``label``: which Choices tag is read, where there are several. ``reads``: what an answer may say. ``see``: what is
-    said of items, by their addresses, that are not among those known; None where nothing is.
+    Parameters
+    ----------
+    live : Live
+        The running service.
+    label : str or None
+        The Choices tag, if there are several.
+    rules : AnswerRules
+        The allowed answers.
+    read_only : bool
+        Whether to ignore labels.
+    predict_addresses : callable, optional
+        Predicts the pictures of unknown items from their addresses.
     """
 
-    def __init__(self, live: Live, label: str | None, reads: Reads, read_only: bool, see: See | None = None) -> None:
-        self.live, self.label, self.reads, self.read_only, self.see = live, label, reads, read_only, see
+    def __init__(
+        self,
+        live: Live,
+        label: str | None,
+        rules: AnswerRules,
+        read_only: bool,
+        predict_addresses: PredictAddresses | None = None,
+    ) -> None:
+        self.live, self.label, self.rules, self.read_only = live, label, rules, read_only
+        self.predict_addresses = predict_addresses
 
     @property
     def model_version(self) -> str:
@@ -90,20 +108,24 @@ class Backend:
         return f"crowdshot-{__version__}-{number}"
 
     def control(self, project: str, schema: str) -> Control:
-        """What is answered in this project, which must be the one that the service is for."""
+        """Return the Choices tag of a project, which must be the project of the service."""
         number, journal = project.partition(".")[0], self.live.journal
         known = journal.fact("project")
         if known is not None and number != known:
             raise CrowdshotError(
-                f"project is {number}, expected {known}, whose labels are here; another needs data= of its own."
+                f"The project is {number}, but this service has the labels of project {known}",
+                where="project",
+                found=number,
+                expected=known,
+                hint="Start another service with a separate data folder for another project.",
             )
         if schema:
             control, _, _ = read_config(schema, self.label)
         else:
-            noted = journal.fact("control")
-            if noted is None:
-                raise CrowdshotError("schema is empty, expected the project's labelling interface.")
-            return Control(*json.loads(noted))
+            stored = journal.fact("control")
+            if stored is None:
+                raise CrowdshotError("is empty", argument="schema", expected="the XML of the labelling interface")
+            return Control(*json.loads(stored))
         if known is None and number and not self.read_only:
             journal.note("project", number)
         if not self.read_only:
@@ -111,29 +133,31 @@ class Backend:
         return control
 
     async def take(self, tasks: Sequence[Task], control: Control, whole: bool) -> None:
-        """Answers that are new or changed; and, where tasks are ``whole``, of those that are gone that they are."""
+        """Store new and changed answers. If the tasks are ``whole``, missing answers count as withdrawn."""
         if not self.read_only:
-            new = await asyncio.to_thread(changes, self.live.journal, tasks, control, self.reads, whole)
+            new = await asyncio.to_thread(changes, self.live.journal, tasks, control, self.rules, whole)
             await self.live.add(new)
 
-    async def take_back(self, annotations: Iterable[Record]) -> None:
+    async def withdraw(self, annotations: Iterable[Record]) -> None:
+        """Withdraw deleted answers."""
         known = await asyncio.to_thread(
             lambda: [self.live.journal.by_ending(f"/annotation {number}") for number in map(_id, annotations) if number]
         )
-        gone = [said._replace(label=None) for found in known for said in found if said.label is not None]
+        withdrawn = [answer._replace(label=None) for found in known for answer in found if answer.label is not None]
         if not self.read_only:
-            await self.live.add(gone)
+            await self.live.add(withdrawn)
 
     async def predictions(self, tasks: Sequence[Task], control: Control) -> list[Record]:
-        """As many as tasks, each empty where nothing is known of the item."""
+        """Return a prediction for each task, empty if the item is unknown."""
         version = self.live.version
         found = [self.prediction(version, task, control) for task in tasks]
         unknown = [place for place, each in enumerate(found) if not each["result"]]
-        if version is not None and self.see is not None and unknown:
-            seen = await asyncio.to_thread(self.see, [item_of(tasks[place], control) for place in unknown])
-            for place, said in zip(unknown, seen, strict=True):
-                if said is not None:
-                    found[place] |= prediction(control, said[0], said[1], version.several)
+        if version is not None and self.predict_addresses is not None and unknown:
+            addresses = [item_of(tasks[place], control) for place in unknown]
+            predicted = await asyncio.to_thread(self.predict_addresses, addresses)
+            for place, each in zip(unknown, predicted, strict=True):
+                if each is not None:
+                    found[place] |= prediction(control, *each, version.several)
         return found
 
     def prediction(self, version: Version | None, task: Task, control: Control) -> Record:
@@ -145,28 +169,29 @@ class Backend:
 
 
 def routes(backend: Backend) -> APIRouter:
+    """Return the routes that Label Studio calls."""
     router = APIRouter()
 
     @router.post("/setup")
-    async def setup(given: Setup) -> dict[str, str]:
-        """Called by Label Studio when a project is connected, and before predictions."""
-        backend.control(given.project, given.label_schema)
+    async def setup(request: Setup) -> dict[str, str]:
+        """Connect a project; Label Studio also calls this before predictions."""
+        backend.control(request.project, request.label_schema)
         return {"model_version": backend.model_version}
 
     @router.post("/predict")
-    async def predict(given: Tasks) -> dict[str, Any]:
-        """As many results as tasks, each empty where nothing is known of the item; answers in the tasks are taken."""
-        control = backend.control(given.project, given.label_config)
-        await backend.take(given.tasks, control, whole=True)
+    async def predict(request: Tasks) -> dict[str, Any]:
+        """Return a result for each task, empty if the item is unknown, and store the answers in the tasks."""
+        control = backend.control(request.project, request.label_config)
+        await backend.take(request.tasks, control, whole=True)
         version = backend.model_version
-        return {"results": await backend.predictions(given.tasks, control), "model_version": version}
+        return {"results": await backend.predictions(request.tasks, control), "model_version": version}
 
     @router.post("/webhook", status_code=202)
     async def webhook(event: Event, later: BackgroundTasks) -> dict[str, str]:
-        """Answers at once, as Label Studio waits for one second, and works afterwards."""
+        """Return at once, because Label Studio waits only one second, and store the answers afterwards."""
         control = backend.control(str(event.project.get("id", "")), str(event.project.get("label_config") or ""))
         if event.action == "ANNOTATIONS_DELETED":
-            later.add_task(backend.take_back, event.annotations)
+            later.add_task(backend.withdraw, event.annotations)
         elif event.action in ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED"):
             later.add_task(backend.take, tasks_of(event), control, whole=False)
         return {"status": "taken"}
@@ -179,12 +204,12 @@ def routes(backend: Backend) -> APIRouter:
 
 
 def item_of(task: Task, control: Control) -> str:
-    """What a question of `crowdshot next` is about, else the field that is shown."""
+    """Return the item of a task: that of a question from `crowdshot next`, else the field that is shown."""
     return (text(task.data.get("next_item")) or text(task.data.get(control.key)) or "")[:LONGEST]
 
 
 def tasks_of(event: Event) -> list[Task]:
-    """One for each annotation; they are not all that the task has."""
+    """Return a task for each annotation of an event; the task may have other annotations."""
     tasks = event.task if isinstance(event.task, list) else [event.task]
     annotations = event.annotation if isinstance(event.annotation, list) else [event.annotation]
     data = {str(task.get("id")): task.get("data") for task in tasks}
@@ -195,33 +220,35 @@ def tasks_of(event: Event) -> list[Task]:
     ]
 
 
-def changes(journal: Journal, tasks: Sequence[Task], control: Control, reads: Reads, whole: bool) -> list[Said]:
-    """What the journal does not know yet. Answers that are not in a task that came whole were deleted."""
-    new: list[Said] = []
+def changes(journal: Journal, tasks: Sequence[Task], control: Control, rules: AnswerRules, whole: bool) -> list[Answer]:
+    """Return the answers that the journal lacks; answers missing from a whole task were deleted and are withdrawn."""
+    new: list[Answer] = []
     for task in tasks:
         item = item_of(task, control)
         if task.annotations is None or task.id is None or not item:
             continue
         start = f"{SOURCE}/task {task.id}/"
-        known = {said.source: said for said in journal.by_start(start)}
-        answers = [_said(annotation, item, start, control, reads) for annotation in task.annotations]
-        here = {said.source: said for said in answers}
-        gone = [said for source, said in known.items() if source not in here and said.label is not None and whole]
-        new += [said._replace(label=None) for said in gone]
-        new += [
-            said for said in here.values() if known.get(said.source) != said and (said.label or said.source in known)
-        ]
+        known = {answer.source: answer for answer in journal.by_start(start)}
+        answers = [_answer(annotation, item, start, control, rules) for annotation in task.annotations]
+        here = {answer.source: answer for answer in answers}
+        if whole:
+            gone = [answer for source, answer in known.items() if source not in here and answer.label is not None]
+            new += [answer._replace(label=None) for answer in gone]
+        changed = (answer for answer in here.values() if known.get(answer.source) != answer)
+        new += [answer for answer in changed if answer.label or answer.source in known]
     return new
 
 
-def _said(annotation: Mapping[str, Any], item: str, start: str, control: Control, reads: Reads) -> Said:
-    """``label`` is None where it says nothing that can be used."""
-    who, source = user_of(annotation.get("completed_by")), f"{start}annotation {_id(annotation)}"
-    label = None if annotation.get("was_cancelled") or not who else _label(annotation.get("result"), control, reads)
-    return Said(item, who[:LONGEST], label, source)
+def _answer(annotation: Mapping[str, Any], item: str, start: str, control: Control, rules: AnswerRules) -> Answer:
+    """Return an annotation as an answer; its label is None if it was cancelled or has no usable label."""
+    annotator, source = user_of(annotation.get("completed_by")), f"{start}annotation {_id(annotation)}"
+    label = (
+        None if annotation.get("was_cancelled") or not annotator else _label(annotation.get("result"), control, rules)
+    )
+    return Answer(item, annotator[:LONGEST], label, source)
 
 
-def _label(results: Any, control: Control, reads: Reads) -> str | None:
+def _label(results: Any, control: Control, rules: AnswerRules) -> str | None:
     chosen: list[Any] = []
     for result in results if isinstance(results, list) else []:
         if isinstance(result, dict) and result.get("from_name") == control.from_name:
@@ -229,11 +256,11 @@ def _label(results: Any, control: Control, reads: Reads) -> str | None:
             choices = value.get("choices") if isinstance(value, dict) else None
             chosen += choices if isinstance(choices, list) else []
     try:
-        label = one_label(chosen, "the answer", reads.several)[:LONGEST]
+        label = one_label(chosen, "the answer", rules.several)[:LONGEST]
     except CrowdshotError:
-        log.warning("an answer names several labels, expected one, so it is left out; --multi-label takes such")
+        log.warning("an answer with several labels was left out; use --multi-label to allow several labels")
         return None
-    return label if label and (not reads.known or label in reads.known) else None
+    return label if label and (not rules.known or label in rules.known) else None
 
 
 def _id(annotation: Mapping[str, Any]) -> int | None:
@@ -241,42 +268,47 @@ def _id(annotation: Mapping[str, Any]) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
-# ---- telling ------------------------------------------------------------
-#
-# Label Studio is told of each new version, so that its predictions and what it serves next follow the labels.
+# ---- notifications ----
 
-
-EVERY = 5.0  # seconds between two tellings, at least
+EVERY = 5.0  # least seconds between two notifications of Label Studio
 
 
 class Tool(NamedTuple):
-    """Where Label Studio is, and a token of its that is never written anywhere."""
+    """The address of Label Studio and its token, which is never logged."""
 
     address: str
     token: str
 
     @classmethod
-    def of(cls, address: str, token_file: Path | None) -> Tool:
-        """The token is in the file, or else in the environment."""
-        Remote(address, {})  # is it an address?
+    def with_token(cls, address: str, token_file: Path | None) -> Tool:
+        """Read the token from a file or, without one, from the environment."""
+        Remote(address, {})  # raises an error for a wrong address
         name = label_tools.LABEL_STUDIO_VARIABLE
         try:
             token = os.environ.get(name, "") if token_file is None else token_file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CrowdshotError(f"token_file is {shown(token_file or '')}, expected one to read ({error}).") from None
+            raise CrowdshotError(
+                f"could not be read ({error})", argument="token_file", where=shown(token_file or "")
+            ) from None
         if not token.strip() or len(token.split()) != 1 or not token.isascii():
-            found = f"the environment has no token in {name}" if token_file is None else "token_file has no token"
-            raise CrowdshotError(f"{found}, expected one of Label Studio's for label_studio=.")
+            where = f"environment variable {name}" if token_file is None else shown(token_file)
+            raise CrowdshotError(
+                "There is no token",
+                argument="token_file",
+                where=where,
+                expected="an access token of Label Studio",
+            )
         return cls(address, token.strip())
 
-    def tell(self, project: str, version: str) -> None:
+    def announce(self, project: str, version: str) -> None:
+        """Make Label Studio fetch and show the predictions of a version."""
         remote = label_tools.connect_label_studio(self.address, self.token)
         label_tools.retrieve(remote, project)
-        label_tools.go_by(remote, project, version)
+        label_tools.show_version(remote, project, version)
 
 
-async def keep_telling(tool: Tool, backend: Backend) -> None:
-    """For ever. What it could not be told, the next version brings."""
+async def announce_versions(tool: Tool, backend: Backend) -> None:
+    """Announce each new version to Label Studio, for ever; after a failure, the next version is announced."""
     live = backend.live
     async for number in live.versions():
         project = live.journal.fact("project")
@@ -284,9 +316,10 @@ async def keep_telling(tool: Tool, backend: Backend) -> None:
             continue
         version = backend.model_version
         try:
-            await asyncio.to_thread(tool.tell, project, version)
+            await asyncio.to_thread(tool.announce, project, version)
         except CrowdshotError as error:
-            if version == backend.model_version:  # else it was overtaken, and the newer one comes next
-                sentence = str(error).partition(" (")[0]  # what follows may quote names
-                log.warning("Label Studio could not be told of the new version: %s", sentence)
+            if version == backend.model_version:  # otherwise a newer version follows at once
+                # without the hint, which may quote names from the answer
+                reason = error.message if error.where is None else f"{error.where}: {error.message}"
+                log.warning("Label Studio could not be notified of the new version: %s", reason)
         await asyncio.sleep(EVERY)

@@ -1,4 +1,4 @@
-"""The service while it runs: labels go into the journal at once, and a version follows a moment later."""
+"""The running service: labels go to the journal at once, and a new version follows shortly after."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from typing import Any, Protocol
 from crowdshot.errors import CrowdshotError
 from crowdshot.service import live_page
 from crowdshot.service.assignments import Waiting
-from crowdshot.service.journal import Journal, Said
-from crowdshot.service.snapshot import Found, Sources, Version, expected_answers, fit
+from crowdshot.service.journal import Answer, Journal
+from crowdshot.service.snapshot import Fitted, Sources, Version, expected_answers, fit
 
 QUIET = 0.3  # seconds without a label after which a fit begins
-MOST_WAIT = 3.0  # seconds after which it begins all the same
-KEEP_ALIVE = 15.0  # seconds between two signs of life to a page that listens
+MOST_WAIT = 3.0  # seconds after which a fit begins even if labels keep coming
+KEEP_ALIVE = 15.0  # seconds between keep-alive messages to an open page
 log = logging.getLogger("crowdshot.service")
 
 
@@ -34,6 +34,8 @@ class Fits(Protocol):
 
 
 class Live:
+    """The current version, the journal, and the labels that the version does not contain yet."""
+
     def __init__(self, journal: Journal, worker: Fits, data: Path, log_labels: bool = False) -> None:
         self.journal, self.worker, self.data = journal, worker, data
         self.version: Version | None = None
@@ -42,49 +44,49 @@ class Live:
         self._log_labels = log_labels
         self._changed = asyncio.Event()
         self._swapped = asyncio.Condition()
-        self._to_write: list[tuple[Sequence[Said], asyncio.Future[None]]] = []
+        self._to_write: list[tuple[Sequence[Answer], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._recent: list[tuple[int, Said]] = []  # labels that the version may not have yet, and their last rows
+        self._recent: list[tuple[int, Answer]] = []  # labels that the version may lack, with their last rows
 
-    async def add(self, said: Sequence[Said]) -> None:
-        """Returns when they are on disk."""
-        if not said:
+    async def add(self, answers: Sequence[Answer]) -> None:
+        """Write answers to the journal; they are on disk when this returns."""
+        if not answers:
             return
         written = asyncio.get_running_loop().create_future()
-        self._to_write.append((said, written))
+        self._to_write.append((answers, written))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
         await written
-        self.counts["labels"] += len(said)
+        self.counts["labels"] += len(answers)
         if self._log_labels:
-            for each in said:
+            for each in answers:
                 log.info("label %r of item %r by %r", each.label, each.item, each.annotator)
 
     async def _write(self) -> None:
-        """What comes while the disk is busy is written together afterwards: a disk takes as long for all as for one."""
+        """Write waiting answers; those that arrive during a write are written together afterwards."""
         while self._to_write:
             together, self._to_write = self._to_write, []
-            labels = [each for said, _ in together for each in said]
+            labels = [each for answers, _ in together for each in answers]
             error: Exception | None = None
             try:
                 row = await asyncio.to_thread(self.journal.append, labels)
-            except sqlite3.Error as found:
-                error = found
+            except sqlite3.Error as failure:
+                error = failure
             else:
                 self._recent += [(row, each) for each in labels]
-                self.waiting.heard(self._by_name(labels))
+                self.waiting.add(self._by_name(labels))
                 self._changed.set()
             for _, written in together:
-                if not written.done():  # nobody waits any more
+                if not written.done():  # the request may have been cancelled
                     written.set_result(None) if error is None else written.set_exception(error)
 
-    def _by_name(self, said: Sequence[Said]) -> list[Said]:
-        """The journal has annotators as they were written, the version by what they are called."""
+    def _by_name(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Return the answers with merged annotator names; the journal has the names as they were written."""
         names = {} if self.version is None else self.version.names
-        return [each._replace(annotator=names.get(each.annotator, each.annotator)) for each in said]
+        return [each._replace(annotator=names.get(each.annotator, each.annotator)) for each in answers]
 
     async def keep_fitting(self) -> None:
-        """For ever: waits for labels, lets those that come close behind come too, and swaps in what is found."""
+        """Fit after new labels, for ever; labels in quick succession are fitted together."""
         while True:
             await self._changed.wait()
             first = time.monotonic()
@@ -99,22 +101,23 @@ class Live:
             version = await asyncio.to_thread(self.worker.fit)
         except Exception as error:
             self.counts["failed_fits"] += 1
-            told = str(error) if self._log_labels else type(error).__name__  # the sentence may quote names
-            log.warning("the labels could not be learned from, so the last version stays (%s)", told)
+            reason = str(error) if self._log_labels else type(error).__name__  # the message may quote names
+            log.warning("the fit failed, so the previous version stays in use (%s)", reason)
             return
         await self.swap(version)
 
     async def swap(self, version: Version | None) -> None:
+        """Put a version into use."""
         self.version = version
         row = 0 if version is None else version.row
-        self._recent = [(at, said) for at, said in self._recent if at > row]
-        self.waiting.swapped(self._by_name([said for _, said in self._recent]))
+        self._recent = [(at, answer) for at, answer in self._recent if at > row]
+        self.waiting.reset(self._by_name([answer for _, answer in self._recent]))
         self.counts["fits"] += 1
         async with self._swapped:
             self._swapped.notify_all()
 
     async def versions(self) -> AsyncIterator[int | None]:
-        """The number of the version now, and of each that follows; None now and then, as a sign of life."""
+        """Yield the number of the current version and of each new one; None is a keep-alive message."""
         last = -1
         while True:
             number = 0 if self.version is None else self.version.number
@@ -129,9 +132,7 @@ class Live:
                 yield None
 
 
-# ---- worker ------------------------------------------------------------
-#
-# The process that fits: it sleeps until it is told that there are new labels, and sends back a version, whole.
+# ---- worker process ----
 
 
 Open = Callable[[], Sources]
@@ -139,14 +140,16 @@ Open = Callable[[], Sources]
 
 @dataclass(frozen=True)
 class Failed:
-    """``expected``: the user can cause it; anything else is a bug."""
+    """A failure of the worker process that is not the user's mistake."""
 
     sentence: str
-    expected: bool
 
 
 class Worker:
-    """Of a folder with a journal. ``open_sources`` is called once, in the process, which starts when first asked."""
+    """A process that fits the labels of the journal in a folder.
+
+    The process starts at the first fit and then calls ``open_sources`` once.
+    """
 
     def __init__(self, open_sources: Open, data: Path) -> None:
         self._open, self._data = open_sources, data
@@ -154,7 +157,7 @@ class Worker:
         self._pipe: Connection | None = None
 
     def fit(self) -> Version | None:
-        """All labels of the journal -> a version; blocks until it is there. A process that died starts again once."""
+        """Fit all labels of the journal and return the version; a process that died is restarted once."""
         for last_try in (False, True):
             try:
                 if self._pipe is None:
@@ -167,8 +170,10 @@ class Worker:
                 if last_try:
                     raise RuntimeError("the process that fits has died") from None
                 continue
+            if isinstance(answer, CrowdshotError):
+                raise answer
             if isinstance(answer, Failed):
-                raise CrowdshotError(answer.sentence) if answer.expected else RuntimeError(answer.sentence)
+                raise RuntimeError(answer.sentence)
             return answer  # type: ignore[no-any-return]
         return None
 
@@ -189,9 +194,9 @@ class Worker:
 
 
 def work(pipe: Connection, open_sources: Open, data: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     if hasattr(os, "nice"):
-        os.nice(10)  # whoever asks is answered first
+        os.nice(10)  # requests have priority over fits
     sources: Sources | None = None
     journal: Journal | None = None
     while True:
@@ -204,17 +209,18 @@ def work(pipe: Connection, open_sources: Open, data: Path) -> None:
             sources = sources or open_sources()
             answer: Any = make_version(sources, journal, data)
         except CrowdshotError as error:
-            answer = Failed(str(error), expected=True)
+            answer = error
         except Exception as error:
-            answer = Failed(f"{type(error).__name__}: {error}", expected=False)
+            answer = Failed(f"{type(error).__name__}: {error}")
         pipe.send(answer)
 
 
 def make_version(sources: Sources, journal: Journal, data: Path) -> Version | None:
+    """Fit all labels and return the version with its page; save the classifier. None if there are no labels."""
     started = time.perf_counter()
     later = journal.state()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of labels that newer ones replace, say, which is what they are for
+        warnings.simplefilter("ignore")  # such as for labels that newer ones replace, which is intended here
         found = fit(sources, later)
     if found is None:
         return None
@@ -238,24 +244,29 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_accepted)
     version = Version(point.number, *args)
-    lately: Counter[str] = Counter()
-    for who, number in journal.lately(live_page.LATELY).items():
-        lately[version.names.get(who, who)] += number
-    page = live_page.render(version, journal.history(), lately)
+    recent: Counter[str] = Counter()
+    for annotator, number in journal.recent(live_page.RECENT).items():
+        recent[version.names.get(annotator, annotator)] += number
+    page = live_page.render(version, journal.history(), recent)
     version = replace(version, page=page)
-    _ = version.consensus, version.annotators, version.place, version.person  # made here, so that no request waits
+    _ = (
+        version.consensus,
+        version.annotators,
+        version.place,
+        version.person,
+    )  # computed here, so that no request waits for them
     _save_model(found, data, version.number)
     return version
 
 
-def _save_model(found: Found, data: Path, number: int) -> None:
-    """The newest alone is kept, and the one before, which somebody may be reading."""
+def _save_model(found: Fitted, data: Path, number: int) -> None:
+    """Save the classifier and keep one earlier file, which may be in use."""
     if found.clf is None:
         return
     found.clf.save(model_file(data, number))
     for old in data.glob("model-*.safetensors"):
-        told = old.stem.removeprefix("model-")
-        if told.isdigit() and int(told) < number - 1:
+        version = old.stem.removeprefix("model-")
+        if version.isdigit() and int(version) < number - 1:
             os.unlink(old)
 
 

@@ -1,4 +1,4 @@
-"""The live page: the report's first screen, from what a version knows."""
+"""Render the live page: the first screen of the report for the current version."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from crowdshot.service.journal import Point
 from crowdshot.service.snapshot import Version
 
 HERE = Path(__file__).parent / "page"
-AHEAD = 100  # labels
-LATELY = 600.0  # seconds
+AHEAD = 100  # labels that the forecast looks ahead
+RECENT = 600.0  # seconds for which an annotator counts as active after a label
 FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
 
 
 class Person(NamedTuple):
-    """``flag``: the report's, which takes longer; ``lately``: labels of the last few minutes."""
+    """An annotator; ``recent`` counts the labels of the last minutes. Flags take too long to compute here."""
 
     name: str
     n_labels: int
     accuracy: float
     low: float
     high: float
-    lately: int
+    recent: int
     flag: None = None
 
 
@@ -44,9 +44,9 @@ class Item(NamedTuple):
 
 
 class Course(NamedTuple):
-    """Lines through (labels, items), in a box of 100 × 30 with ``most`` items at the top and ``first`` labels left.
+    """The progress curves as SVG points (labels, items) in a box of 100 x 30.
 
-    ``took``: how long it was from there to now.
+    The left edge is ``first`` labels and the top is ``most`` items. ``took`` is the time from left to right.
     """
 
     labelled: str
@@ -58,7 +58,11 @@ class Course(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """``people``: those first whose interval ends lowest. ``crowd`` (K true, K said): all answers, if not too many."""
+    """The content of the page.
+
+    ``people`` are sorted by the upper bound of their accuracy. ``crowd`` (K, K) [true, observed] counts all labels;
+    it is None if there are too many classes.
+    """
 
     classes: list[str]
     n_labelled: int
@@ -69,6 +73,7 @@ class Facts:
     course: Course | None
     will_accept: float | None
     ahead: int = AHEAD
+    recent_minutes: int = round(RECENT / 60)
 
 
 def style() -> Inline:
@@ -80,19 +85,19 @@ def script() -> Inline:
 
 
 def policy() -> str:
-    """What the page may load: its own style and script, and its own news."""
-    own = f"style-src '{style().hash}'; script-src '{script().hash}'; connect-src 'self'; img-src data:"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    """Return the page's content security policy: its own style and script, and connections to the service."""
+    sources = f"style-src '{style().hash}'; script-src '{script().hash}'; connect-src 'self'; img-src data:"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def render(version: Version | None, history: Sequence[Point] = (), lately: Mapping[str, int] | None = None) -> str:
-    """``lately``: labels of the last few minutes, by annotator."""
-    found = None if version is None else gather(version, history, lately or {})
+def render(version: Version | None, history: Sequence[Point] = (), recent: Mapping[str, int] | None = None) -> str:
+    """Return the page as HTML; ``recent`` counts the labels of the last minutes by annotator."""
+    found = None if version is None else gather(version, history, recent or {})
     return fill(
         "live.html",
         HERE,
         f=found,
-        now={} if version is None else tell(version),
+        now={} if version is None else tile_texts(version),
         version=0 if version is None else version.number,
         first_people=FIRST_PEOPLE,
         most_people=MOST_PEOPLE,
@@ -101,13 +106,13 @@ def render(version: Version | None, history: Sequence[Point] = (), lately: Mappi
     )
 
 
-def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]) -> Facts:
+def gather(version: Version, history: Sequence[Point], recent: Mapping[str, int]) -> Facts:
     ann, posterior = version.annotations, version.posterior
     rows = np.flatnonzero((version.n_labels > 0) & (version.confidence < THRESHOLD))
     rows = rows[np.argsort(-uncertainty(posterior[rows]), kind="stable")][:MOST_ITEMS]
     people = [
         Person(clean(row["annotator"]), row["n_labels"], row["accuracy"], row["low"], row["high"],
-               lately.get(row["annotator"], 0))
+               recent.get(row["annotator"], 0))
         for row in sorted(version.annotators, key=lambda row: float(row["high"]))
     ]  # fmt: skip
     return Facts(
@@ -127,8 +132,8 @@ def gather(version: Version, history: Sequence[Point], lately: Mapping[str, int]
     )
 
 
-def tell(version: Version) -> dict[str, str]:
-    """What the report's tiles say at the usual threshold."""
+def tile_texts(version: Version) -> dict[str, str]:
+    """Return the texts of the report's tiles at the default threshold."""
     ann = version.annotations
     votes, every = ann.vote_counts(), np.arange(ann.n_items)
     labelled, accepted = version.n_labels > 0, version.confidence >= THRESHOLD
@@ -145,7 +150,7 @@ def tell(version: Version) -> dict[str, str]:
 
 
 def will_accept(version: Version, labels: int = AHEAD) -> float:
-    """How many more items so many labels should settle, if the most doubtful are asked."""
+    """Return the expected number of newly accepted items if annotators label the most uncertain items."""
     shares = labels_needed.course(labels_needed.begin(version.annotations, version.posterior))
     at = labels / version.annotations.n_items / labels_needed.ROUND
     after = float(np.interp(at, np.arange(len(shares)), shares))
@@ -153,7 +158,7 @@ def will_accept(version: Version, labels: int = AHEAD) -> float:
 
 
 def draw(history: Sequence[Point]) -> Course | None:
-    """None where there is nothing to compare."""
+    """Return the progress curves, or None if all versions have the same number of labels."""
     if len({point.labels for point in history}) < 2:
         return None
     first, last = min(point.labels for point in history), max(point.labels for point in history)
@@ -168,7 +173,7 @@ def draw(history: Sequence[Point]) -> Course | None:
 
 
 def duration(seconds: float) -> str:
-    """As people say it."""
+    """Return a rounded duration such as "3 hours"."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
             return plural(round(seconds / length), unit)

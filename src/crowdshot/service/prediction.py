@@ -1,4 +1,4 @@
-"""What the newest classifier says of items that a request brings."""
+"""Predict the items of a request with the newest classifier."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ KINDS = ("features", "texts", "images")
 
 
 class Predictor:
-    """Keeps the classifier of one file, which is loaded when somebody asks."""
+    """Predict with the classifier of a file, which is loaded at the first request and kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._path: Path | None = None
         self._clf: CrowdClassifier | None = None
 
-    def predict(self, path: Path, given: ToPredict) -> list[dict[str, Any]]:
+    def predict(self, path: Path, request: ToPredict) -> list[dict[str, Any]]:
         with self._lock:
             clf = self._load(path)
-            return self._said(clf, items_of(given, clf))
+            return self._predictions(clf, items_of(request, clf))
 
     def predict_pictures(self, path: Path, pictures: list[Image.Image]) -> list[dict[str, Any]]:
-        """Nothing where the classifier was made for something else."""
+        """Return predictions for pictures; an empty list if the classifier is for other items."""
         with self._lock:
             clf = self._load(path)
-            return self._said(clf, pictures) if made_for(clf) == "images" and pictures else []
+            return self._predictions(clf, pictures) if kind_of_items(clf) == "images" and pictures else []
 
     def _load(self, path: Path) -> CrowdClassifier:
         if path != self._path or self._clf is None:
             self._clf, self._path = CrowdClassifier.load(path), path
         return self._clf
 
-    def _said(self, clf: CrowdClassifier, X: Any) -> list[dict[str, Any]]:
+    def _predictions(self, clf: CrowdClassifier, X: Any) -> list[dict[str, Any]]:
         probabilities = clf.predict_proba(X)
         names = [str(name) for name in clf.classes_]
         return [
@@ -60,32 +60,45 @@ class Predictor:
         ]
 
 
-def made_for(clf: CrowdClassifier) -> str:
+def kind_of_items(clf: CrowdClassifier) -> str:
     return "features" if clf.encoder_.input is None else clf.encoder_.input.kind
 
 
-def items_of(given: ToPredict, clf: CrowdClassifier) -> Any:
-    """One kind of items, the one that the classifier was fitted with, as it takes them."""
-    kinds = [kind for kind in KINDS if getattr(given, kind) is not None]
-    kind = made_for(clf)
+def items_of(request: ToPredict, clf: CrowdClassifier) -> Any:
+    """Return the items of a request in the form that the classifier takes.
+
+    Raises an error if the request has another kind of items, or items of another shape.
+    """
+    kinds = [kind for kind in KINDS if getattr(request, kind) is not None]
+    kind = kind_of_items(clf)
     if kinds != [kind]:
-        found = " and ".join(kinds) or "nothing to predict"
-        raise CrowdshotError(f"the request has {found}, expected {kind}, for which the classifier was made.")
-    if given.texts is not None:
-        return list(given.texts)
-    if given.images is not None:
-        return [_picture(place, text) for place, text in enumerate(given.images, 1)]
-    rows = given.features or []
+        raise CrowdshotError(
+            f"The request has {' and '.join(kinds) or 'nothing to predict'}, but the classifier predicts {kind}",
+            found=kinds,
+            expected=f"only {kind}",
+        )
+    if request.texts is not None:
+        return list(request.texts)
+    if request.images is not None:
+        return [_picture(place, text) for place, text in enumerate(request.images, 1)]
+    rows = request.features or []
     width = getattr(clf, "n_features_in_", None)
     if isinstance(clf.encoder_.input, FeatureInput):
         width = clf.encoder_.input.n_features
     for place, row in enumerate(rows, 1):
         if len(row) != (width or len(rows[0])):
-            raise CrowdshotError(f"features, item {place} has {len(row)} numbers, expected {width or len(rows[0])}.")
+            raise CrowdshotError(
+                f"has {len(row)} numbers",
+                where=f"features, item {place}",
+                found=len(row),
+                expected=f"{width or len(rows[0])}",
+            )
     X = np.array(rows, dtype=np.float64)
     large = (np.abs(X) > np.finfo(np.float32).max).any(1)
     if large.any():
-        raise CrowdshotError(f"features, item {first(large) + 1} has a number above 3.4e38, expected smaller ones.")
+        raise CrowdshotError(
+            "has a number above 3.4e38", where=f"features, item {first(large) + 1}", expected="smaller numbers"
+        )
     return X.astype(np.float32)
 
 
@@ -93,12 +106,14 @@ def _picture(place: int, text: str) -> Image.Image:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
-        raise CrowdshotError(f"images, item {place} is no base64, expected a file of an image in it.") from None
+        raise CrowdshotError(
+            "is not valid base64", where=f"images, item {place}", expected="an image file in base64"
+        ) from None
     return open_picture(data, f"images, item {place}")
 
 
 def open_picture(data: bytes, place: str) -> Image.Image:
-    """Decoded, if it is not larger than a picture needs to be: a few bytes can claim to be a billion pixels."""
+    """Decode an image with a limit on its size: a few bytes can claim a billion pixels."""
     try:
         with quiet_pillow():
             image = Image.open(io.BytesIO(data))
@@ -107,7 +122,7 @@ def open_picture(data: bytes, place: str) -> Image.Image:
                 raise Image.DecompressionBombError
             image.load()
     except Image.DecompressionBombError:
-        raise CrowdshotError(f"{place} has too many pixels, expected {MOST_PIXELS:,} at most.") from None
-    except Exception:  # damaged bytes make Pillow's parsers raise nearly anything
-        raise CrowdshotError(f"{place} is no image that can be read, expected a JPEG, a PNG or the like.") from None
+        raise CrowdshotError("has too many pixels", where=place, expected=f"at most {MOST_PIXELS:,}") from None
+    except Exception:  # Pillow raises many kinds of errors for damaged bytes
+        raise CrowdshotError("is not a readable image", where=place, expected="a format such as JPEG or PNG") from None
     return image

@@ -1,4 +1,4 @@
-"""What requests hold and answers give; the OpenAPI document is made of it."""
+"""Schemas of requests and answers, from which the OpenAPI document is made."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from crowdshot.io.cells import trim
 
 LONGEST = 4_000  # characters of a name
-MOST_LABELS = 10_000  # of one request
-MOST_ITEMS = 256  # to predict at a time
+MOST_LABELS = 10_000  # of a request
+MOST_ITEMS = 256  # of a prediction request
 MOST_FEATURES = 100_000
 
 
@@ -20,7 +20,7 @@ def _as_name(value: Any) -> Any:
 
 def _plain(name: str) -> str:
     if "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
-        raise ValueError("holds half a character or none at all, expected text")
+        raise ValueError("has an unpaired surrogate or a null character, expected text")
     return name
 
 
@@ -61,7 +61,7 @@ class Taken(BaseModel):
 
 
 class ToPredict(Shape):
-    """One of the three."""
+    """Items of one kind: features, texts or images."""
 
     features: (
         Annotated[
@@ -78,8 +78,7 @@ class ToPredict(Shape):
         | None
     ) = None
     images: (
-        Annotated[list[str], Field(min_length=1, max_length=MOST_ITEMS, description="Files of images, in base64.")]
-        | None
+        Annotated[list[str], Field(min_length=1, max_length=MOST_ITEMS, description="Image files in base64.")] | None
     ) = None
 
 
@@ -94,7 +93,7 @@ class Predictions(BaseModel):
     predictions: list[Prediction]
 
 
-class Believed(BaseModel):
+class ConsensusItem(BaseModel):
     item: str
     label: str
     confidence: Share
@@ -104,7 +103,7 @@ class Believed(BaseModel):
 
 class Consensus(BaseModel):
     version: int
-    consensus: list[Believed]
+    consensus: list[ConsensusItem]
 
 
 class Annotator(BaseModel):

@@ -1,4 +1,4 @@
-"""Who may ask, and how much: tokens, the size of a request, where it comes from, how often."""
+"""Limit requests by token or password, size, origin and rate."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
 
 MOST_BYTES = 32 * 2**20  # of a request's body
-OPEN = ("/health",)  # what anybody may ask
+OPEN = ("/health",)  # paths without authentication
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",  # pages have their own
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",  # HTML pages replace it
 }
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -44,7 +44,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Auth:
-    """One token, or users with the hashes of their passwords; what was right once is known again by a keyed digest."""
+    """Authentication by a token, or by users with hashed passwords.
+
+    Valid headers are remembered as keyed digests, because checking a password is slow.
+    """
 
     def __init__(self, token: str = "", users: dict[str, str] | None = None) -> None:
         self._token, self._users = token.encode(), users or {}
@@ -52,30 +55,39 @@ class Auth:
 
     @classmethod
     def read(cls, path: Path) -> Auth:
-        """A file with one token, or with lines of ``htpasswd -B``."""
+        """Read a file that contains a token, or lines of ``htpasswd -B``."""
         try:
             lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise CrowdshotError(f"auth is {shown(path)}, expected a file that can be read ({error}).") from None
+            raise CrowdshotError(f"could not be read ({error})", argument="auth", where=shown(path)) from None
         lines = [line for line in lines if line and not line.startswith("#")]
         if len(lines) == 1 and ":" not in lines[0]:
             if len(lines[0]) < 16:
                 raise CrowdshotError(
-                    f"auth is {shown(path)}, whose token has {len(lines[0])} characters, expected 16 or more."
+                    f"The token has {len(lines[0])} characters",
+                    argument="auth",
+                    where=shown(path),
+                    found=len(lines[0]),
+                    expected="16 or more",
                 )
             return cls(token=lines[0])
         users = dict(line.split(":", 1) for line in lines if ":" in line)
-        strange = [who for who, hashed in users.items() if not hashed.startswith(("$2a$", "$2b$", "$2y$"))]
-        if not users or len(users) < len(lines) or strange:
-            raise CrowdshotError(f"auth is {shown(path)}, expected one token, or lines that `htpasswd -B` wrote.")
+        unhashed = [user for user, hashed in users.items() if not hashed.startswith(("$2a$", "$2b$", "$2y$"))]
+        if not users or len(users) < len(lines) or unhashed:
+            raise CrowdshotError(
+                "The file has neither a token nor bcrypt passwords",
+                argument="auth",
+                where=shown(path),
+                expected="one token, or lines that `htpasswd -B` wrote",
+            )
         return cls(users=users)
 
     async def allows(self, header: str) -> bool:
-        """``header``: Authorization, "Bearer TOKEN" or "Basic …", whose password may be the token."""
+        """Return whether an Authorization header is valid: Bearer with the token, or Basic with password or token."""
         digest = hmac.digest(self._key, header.encode("utf-8", "replace"), "sha256")
         if digest in self._right:
             return True
-        right = await asyncio.to_thread(self._check, header)  # a password takes a while, by intent
+        right = await asyncio.to_thread(self._check, header)  # checking a password is slow by design
         if right:
             self._right.add(digest)
         return right
@@ -92,22 +104,22 @@ class Auth:
             return False
         return self._is_token(password) or self._is_user(user.decode("utf-8", "replace"), password)
 
-    def _is_token(self, given: bytes) -> bool:
-        same = hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(self._token).digest())
+    def _is_token(self, candidate: bytes) -> bool:
+        same = hmac.compare_digest(hashlib.sha256(candidate).digest(), hashlib.sha256(self._token).digest())
         return same and bool(self._token)
 
     def _is_user(self, user: str, password: bytes) -> bool:
         if not self._users:
             return False
-        import bcrypt  # here, as only files of passwords need it
+        import bcrypt  # imported late: only password files need it
 
-        hashed = self._users.get(user, next(iter(self._users.values())))  # of somebody unknown it takes as long
+        hashed = self._users.get(user, next(iter(self._users.values())))  # an unknown user takes the same time
         right = bcrypt.checkpw(password[:72], hashed.encode()) if b"\0" not in password else False
         return right and user in self._users
 
 
 class Guard:
-    """Stands before the application: hosts, tokens, sizes; and puts headers on every answer."""
+    """ASGI middleware that checks host, origin, size and authentication, and adds security headers to all answers."""
 
     def __init__(self, app: Any, auth: Auth | None, hosts: tuple[str, ...], most_bytes: int = MOST_BYTES) -> None:
         self.app, self.auth, self.hosts, self.most_bytes = app, auth, hosts, most_bytes
@@ -133,22 +145,24 @@ class Guard:
 
     async def _refused(self, path: str, headers: Headers) -> JSONResponse | None:
         host = re.sub(r":\d*$", "", headers.get("host", "")).strip("[]")
-        if self.hosts and host not in self.hosts:  # elsewhere a name may be made to mean this machine
-            return _refusal(400, f"the request is for {host!r}, expected one for this machine by its own name.")
+        if self.hosts and host not in self.hosts:  # against DNS rebinding
+            return _refusal(400, f"The request is for host {host!r}, expected a name of this machine.")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
-            return _refusal(403, "the request is from a page of another site, expected one of this.")
+            return _refusal(403, "The request comes from a page of another site, expected a page of this service.")
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self.most_bytes:
             return _refusal(413, self._too_long)
         if self.auth is not None and path not in OPEN and not await self.auth.allows(headers.get("authorization", "")):
-            refusal = _refusal(401, "the request has no token that is known, expected one by Bearer or Basic.")
+            refusal = _refusal(
+                401, "The request has no valid token or password, expected an Authorization header (Bearer or Basic)."
+            )
             refusal.headers["WWW-Authenticate"] = 'Basic realm="crowdshot", charset="UTF-8"'
             return refusal
         return None
 
     @property
     def _too_long(self) -> str:
-        return f"the request has more than {self.most_bytes:,} bytes, expected fewer."
+        return f"The request has more than {self.most_bytes:,} bytes, expected fewer."
 
     def _limited(self, receive: Receive) -> Receive:
         seen = 0
@@ -169,7 +183,7 @@ def _refusal(status: int, sentence: str) -> JSONResponse:
 
 
 class Rate:
-    """So many a second in the long run, and so many at once."""
+    """A token bucket: ``each_second`` requests per second on average, and ``at_once`` in a burst."""
 
     def __init__(self, each_second: float, at_once: int) -> None:
         self.each_second, self.at_once = each_second, at_once

@@ -1,4 +1,4 @@
-"""What the service knows at one time: computed from all labels in a process of its own, then swapped in whole."""
+"""The version of the service: everything that requests read, computed from all labels in a separate process."""
 
 from __future__ import annotations
 
@@ -29,18 +29,35 @@ from crowdshot.labels.indexing import Positions, positions, unique_ids
 from crowdshot.labels.matching import file_finder, match_files, named_like
 from crowdshot.service.journal import State
 
-NOBODY = "\N{REPLACEMENT CHARACTER} somebody new"
+NEW_ANNOTATOR = "\N{REPLACEMENT CHARACTER} somebody new"
 
 
 @dataclass(frozen=True)
 class Version:
-    """``row``: of the journal, up to which its labels count. ``posterior`` (N, K) of the annotations' items.
+    """The results of a fit.
 
-    ``confusion`` (R + 1, K, K): what each `person` may be expected to answer and, last, somebody new. ``seen``: of how
-    many items, the first ones, there is more than labels; ``files``: whether these are files. ``aliases``: where items
-    stand by other names that labels have for them. ``several``: whether a class is a set of labels. ``history``: of
-    annotators, elsewhere. ``names``: of annotators who are called otherwise than labels have it, {written: name}.
-    ``page``: for people to read.
+    Attributes
+    ----------
+    row : int
+        The last row of the journal that the fit used.
+    posterior : array (N, K)
+        Class probabilities of the items of the annotations.
+    confusion : array (R + 1, K, K)
+        Expected confusion matrices of each `person` and, last, of a new annotator.
+    seen : int
+        The first ``seen`` items have images, texts or features; the others have only labels.
+    several : bool
+        Whether a class is a set of labels.
+    history : AnnotatorPriors
+        Records of the annotators from other projects.
+    aliases : dict
+        Positions of items by other names that labels use.
+    files : bool
+        Whether the items are files.
+    names : dict
+        {written name: merged name} of annotators.
+    page : str
+        The live page as HTML.
     """
 
     number: int
@@ -59,11 +76,11 @@ class Version:
 
     @cached_property
     def place(self) -> dict[str, int]:
-        """Where an item stands, by all names that it was called."""
+        """Positions of the items by all their names."""
         return {str(name): row for row, name in enumerate(self.annotations.items)} | self.aliases
 
     def find(self, name: str) -> int | None:
-        """Also by the name of a file, as a label tool writes it; None where it is nowhere."""
+        """Return the position of an item by any of its names or by its file name in a label tool; None if unknown."""
         row = self.place.get(name)
         if row is None and self.files and name:
             found = self._file_called(name)
@@ -76,7 +93,7 @@ class Version:
 
     @cached_property
     def person(self) -> dict[str, int]:
-        """Where each stands who is known, by labels or by their history."""
+        """Positions of the annotators with labels or a history."""
         return {name: row for row, name in enumerate(known_people(self.annotations, self.history))}
 
     @cached_property
@@ -85,7 +102,7 @@ class Version:
 
     @cached_property
     def n_labels(self) -> Any:
-        """(N,)"""
+        """Number of labels of each item (N,)."""
         return np.bincount(self.annotations.item, minlength=self.annotations.n_items)
 
     @cached_property
@@ -98,7 +115,7 @@ class Version:
 
     @property
     def n_accepted(self) -> int:
-        """Of the labelled items."""
+        """Number of labelled items that are accepted."""
         return int(((self.confidence >= THRESHOLD) & (self.n_labels > 0)).sum())
 
     def label(self, row: int) -> str:
@@ -106,7 +123,7 @@ class Version:
 
     @cached_property
     def consensus(self) -> list[str]:
-        """A JSON object for each item."""
+        """A JSON object for each item, as text."""
         votes = self.annotations.vote_counts()
         best = self.posterior.argmax(1)
         return [
@@ -124,46 +141,47 @@ class Version:
 
     @cached_property
     def annotators(self) -> list[dict[str, Any]]:
-        """A JSON object for each who gave a label."""
+        """A JSON object for each annotator with labels."""
         names = ("n_labels", "accuracy", "low", "high")
         table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
-        return [{"annotator": str(who), **dict(zip(names, said, strict=True))} for who, *said in rows if said[0]]
+        return [
+            {"annotator": str(name), **dict(zip(names, values, strict=True))} for name, *values in rows if values[0]
+        ]
 
 
 def known_people(ann: Annotations, history: AnnotatorPriors) -> list[str]:
-    """The annotators, then those who said nothing here but have a history."""
+    """Return the annotators, followed by those without labels here but with a history."""
     return list(dict.fromkeys([*map(str, ann.annotators), *map(str, history)]))
 
 
 def expected_answers(ann: Annotations, posterior: Floats, history: AnnotatorPriors) -> Floats:
-    """(R + 1, K, K): `asking.expected_confusion`, and of somebody new; where there is one class, nobody errs."""
+    """Return expected confusion matrices (R + 1, K, K) of all annotators and of a new one (the last)."""
     people = known_people(ann, history)
-    if not isinstance(posterior, np.ndarray):  # `Sizes.sparse`: no table holds what everybody may be expected to answer
+    if not isinstance(posterior, np.ndarray):  # sparse: the confusion matrices would not fit into memory
         raise CrowdshotError(
-            f"labels has {ann.n_annotators:,} annotators and {ann.n_classes:,} classes, expected fewer for a service; "
-            "`crowdshot next` asks about as many as there are."
+            f"has {ann.n_annotators:,} annotators and {ann.n_classes:,} classes, too many for a service",
+            argument="labels",
+            hint="`crowdshot next` can choose questions for labels of any size.",
         )
-    if ann.n_classes < 2:
+    if ann.n_classes < 2:  # with one class, every answer is correct
         return np.ones((len(people) + 1, ann.n_classes, ann.n_classes))
-    with_new = replace(ann, annotators=unique_ids([*people, NOBODY], "annotators"))
+    with_new = replace(ann, annotators=unique_ids([*people, NEW_ANNOTATOR], "annotators"))
     expected: Floats = asking.expected_confusion(with_new, posterior, history.of(with_new.annotators))
     return expected
 
 
-# ---- fitting ------------------------------------------------------------
-#
-# All labels and the items -> what is believed: by the classifier where an item was seen, else by labels alone.
-
+# ---- fitting ----
 
 Reading = Callable[[Sequence[LabelsRead]], LabelsRead]
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the service was started with. ``parts``: of files, as they have them; ``read`` joins them with others.
+    """The inputs of the service.
 
-    ``items`` and their ``embeddings`` (N, D) with the classifier that is to learn from them, or none of the three.
+    ``parts`` are the label files as they were read, and ``read`` joins them with other labels. ``items``, their
+    ``embeddings`` (N, D) and the unfitted classifier are either all set or all None.
     """
 
     parts: Sequence[LabelsRead]
@@ -173,8 +191,8 @@ class Sources:
     clf: CrowdClassifier | None = None
 
 
-class Found(NamedTuple):
-    """``clf``: the classifier that was fitted, None where labels are all there is to learn from, or have one class."""
+class Fitted(NamedTuple):
+    """The result of a fit; ``clf`` is None without items, or if all labels are of one class."""
 
     read: LabelsRead
     annotations: Annotations
@@ -185,11 +203,11 @@ class Found(NamedTuple):
     files: bool = False
 
 
-def fit(sources: Sources, later: State) -> Found | None:
-    """None where there is no label at all."""
+def fit(sources: Sources, later: State) -> Fitted | None:
+    """Aggregate all labels and fit the classifier; None if there are no labels."""
     parts = [part for part in (_without(part, later.withdrawn) for part in sources.parts) if part.annotations.n_labels]
     if later.labels:
-        frame = pd.DataFrame([said[:3] for said in later.labels], columns=list(Columns()), dtype=object)
+        frame = pd.DataFrame([answer[:3] for answer in later.labels], columns=list(Columns()), dtype=object)
         parts.append(LabelsRead(Annotations.from_frame(frame, Columns(), source="the journal")))
     if not parts:
         return None
@@ -202,19 +220,19 @@ def fit(sources: Sources, later: State) -> Found | None:
 def _without(part: LabelsRead, withdrawn: set[tuple[str, str]]) -> LabelsRead:
     ann = part.annotations
     pairs = zip(ann.items[ann.item], ann.annotators[ann.annotator], strict=True)
-    kept = np.array([(str(item), str(who)) not in withdrawn for item, who in pairs], dtype=bool)
+    kept = np.array([(str(item), str(annotator)) not in withdrawn for item, annotator in pairs], dtype=bool)
     return part if kept.all() else part.keep(kept)
 
 
-def _by_labels(read: LabelsRead) -> Found:
+def _by_labels(read: LabelsRead) -> Fitted:
     gold = read.gold
     ann, _ = gold_labels.hold(gold_labels.join(read.annotations, gold), gold)
-    believed = aggregate_labels(read, ann, gold=gold)
-    return Found(read, believed.annotations, believed.posterior, {}, 0, None)
+    result = aggregate_labels(read, ann, gold=gold)
+    return Fitted(read, result.annotations, result.posterior, {}, 0, None)
 
 
-def _with_items(sources: Sources, read: LabelsRead) -> Found:
-    """Items that nobody saw come last, and what is believed of them is by labels alone."""
+def _with_items(sources: Sources, read: LabelsRead) -> Fitted:
+    """Fit the classifier to the items; labelled items without image, text or features come last and use labels only."""
     items, embeddings, clf = sources.items, sources.embeddings, sources.clf
     assert items is not None
     assert embeddings is not None
@@ -224,23 +242,23 @@ def _with_items(sources: Sources, read: LabelsRead) -> Found:
     n_classes = len(np.unique(seen.label))
     gold, _ = gold_labels.some_of(read.gold, ann.items)
     posterior = aggregate_labels(read, ann, gold=gold).posterior
-    if read.several:  # the classifier has the sets that somebody named
+    if read.several:  # the classifier knows only the sets that an annotator chose
         posterior = posterior[:, : ann.n_classes] / posterior[:, : ann.n_classes].sum(1, keepdims=True)
     if n_classes < 2:
-        return Found(read, ann, posterior, aliases, len(items), None, items.are_files)
+        return Fitted(read, ann, posterior, aliases, len(items), None, items.are_files)
     known = replace(seen, items=ann.items[: len(items)])
-    there = {item: label for item, label in gold.items() if item in set(known.items)}
-    clf.fit_embeddings(embeddings, known, items=known.items, gold=there, priors=read.history)
+    known_gold = {item: label for item, label in gold.items() if item in set(known.items)}
+    clf.fit_embeddings(embeddings, known, items=known.items, gold=known_gold, priors=read.history)
     posterior[: len(items)] = clf.label_proba_
-    return Found(read, ann, posterior, aliases, len(items), clf, items.are_files)
+    return Fitted(read, ann, posterior, aliases, len(items), clf, items.are_files)
 
 
 def _joined(ann: Annotations, items: Items) -> tuple[Annotations, dict[str, int]]:
-    """The labels about all items, then about others; and where items stand that labels have another name for."""
+    """Return the labels with all items, then other labelled items; and the positions of items by other names."""
     row = rows_of(ann.items, items)
     names = np.array(named_like(ann.items, [PurePath(name) for name in items.ids]) if items.are_files else items.ids)
     names = names.astype(object)
-    names[row[row >= 0][::-1]] = ann.items[row >= 0][::-1]  # as labels call them, by the first of several names
+    names[row[row >= 0][::-1]] = ann.items[row >= 0][::-1]  # the first name that the labels use
     others = ann.items[row < 0]
     place = row.copy()
     place[row < 0] = len(items) + np.arange(len(others))
@@ -252,7 +270,7 @@ def _joined(ann: Annotations, items: Items) -> tuple[Annotations, dict[str, int]
 
 
 def rows_of(names: Ids, items: Items) -> Positions:
-    """Which of the items each name means, -1 for none."""
+    """Return the position of the item that each name refers to, -1 for none."""
     return (
         match_files(names, [PurePath(name) for name in items.ids]) if items.are_files else positions(items.ids, names)
     )

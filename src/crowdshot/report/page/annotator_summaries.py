@@ -1,4 +1,7 @@
-"""What is known of each annotator: judged by the consensus, in which their own labels have a part."""
+"""Summarise each annotator: accuracy, flag, confusions, likely mistakes and agreement with others.
+
+Annotators are compared with the consensus, to which their labels contribute.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +20,37 @@ from crowdshot.labels.duplicate_annotators import compare_pairs
 from crowdshot.labels.indexing import Positions
 from crowdshot.report.page.basis import Basis, Floats
 
-MOST_PEOPLE = 300  # on the page
-PICTURED, EXAMPLES_EACH = 40, 4  # of them so many with pictures of so many mistakes
-MOST_CONFUSED = 3
-MOST_EXAMPLES = 8  # mistakes that are kept, for the feedback sheet
-SURE = 0.5  # so sure must the consensus be that a label is called a mistake
-MOST_PARTNERS = 5  # others with whom an annotator is compared by name
-# names that no file may have on some systems
+MOST_PEOPLE = 300  # annotators on the page
+PICTURED, EXAMPLES_EACH = 40, 4  # the first 40 annotators are shown with pictures of 4 mistakes each
+MOST_CONFUSED = 3  # confusions listed per annotator
+MOST_EXAMPLES = 8  # likely mistakes kept per annotator, for the feedback sheet
+SURE = 0.5  # least confidence of the consensus for a different label to count as a mistake
+MOST_PARTNERS = 5  # annotators that each is compared with by name
+# names that Windows does not allow for files
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
 
 
 class Mistake(NamedTuple):
+    """A pair of confused classes, with the expected number of labels."""
+
     true: int
-    said: int
+    observed: int
     times: float
-    of: float  # labels on items of the true class
+    of: float  # labels of items of the true class
 
 
 class Example(NamedTuple):
-    """A label that is probably wrong: what was said of an item, and what it is, so surely."""
+    """A label that is probably wrong, and the consensus of its item."""
 
     row: int
     name: str
-    said: int
+    observed: int
     true: int
     confidence: float
 
 
 class Partner(NamedTuple):
-    """Another annotator: of so many items that both labelled, how many have the same label, and how many should."""
+    """Agreement with another annotator: shared items, equal labels, and the expected number of equal labels."""
 
     name: str
     shared: int
@@ -56,9 +61,20 @@ class Partner(NamedTuple):
 
 @dataclass(frozen=True)
 class Person:
-    """``position``: among the annotators. ``counts`` (K, K) [true, said]: how often, as the consensus has it.
+    """The summary of an annotator.
 
-    ``partners``: those who agree with them far too often first, then those with whom they share most items.
+    Attributes
+    ----------
+    position : int
+        Position among the annotators of the annotations.
+    guessing : float
+        Expected accuracy of the same labels in random order.
+    counts : array (K, K) [true, observed]
+        Expected numbers of labels, with true classes from the consensus.
+    examples : list of Example
+        The most certain of ``n_wrong`` likely mistakes.
+    partners : list of Partner
+        Annotators who agree with this one too often first, then those with the most shared items.
     """
 
     position: int
@@ -67,36 +83,37 @@ class Person:
     accuracy: float
     low: float
     high: float
-    guessing: float  # how often labels like these are right if they are dealt at random
+    guessing: float
     agreement: Agreement | None
     counts: Floats
     flag: Flag | None
-    examples: list[Example]  # the surest of `n_wrong` answers that are surely wrong
+    examples: list[Example]
     n_wrong: int
     partners: list[Partner]
 
     @property
     def mistakes(self) -> list[Mistake]:
-        """The most frequent ones, those that probably happened at all."""
+        """The most frequent confusions with an expected count of at least 0.5."""
         wrong = self.counts * (1 - np.eye(len(self.counts)))
         worst = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSED]
         cells = [divmod(int(cell), len(wrong)) for cell in worst]
         return [Mistake(t, s, wrong[t, s], self.counts[t].sum()) for t, s in cells if wrong[t, s] >= 0.5]
 
     @property
-    def alike(self) -> list[Partner]:
+    def duplicates(self) -> list[Partner]:
+        """Annotators with the same labels more often than can be explained."""
         return [partner for partner in self.partners if partner.stands_out]
 
 
-def people(basis: Basis) -> Iterator[Person]:
-    """Each annotator who gave a label, in the order of the annotations."""
+def summarise_annotators(basis: Basis) -> Iterator[Person]:
+    """Yield the summary of each annotator with labels, in the order of the annotations."""
     ann, table = basis.annotations, basis.clf.annotators_
     pairs = compare_pairs(ann, basis.posterior)
     for person, judged in enumerate(basis.judged):
         if judged is None:
             continue
         rows, (accuracy, low, high) = judged.rows, table.loc[person, ["accuracy", "low", "high"]]
-        wrong = _surely_wrong(basis, ann.item[rows], ann.label[rows])
+        wrong = _likely_mistakes(basis, ann.item[rows], ann.label[rows])
         yield Person(
             position=person,
             name=clean(ann.annotators[person]),
@@ -115,7 +132,7 @@ def people(basis: Basis) -> Iterator[Person]:
 
 
 def file_names(people: Sequence[Person]) -> dict[int, str]:
-    """{position: name}: names of files that every system takes, no two the same even where case does not count."""
+    """Return {position: file name} with names that every system allows, unique even if case is ignored."""
     names: dict[int, str] = {}
     taken = set(RESERVED)
     for person in people[:MOST_PEOPLE]:
@@ -128,19 +145,20 @@ def file_names(people: Sequence[Person]) -> dict[int, str]:
     return names
 
 
-def _surely_wrong(basis: Basis, item: Positions, said: Positions) -> list[Example]:
-    """The surest mistakes first."""
+def _likely_mistakes(basis: Basis, item: Positions, observed: Positions) -> list[Example]:
+    """Return the labels that differ from a confident consensus, the most certain first."""
     label, confidence = basis.label[item], basis.confidence[item]
-    wrong = np.flatnonzero((label != said) & (confidence >= SURE))
+    wrong = np.flatnonzero((label != observed) & (confidence >= SURE))
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")]
     return [
-        Example(int(item[i]), basis.name(item[i]), int(said[i]), int(label[i]), float(confidence[i])) for i in chosen
+        Example(int(item[i]), basis.name(item[i]), int(observed[i]), int(label[i]), float(confidence[i]))
+        for i in chosen
     ]
 
 
 def _partners(basis: Basis, pairs: pd.DataFrame, person: int) -> list[Partner]:
-    theirs = pairs[(pairs["one"] == person) | (pairs["other"] == person)]
-    theirs = theirs.sort_values(["stands_out", "shared"], ascending=False, kind="stable")[:MOST_PARTNERS]
+    partners = pairs[(pairs["one"] == person) | (pairs["other"] == person)]
+    partners = partners.sort_values(["stands_out", "shared"], ascending=False, kind="stable")[:MOST_PARTNERS]
     names = basis.annotations.annotators
     return [
         Partner(
@@ -150,5 +168,5 @@ def _partners(basis: Basis, pairs: pd.DataFrame, person: int) -> list[Partner]:
             float(row.expected),
             bool(row.stands_out),
         )
-        for row in theirs.itertuples()
+        for row in partners.itertuples()
     ]

@@ -1,4 +1,4 @@
-"""What all parts of the page are computed from."""
+"""Arrays that several parts of the report use, computed from a fitted classifier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Basis:
-    """A fitted classifier, and the embeddings (N, D) that it was fitted with."""
+    """A fitted classifier and the embeddings (N, D) that it was fitted to."""
 
     clf: CrowdClassifier
     embeddings: Tensor
@@ -32,17 +32,17 @@ class Basis:
 
     @cached_property
     def posterior(self) -> Floats:
-        """(N, K): how probable each class is."""
+        """Class probabilities (N, K)."""
         return self.clf.label_proba_
 
     @cached_property
     def votes(self) -> Floats:
-        """(N, K): how many annotators said each class."""
+        """Number of labels of each class (N, K)."""
         return self.annotations.vote_counts()
 
     @cached_property
     def label(self) -> Positions:
-        """(N,): the consensus or, where nobody gave a label, the classifier's."""
+        """The most probable class (N,): the consensus or, for unlabelled items, the classifier's prediction."""
         return np.asarray(self.posterior.argmax(1), dtype=np.int64)
 
     @cached_property
@@ -55,13 +55,13 @@ class Basis:
 
     @cached_property
     def judged(self) -> list[Judged | None]:
-        """(R,): what is known of annotators, None for who gave no label."""
+        """The judgement of each annotator (R,); None for annotators without labels."""
         names = [apart(name) for name in self.annotations.classes]
         return judge_each(self.annotations, self.posterior, names, self.clf.known_.history)
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """(N,): somebody told the truth."""
+        """Whether the true label of each item is known (N,)."""
         return np.asarray(self.clf.known_.gold >= 0)
 
     @cached_property
@@ -69,14 +69,14 @@ class Basis:
         return np.asarray(self.confidence >= THRESHOLD)
 
     @cached_property
-    def unsaid(self) -> NDArray[np.bool_]:
-        """(N,): labelled, but nobody said what is believed most."""
+    def unchosen(self) -> NDArray[np.bool_]:
+        """Whether an item has labels, but none of its most probable class (N,)."""
         return np.asarray(self.labelled & (self.votes_for(self.label) == 0))
 
     def name(self, item: int) -> str:
         return clean(self.annotations.items[item])
 
     def votes_for(self, label: Positions) -> Floats:
-        """(N,): how many labels of each item are the given one."""
+        """Return how many labels of each item equal ``label`` (N,)."""
         out: Floats = self.votes[np.arange(len(label)), label]
         return out

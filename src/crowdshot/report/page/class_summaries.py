@@ -1,4 +1,4 @@
-"""The classes: how large they are, what they are taken for, what they look like, and which are none."""
+"""Summarise the classes: size, cross-validation, example items, frequent confusions and possible typos."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.thresholds import STEPS
 
 MOST_CLASSES = 100  # on the page, the largest
-EXAMPLES = 4
+EXAMPLES = 4  # typical items of a class, and as many borderline ones
 MOST_EXAMPLES = 240  # of all classes together
-OFTEN = 0.05  # rarer confusions are left out
-MOST_CONFUSIONS = 8  # of the whole crowd
-SELDOM, RARER = 2, 10  # a class is perhaps a typo if it was said so few times, and a like one so many times as often
-AT_ONCE = 3_000_000  # numbers of embeddings
-ALIKE = 0.85  # of two names, by difflib
+OFTEN = 0.05  # least share of a confusion in a class's predictions to be listed
+MOST_CONFUSIONS = 8  # listed for all annotators together
+RARE, RARER = 2, 10  # a class chosen at most twice may be a typo of a similar name that is 10 times as frequent
+MOST_NUMBERS = 3_000_000  # embedding values converted at a time
+SIMILAR = 0.85  # least similarity of a typo to the intended name, by difflib
 
 Rows = list[int]
 
@@ -39,7 +39,11 @@ class Confused(NamedTuple):
 
 
 class Class(NamedTuple):
-    """``accepted``: at each threshold. ``check``: how the classifier fares on hidden ones, which it else mistakes."""
+    """The summary of a class.
+
+    ``accepted`` counts items at each threshold. ``check`` is the share of hidden items that the classifier recognised;
+    ``mistaken_for`` lists its most frequent wrong predictions.
+    """
 
     label: int
     labelled: int
@@ -56,7 +60,7 @@ class Class(NamedTuple):
 
 
 class Odd(NamedTuple):
-    """A class that no item is, or that was hardly ever said: how many labels it has, and what may be meant, or -1."""
+    """A class that may be a typo: its number of labels, and the class with a similar name, or -1."""
 
     label: int
     times: int
@@ -64,32 +68,35 @@ class Odd(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """What items of a class are called instead: about how often, and which part of the labels of that class."""
+    """A frequent confusion: the expected number of labels, and their share of all labels of the true class."""
 
     true: int
-    said: int
+    observed: int
     times: float
     share: float
 
 
 def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
-    """For each class the items nearest to its centre, and those that are nearly as near to another's."""
+    """Return typical and borderline items of each class.
+
+    Typical items are nearest to the centre of the class. Borderline items are almost as near to another centre.
+    """
     K = basis.posterior.shape[1]
     each = min(EXAMPLES, MOST_EXAMPLES // (2 * K))
     weight = basis.posterior * basis.labelled[:, None]
-    places = np.array_split(np.arange(len(weight)), -(-basis.embeddings.numel() // AT_ONCE))
-    centres = sum(weight[rows].T @ _numbers(basis, rows) for rows in places) / np.maximum(weight.sum(0), 1e-9)[:, None]
-    own, margin = np.empty(len(weight)), np.empty(len(weight))
-    for rows in places:
+    chunks = np.array_split(np.arange(len(weight)), -(-basis.embeddings.numel() // MOST_NUMBERS))
+    centres = sum(weight[rows].T @ _numbers(basis, rows) for rows in chunks) / np.maximum(weight.sum(0), 1e-9)[:, None]
+    distance, margin = np.empty(len(weight)), np.empty(len(weight))
+    for rows in chunks:
         x, here = _numbers(basis, rows), (np.arange(len(rows)), basis.label[rows])
         squared = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)  # (n, K)
-        own[rows] = squared[here]
+        distance[rows] = squared[here]
         squared[here] = np.inf
-        margin[rows] = squared.min(1) - own[rows]
+        margin[rows] = squared.min(1) - distance[rows]
     out = []
     for k in range(K):
         rows = np.flatnonzero(basis.label == k)
-        central = rows[np.argsort(own[rows], kind="stable")][: min(each, (len(rows) + 1) // 2)].tolist()
+        central = rows[np.argsort(distance[rows], kind="stable")][: min(each, (len(rows) + 1) // 2)].tolist()
         rest = np.setdiff1d(rows, central)
         out.append((central, rest[np.argsort(margin[rest], kind="stable")][:each].tolist()))
     return out
@@ -101,7 +108,7 @@ def _numbers(basis: Basis, rows: NDArray[np.int64]) -> Floats:
 
 
 def describe_classes(basis: Basis, check: Check | None, examples: Sequence[tuple[Rows, Rows]]) -> list[Class]:
-    """Those that some item is, in their order; of very many the largest."""
+    """Return the summaries of the largest classes that have items, in class order."""
     sizes = np.bincount(basis.label, minlength=len(examples))
     largest = np.argsort(-sizes, kind="stable")[:MOST_CLASSES]
 
@@ -129,34 +136,34 @@ def describe_classes(basis: Basis, check: Check | None, examples: Sequence[tuple
 
 
 def confusion_of(people: Sequence[Person], K: int) -> Floats:
-    """(K, K) [true, said]: the whole crowd's answers, as the consensus has it."""
+    """Return the expected counts (K, K) [true, observed] of all annotators together."""
     return sum((person.counts for person in people), np.zeros((K, K)))
 
 
 def most_confused(crowd: Floats) -> list[Confusion]:
-    """What is called what most often, if it happened at all."""
+    """Return the most frequent confusions with an expected count of at least 1."""
     wrong = crowd * (1 - np.eye(len(crowd)))
     cells = [divmod(int(cell), len(crowd)) for cell in np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]]
     return [Confusion(t, s, wrong[t, s], wrong[t, s] / crowd[t].sum()) for t, s in cells if wrong[t, s] >= 1]
 
 
 def find_odd(basis: Basis) -> list[Odd]:
-    """Classes that may be typos, or that nobody needs."""
+    """Return classes without items, and rare classes with a name similar to a frequent one."""
     names = [str(name) for name in basis.annotations.classes]
-    said = np.bincount(basis.annotations.label, minlength=len(names))
+    times = np.bincount(basis.annotations.label, minlength=len(names))
     sizes = np.bincount(basis.label, minlength=len(names))
     out = []
-    for k in np.flatnonzero((sizes == 0) | (said <= SELDOM)).tolist():
-        often = [names[other] for other in np.flatnonzero(said >= RARER * max(said[k], 1)).tolist() if other != k]
-        close = difflib.get_close_matches(names[k].casefold(), [name.casefold() for name in often], 1, ALIKE)
-        like = next((names.index(name) for name in often if name.casefold() in close), -1) if said[k] else -1
+    for k in np.flatnonzero((sizes == 0) | (times <= RARE)).tolist():
+        frequent = [names[other] for other in np.flatnonzero(times >= RARER * max(times[k], 1)).tolist() if other != k]
+        close = difflib.get_close_matches(names[k].casefold(), [name.casefold() for name in frequent], 1, SIMILAR)
+        like = next((names.index(name) for name in frequent if name.casefold() in close), -1) if times[k] else -1
         if sizes[k] == 0 or like >= 0:
-            out.append(Odd(k, int(said[k]), like))
+            out.append(Odd(k, int(times[k]), like))
     return out
 
 
-def _confused(counts: Floats, own: int, most: int = 2) -> list[Confused]:
-    """The other classes that come up most, if often, and once at least."""
+def _confused(counts: Floats, label: int, most: int = 2) -> list[Confused]:
+    """Return the most frequent other classes with about one prediction or more and a share of at least ``OFTEN``."""
     total = counts.sum()
-    order = [int(k) for k in np.argsort(-counts, kind="stable") if k != own]
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if k != label]
     return [Confused(k, counts[k] / total) for k in order[:most] if counts[k] >= max(0.95, OFTEN * total)]

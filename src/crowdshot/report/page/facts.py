@@ -1,4 +1,4 @@
-"""Everything that the page says, computed; how it looks is `page.html`'s affair."""
+"""Compute all facts that the report shows; `page.html` renders them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
 from crowdshot.model import priors
-from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, PICTURED, Person, file_names, people
+from crowdshot.report.page.annotator_summaries import (
+    EXAMPLES_EACH,
+    PICTURED,
+    Person,
+    file_names,
+    summarise_annotators,
+)
 from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.class_summaries import (
     Class,
@@ -37,30 +43,45 @@ from crowdshot.report.page.class_summaries import (
     most_confused,
 )
 from crowdshot.report.page.item_map import Map, draw_map
-from crowdshot.report.page.next_steps import Asked, ask_next, to_ask, with_everyone_asked
-from crowdshot.report.page.review_items import Item, excerpt, in_detail, need_a_person
-from crowdshot.report.page.thresholds import ByItself, Curve, Level, at, by_itself, count_levels, curves, verdict
+from crowdshot.report.page.next_questions import Asked, ask_next, confidence_if_fully_labelled, plan_round
+from crowdshot.report.page.review_items import Item, describe_items, excerpt, items_to_review
+from crowdshot.report.page.thresholds import Automatic, Curve, Level, at, automatic, count_levels, curves, verdict
 from crowdshot.report.page.thumbnails import Picture, thumbnails
 from crowdshot.version import __version__
 
-# ---- how made ------------------------------------------------------------
-#
-# How the results came about: what a page says of the run, and the command that repeats it.
-
-
-BY_OTHERS = "; the consensus of labelled items and all that is said of annotators is Dawid–Skene's, from labels alone"
+COMPARED_NOTE = (
+    "; the consensus of labelled items and everything about annotators are from Dawid–Skene on the labels alone"
+)
 VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
+MOST_KNOWN = 10_000  # true labels that the page contains, so that a download of corrections includes them
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the results do not know of themselves.
+    """The inputs of a run, as the report shows them.
 
-    ``sources``: the files of labels. ``paths``, ``texts``: the items' images, or texts themselves, in the items' order;
-    none for features. ``how``: terms and what they are. ``looks``: what images, features or texts were worth, in
-    sentences. ``commands``: those that the next steps name, "ask" without what is to be spent. ``respelled``: what was
-    read as something else than it was written; ``twins``: what may be one name.
-    ``ordered``: whether the classes are.
+    Attributes
+    ----------
+    sources : sequence of str
+        The label files.
+    items_from : str
+        Where the items were read from.
+    paths, texts : sequences
+        The image files or the texts, in the order of the items; empty for features.
+    how : mapping
+        Terms and their descriptions, such as the method (see `describe`).
+    command : str
+        The command that repeats the run.
+    commands : mapping
+        The commands of the next steps; that of "ask" has no budget yet.
+    respelled : sequence of str
+        Labels that were read under another name.
+    near_duplicates : sequence of Twins
+        Names that differ only in spelling.
+    feature_value : sequence of str
+        Sentences about the value of the images, texts or features.
+    ordered : bool
+        Whether the classes are ordered.
     """
 
     sources: Sequence[str]
@@ -70,15 +91,15 @@ class Run:
     command: str
     commands: Mapping[str, str] = field(default_factory=dict)
     respelled: Sequence[str] = ()
-    twins: Sequence[Twins] = ()
+    near_duplicates: Sequence[Twins] = ()
     left_out: Sequence[str] = ()
-    looks: Sequence[str] = ()
+    feature_value: Sequence[str] = ()
     ordered: bool = False
     texts: Sequence[str] = ()
 
     @property
     def thing(self) -> str:
-        """What there is of an item but its labels."""
+        """The kind of item: "image", "text" or "features"."""
         return "image" if self.paths else "text" if self.texts else "features"
 
     @property
@@ -87,14 +108,14 @@ class Run:
 
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
-    """``encoder``: what the user called it, None where it was chosen."""
+    """Return how the results were computed; ``encoder`` is the name the user gave, None if it was chosen."""
     learner = clf.learner_again()
     method = find(learner.name)
     settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
     versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
     return {
-        "Method": f"{method.name}: {method.summary}" + (BY_OTHERS if isinstance(learner, Compared) else ""),
-        "Encoder": f"{encoder or 'chosen by the items'}: {_encoder(clf.encoder_)}",
+        "Method": f"{method.name}: {method.summary}" + (COMPARED_NOTE if isinstance(learner, Compared) else ""),
+        "Encoder": f"{encoder or 'chosen automatically'}: {_encoder(clf.encoder_)}",
         "Settings": f"{settings or 'none'}; seed {clf.seed}",
         "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",
     }
@@ -105,12 +126,12 @@ def _encoder(encoder: Encoder) -> str:
         return str(encoder.card["about"])
     fed = "" if encoder.input is None else f" for {encoder.input.describe()}"
     trained_on, learned_from = encoder.card.get("trained_on"), encoder.card.get("source", {}).get("learned_from")
-    part = f"{learned_from:,} of " if learned_from else ""  # the others validated and tested it
+    part = f"{learned_from:,} of " if learned_from else ""  # the rest were for validation and test
     return f"{encoder.architecture or 'a network'}{fed}" + (f", trained on {part}{trained_on}" if trained_on else "")
 
 
 def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The prior on confusion matrices by its name and numbers; all else as it is."""
+    """Return the settings with the prior on confusion matrices as its name and parameters."""
     if "c" not in settings:
         return dict(settings)
     card = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
@@ -123,19 +144,22 @@ def _plain(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# ---- deciding ------------------------------------------------------------
-#
-# What the page's script needs so that a reader can accept or correct labels and take them away as known truth.
-
-
-MOST_KNOWN = 10_000  # true labels that were given before and stand in the page, so that they are downloaded too
-
-
 def decisions(basis: Basis, shown: list[int]) -> dict[str, Any]:
-    """``store``: by which the browser knows these items again, in the next round too.
+    """Return the data with which the page's script records confirmed and corrected labels.
 
-    ``items``: the ids of the items shown, and ``labels``, what is believed of each; names are as in the labels.
-    ``known``: pairs of items and their truth as given.
+    Parameters
+    ----------
+    basis : Basis
+        The fitted classifier.
+    shown : list of int
+        Positions of the items on the page.
+
+    Returns
+    -------
+    dict
+        ``store`` identifies the set of items, so that the browser finds its decisions again in the next round.
+        ``items`` and ``labels`` are the ids of the shown items and the positions of their consensus classes.
+        ``known`` holds pairs of an item and its known true label. Names are as in the label files.
     """
     ids = [str(name) for name in basis.annotations.items]
     known = basis.clf.gold_.iloc[:MOST_KNOWN, :2].astype(str).to_numpy().tolist()
@@ -148,16 +172,24 @@ def decisions(basis: Basis, shown: list[int]) -> dict[str, Any]:
     }
 
 
-# ---- facts ------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Facts:
-    """``people``: those first whose interval ends lowest, so that few labels do not make a bad one.
+    """Everything that the report shows.
 
-    ``items``: those that need a person at one threshold or another. ``everyone_asked``: the confidence of those about
-    which nobody is left to ask. ``sheets``: their files of feedback, by
-    annotator. ``crowd`` (K, K) [true, said]: all answers. ``pictures``, ``texts``: by item.
+    Attributes
+    ----------
+    people : list of Person
+        Annotators by the upper bound of their accuracy, so that few labels alone do not put anybody first.
+    items : list of Item
+        The items that need review at any threshold.
+    fully_labelled : array
+        The confidence of the items that every annotator has labelled.
+    sheets : dict
+        File names of the feedback sheets, by position of the annotator.
+    crowd : array (K, K) [true, observed]
+        Expected label counts of all annotators together.
+    pictures, texts : dicts
+        Previews, by position of the item.
     """
 
     run: Run
@@ -171,7 +203,7 @@ class Facts:
     gold: Agreement
     items: list[Item]
     asked: Asked
-    everyone_asked: Floats
+    fully_labelled: Floats
     curves: list[Curve]
     people: list[Person]
     agreement: list[Statistic]
@@ -195,13 +227,13 @@ class Facts:
 
     @property
     def flagged(self) -> list[Person]:
-        return [person for person in self.people if person.flag or person.alike]
+        return [person for person in self.people if person.flag or person.duplicates]
 
     def accepted(self, confidence: float = THRESHOLD) -> Level:
         return at(self.levels, confidence)
 
     def of_kind(self, confidence: float = THRESHOLD) -> dict[str, int]:
-        """How many items there are of each kind that needs a person, shown or not."""
+        """Return the number of items of each kind that needs review, shown on the page or not."""
         level = self.accepted(confidence)
         return {
             "open": self.n_labelled - level.labelled,
@@ -209,25 +241,25 @@ class Facts:
             "unlabelled": self.n_unlabelled - level.unlabelled,
         }
 
-    def by_itself(self, confidence: float = THRESHOLD) -> ByItself | None:
-        """What the classifier may label without anybody, so that it is right in so many of all cases."""
-        return by_itself(self.levels, confidence, self.n_unlabelled, self.check.of) if self.check else None
+    def automatic(self, confidence: float = THRESHOLD) -> Automatic | None:
+        """Return the items that the classifier may label automatically with this accuracy."""
+        return automatic(self.levels, confidence, self.n_unlabelled, self.check.of) if self.check else None
 
     def verdict(self, confidence: float = THRESHOLD) -> str:
-        return verdict(self.by_itself(confidence), confidence, self.n_unlabelled) if self.check else self.why_unchecked
+        return verdict(self.automatic(confidence), confidence, self.n_unlabelled) if self.check else self.why_unchecked
 
 
 def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
-    """A fitted classifier and the embeddings (N, D) that it was fitted with -> what there is to say."""
+    """Compute the facts of a classifier and the embeddings (N, D) that it was fitted to."""
     basis = Basis(clf, embeddings)
     why_unchecked = diagnostics.why_not(clf, embeddings)
-    wanted = need_a_person(basis)
+    wanted = items_to_review(basis)
     check = None if why_unchecked else diagnostics.leave_out(clf, embeddings, wanted)
-    everyone = sorted(people(basis), key=lambda person: person.high)
+    everyone = sorted(summarise_annotators(basis), key=lambda person: person.high)
     examples = choose_examples(basis)
     crowd = confusion_of(everyone, len(clf.classes_))
     levels = count_levels(basis, check)
-    n_labelled, everyone_asked = int(basis.labelled.sum()), with_everyone_asked(basis)
+    n_labelled, fully_labelled = int(basis.labelled.sum()), confidence_if_fully_labelled(basis)
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
     shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
     return Facts(
@@ -240,9 +272,9 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
         gold=gold_labels.agreement(clf.gold_),
-        items=in_detail(basis, wanted, check, run.thing),
-        asked=ask_next(basis, to_ask(n_labelled - at(levels).labelled, everyone_asked)[2]),
-        everyone_asked=everyone_asked,
+        items=describe_items(basis, wanted, check, run.thing),
+        asked=ask_next(basis, plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]),
+        fully_labelled=fully_labelled,
         curves=curves(basis),
         people=everyone,
         agreement=statistics(basis.annotations, run.ordered),

@@ -1,4 +1,7 @@
-"""A map of the items: where they lie in two dimensions, and what is to be said of each."""
+"""Draw a map of the items: their embeddings in two dimensions, as SVG paths.
+
+The map has one path for each class and mark, so that ten thousand points need only a few elements.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.thumbnails import Sheet, sheet
 
 MOST_POINTS = 10_000
-MOST_TSNE = 2_000  # items; t-SNE takes three seconds for these, and PCA an instant for any number
+MOST_TSNE = 2_000  # items: t-SNE takes about three seconds for these; more items are shown by PCA
 FEWEST_TSNE = 16
-WIDEST = 50  # dimensions that t-SNE is given
+WIDEST = 50  # dimensions before t-SNE, by PCA
 PERPLEXITY = 15
-SPLIT = 2 / 3  # an item is disputed if no more than this part of its labels is the consensus
+SPLIT = 2 / 3  # an item is disputed if at most this share of its labels agrees with the consensus
 AGREED, DISPUTED, UNLABELLED = range(3)
 
 
 class Map(NamedTuple):
-    """Columns of equal length, one entry a point; ``marks`` are AGREED, DISPUTED or UNLABELLED."""
+    """The points of the map as columns of equal length; ``marks`` are AGREED, DISPUTED or UNLABELLED."""
 
     how: str
     n_items: int
-    rows: Positions  # which items
+    rows: Positions  # positions of the items
     xy: Floats  # (n, 2), each axis from 0 to 1
     labels: Positions
     marks: Positions
@@ -62,29 +65,29 @@ def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
 
 
 def _few_enough(labelled: NDArray[np.bool_], seed: int) -> Positions:
-    """All items or, of very many, the labelled ones first and then a random part."""
-    lots = np.random.default_rng(seed).permutation(len(labelled))
-    return np.sort(np.lexsort((lots, ~labelled))[:MOST_POINTS])
+    """Return all items or, if there are too many, the labelled ones first and then a random sample."""
+    order = np.random.default_rng(seed).permutation(len(labelled))
+    return np.sort(np.lexsort((order, ~labelled))[:MOST_POINTS])
 
 
 def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
-    """(n, D) -> (n, 2), and how: t-SNE where that is quick, else the two directions in which items differ most."""
+    """Project embeddings (n, D) to (n, 2) by t-SNE if it is fast enough, else by PCA; also describe the method."""
     n, d = embeddings.shape
     x = np.asarray(embeddings - embeddings.mean(0), dtype=np.float64)
     if min(n, d) < 2 or not x.any():
-        return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "there is one direction only in which they differ"
+        return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "the embeddings differ in one direction only"
     pca = PCA(min(n, d, WIDEST), random_state=seed)
     main = pca.fit_transform(x)
     if FEWEST_TSNE <= n <= MOST_TSNE:
-        return _to_unit(_tsne(main, seed)), "t-SNE: neighbours stay neighbours, larger distances mean little"
-    held = percent(float(pca.explained_variance_ratio_[:2].sum()))
-    return _to_unit(main[:, :2]), f"principal components, which hold {held} of what differs"
+        return _to_unit(_tsne(main, seed)), "t-SNE: neighbours stay neighbours; large distances mean little"
+    explained = percent(float(pca.explained_variance_ratio_[:2].sum()))
+    return _to_unit(main[:, :2]), f"two principal components, which explain {explained} of the variance"
 
 
 def _tsne(x: Floats, seed: int) -> Floats:
-    """On one thread, because several are slower on a busy machine; 400 rounds are enough for a picture."""
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
-    with threadpool_limits(1):
+    with threadpool_limits(1):  # several threads are slower on a busy machine
+        # 400 iterations are enough for a picture
         tsne = TSNE(perplexity=perplexity, init="pca", angle=0.8, max_iter=400, random_state=seed)
         return np.asarray(tsne.fit_transform(x.astype(np.float32)), dtype=np.float64)
 
@@ -94,35 +97,32 @@ def _to_unit(xy: Floats) -> Floats:
     return np.where(high > low, (xy - low) / np.where(high > low, high - low, 1), 0.5)
 
 
-# ---- map paths ------------------------------------------------------------
-#
-# The map as paths for SVG: a path for each class and mark, so that ten thousand points are a few elements.
-
+# ---- drawing ----
 
 WIDTH, HEIGHT, MARGIN = 720, 460, 16
-SIZES = (400, 2_500)  # points from which marks are smaller
+SIZES = (400, 2_500)  # numbers of points above which marks become smaller
 MOST_LABELS = 15  # classes named on the map itself
 LONGEST = 18  # letters of such a name
-LETTER, LINE = 13.5, 36  # the size of a letter and of a line, as on a phone, where they are largest
+LETTER, LINE = 13.5, 36  # width of a letter and height of a line on a phone, where text is largest
 MOST_THUMBNAILS, THUMBNAIL = 60, 38  # pictures on the map itself, and their size
 
 Paths = list[tuple[int, list[tuple[int, str]]]]
 
 
 class Drawing:
-    """What the template needs to draw a `Map`; positions are in the units of the view box."""
+    """A `Map` for the template; positions are in units of the view box."""
 
     width, height, longest, side = WIDTH, HEIGHT, LONGEST, THUMBNAIL
 
     def __init__(self, found: Map, classes: list[str], pictured: Sequence[int] = ()) -> None:
-        """``pictured``: the items of which there are pictures, the best first."""
+        """``pictured`` are the items with pictures, the most typical first."""
         self.map, self.classes, self.pictured = found, classes, pictured
         self.xy = MARGIN + found.xy * (WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN)
         self.size = sum(len(self.xy) > most for most in SIZES)
 
     @property
     def paths(self) -> Paths:
-        """For each class its marks: (mark, path)."""
+        """The marks of each class: (class, [(mark, path), ...])."""
         return [(k, list(self._marks(k))) for k in np.unique(self.map.labels).tolist()]
 
     def _marks(self, k: int) -> Iterator[tuple[int, str]]:
@@ -139,7 +139,7 @@ class Drawing:
 
     @property
     def thumbnails(self) -> list[tuple[int, float, float]]:
-        """(item, x, y) of the middle: pictures that do not overlap, those that show a class best first."""
+        """Pictures that do not overlap, the most typical first: (item, x, y) with the centre."""
         place = {int(row): self.xy[i] for i, row in enumerate(self.map.rows)}
         chosen: list[tuple[int, float, float]] = []
         for row in self.pictured:
@@ -155,9 +155,10 @@ class Drawing:
 
     @property
     def labels(self) -> list[tuple[int, float, float, str]]:
-        """(class, x, y, which end of the text is there): its name amid its items or, where another is, beside them.
+        """Class names that do not overlap: (class, x, y, text anchor), as near as possible to the median item.
 
-        The largest classes are placed first; none where classes are many, and a name that finds no room is left out.
+        The largest classes are placed first, and a name without room is left out. If there are many classes, none is
+        named.
         """
         found, sizes = np.unique(self.map.labels, return_counts=True)
         if len(found) > MOST_LABELS:
@@ -179,7 +180,7 @@ class Drawing:
 
     @property
     def data(self) -> dict[str, Any]:
-        """For the script: columns of equal length, one entry a point."""
+        """Data for the script: columns of equal length, one entry per point."""
         return {
             "width": WIDTH,
             "height": HEIGHT,
@@ -207,5 +208,5 @@ class Box(NamedTuple):
 
 
 def _anchor(x: float, half: float) -> str:
-    """Text near an edge grows away from it."""
+    """Return the text anchor that keeps a name inside the map."""
     return "start" if x < half else "end" if x > WIDTH - half else "middle"

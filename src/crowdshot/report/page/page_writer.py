@@ -1,8 +1,8 @@
-"""Results -> one HTML page that a labelling lead can read: no network, nothing to install.
+"""Write the report as a single HTML page for a labelling lead, without network access or installation.
 
-`facts` computes what there is to say, with a module for each part (`levels`: what is accepted at which threshold;
-`next_steps`; `items`; `people`, `flags`; `classes`; `map`; `pictures`; `how_made`), `telling` puts
-into words what depends on the threshold; ``page.html`` and ``parts/`` say it, with ``style/`` and ``script/``.
+`facts` computes what the page shows. This module adds the texts that depend on the threshold and fills the templates
+``page.html`` and ``parts/`` with the styles in ``style/`` and the scripts in ``script/``. It also writes the feedback
+sheets.
 """
 
 from __future__ import annotations
@@ -27,22 +27,17 @@ from crowdshot.report import summary
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.item_map import Drawing
-from crowdshot.report.page.next_steps import buy, steps
+from crowdshot.report.page.next_steps import forecast_sentence, steps
 from crowdshot.report.page.review_items import KINDS, excerpt
 from crowdshot.report.page.thresholds import STEPS, Plot, listed, nearest
 from crowdshot.report.page.thumbnails import Picture, thumbnails
-
-# ---- inline ------------------------------------------------------------
-#
-# Styles and scripts that stand in a page itself, as it loads nothing.
-
 
 HERE = Path(__file__).parent
 STYLES = [HERE / "style" / f"{name}.css" for name in ("base", "page")]
 
 
 class Inline(NamedTuple):
-    """Text inside the page, and its hash, by which the page's security policy knows it."""
+    """A style or script inside a page, and its hash for the page's content security policy."""
 
     text: Markup
     hash: str
@@ -54,11 +49,6 @@ def inline(*files: Path) -> Inline:
     return Inline(Markup(text), f"sha256-{base64.b64encode(digest).decode()}")
 
 
-# ---- templates ------------------------------------------------------------
-#
-# How templates are filled in: everything is escaped, and a name that is not there is an error.
-
-
 @cache
 def _environment(folder: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined)
@@ -68,24 +58,31 @@ def _environment(folder: Path) -> Environment:
     return environment
 
 
-def fill(template: str, folder: Path = HERE, scripts: Sequence[Inline] = (), **given: Any) -> str:
-    """``folder``: where the template is; what it includes may be of this room. ``scripts``: what runs, at its end."""
+def fill(template: str, folder: Path = HERE, scripts: Sequence[Inline] = (), **values: Any) -> str:
+    """Render a template with autoescaping; an undefined name is an error.
+
+    Parameters
+    ----------
+    template : str
+        File name of the template.
+    folder : Path
+        Where the template is; it may include templates of the report as well.
+    scripts : sequence of Inline
+        Scripts at the end of the page.
+    **values
+        The values of the template's names.
+    """
     today = f"{date.today():%d %B %Y}".lstrip("0")
-    return _environment(folder).get_template(template).render(date=today, scripts=scripts, **given)
+    return _environment(folder).get_template(template).render(date=today, scripts=scripts, **values)
 
 
-# ---- telling ------------------------------------------------------------
-#
-# What the page says at each threshold that a reader can choose: words are made here, the script only swaps them.
-
-
-NEXT = ("merge", "look", "ask", "talk", "predict", "check")  # the keys of steps, in their order on the page
+NEXT = ("merge", "look", "ask", "talk", "predict", "check")  # keys of the next steps, in their order on the page
 LINKS = {"look": "#items", "talk": "#annotators"}
-Words = dict[str, str]
+Texts = dict[str, str]
 
 
-def tell(found: Facts, confidence: float = THRESHOLD) -> Words:
-    """By name, what stands where the page has ``data-at="name"``."""
+def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
+    """Return the texts that depend on the threshold: {name: text of the elements with ``data-at="name"``}."""
     level, kinds = found.accepted(confidence), found.of_kind(confidence)
     shown = {kind: sum(item.kind(confidence) == kind for item in found.items) for kind in KINDS}
     todo = {step.key: step for step in steps(found, confidence)}
@@ -95,10 +92,10 @@ def tell(found: Facts, confidence: float = THRESHOLD) -> Words:
         "accepted_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
         "person": f"{sum(kinds.values()):,}",
         "person_kinds": summary.kinds_in_words(kinds),
-        "buy": buy(found, confidence),
+        "buy": forecast_sentence(found, confidence),
         "curve": percent(nearest(found.curves, confidence).accepted_at),
         "verdict": found.verdict(confidence),
-        "good": "yes" if found.by_itself(confidence) else "no",
+        "good": "yes" if found.automatic(confidence) else "no",
         **{f"class_{each.label}": f"{each.accepted[STEPS.index(confidence)]:,}" for each in found.class_facts},
         **{f"n_{kind}": f"{number:,}" for kind, number in kinds.items()},
         **{f"cut_{kind}": _cut(KINDS[kind], shown[kind], kinds[kind]) for kind in KINDS},
@@ -107,26 +104,25 @@ def tell(found: Facts, confidence: float = THRESHOLD) -> Words:
     }
 
 
-def for_the_script(found: Facts) -> dict[str, Any]:
-    """All of it, compact: ``levels`` has a row a threshold, of places in ``words``, in the order of ``names``."""
-    told = [tell(found, step) for step in STEPS]
-    words: dict[str, int] = {}
-    levels = [[words.setdefault(text, len(words)) for text in at.values()] for at in told]
-    return {"steps": STEPS, "names": list(told[0]), "words": list(words), "levels": levels}
+def texts_for_script(found: Facts) -> dict[str, Any]:
+    """Return the texts at all thresholds without repetition.
+
+    ``levels`` has a row for each threshold with positions in ``texts``, in the order of ``names``.
+    """
+    by_step = [texts_at(found, step) for step in STEPS]
+    texts: dict[str, int] = {}
+    levels = [[texts.setdefault(text, len(texts)) for text in at.values()] for at in by_step]
+    return {"steps": STEPS, "names": list(by_step[0]), "texts": list(texts), "levels": levels}
 
 
 def _cut(kind: str, shown: int, number: int) -> str:
     if shown == number:
         return ""
-    cut = f"{shown:,} of {plural(number, 'item')}, the most doubtful of each kind"
-    return f"{kind}: the page has {cut}; consensus.csv has all."
+    return f"{kind}: the page shows the {shown:,} most uncertain of {plural(number, 'item')}; consensus.csv has all."
 
 
-# ---- writing ------------------------------------------------------------
-
-
-SECTIONS = {  # a file in parts/, and what the reader calls it
-    "answer": "Answer",
+SECTIONS = {  # {file in parts/: title in the navigation}
+    "answer": "Overview",
     "items": "Items",
     "annotators": "Annotators",
     "agreement": "Agreement",
@@ -135,9 +131,9 @@ SECTIONS = {  # a file in parts/, and what the reader calls it
     "map": "Map",
     "how": "How",
 }
-SCRIPTS = ("lists", "threshold", "items", "copy", "people", "map")  # files in script/, each a module of its own
-MOST_MATRIX = 12  # classes of a confusion matrix that can still be read
-MOST_CELLS = 20_000  # of all matrices together
+SCRIPTS = ("lists", "threshold", "items", "copy", "people", "map")  # files in script/, each a separate module
+MOST_MATRIX = 12  # classes of a readable confusion matrix
+MOST_CELLS = 20_000  # of all confusion matrices on the page
 
 
 def write_page(path: Path, found: Facts) -> None:
@@ -148,8 +144,8 @@ def render(found: Facts) -> str:
     return fill(
         "page.html",
         f=found,
-        now=tell(found),
-        told=for_the_script(found),
+        now=texts_at(found),
+        threshold_texts=texts_for_script(found),
         sections=SECTIONS.items(),
         accepted_at=THRESHOLD,
         levels=listed(found.levels),
@@ -169,29 +165,26 @@ def render(found: Facts) -> str:
 
 
 def _landmarks(found: Facts) -> list[int]:
-    """Items with a picture, those first that show what a class is."""
+    """Return the items with a picture, typical items of the classes first."""
     typical = [example.row for each in found.class_facts for example in each.central]
     return [row for row in dict.fromkeys([*typical, *found.pictures]) if row in found.pictures]
 
 
 def _with_matrix(found: Facts) -> list[bool]:
-    """Which of the people get one: all, or of many those that come first."""
+    """Return which annotators are shown with a confusion matrix; if there are many, the first ones."""
     K = len(found.classes)
     each = MOST_CELLS // K**2 if K <= MOST_MATRIX else 0
     return [i < each for i in range(len(found.people))]
 
 
-# ---- feedback ------------------------------------------------------------
-#
-# A page for each annotator, to hand out: what they get right and wrong, and no other annotator's name.
+# ---- feedback sheets ----
 
-
-FEWEST_OTHERS = 5  # annotators of whom something is said together: of fewer it would tell of one
+FEWEST_OTHERS = 5  # least number of annotators for which their spread is shown: with fewer, it would reveal individuals
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """What one sheet says. ``middle``: between which accuracies half of all annotators are."""
+    """The content of a feedback sheet; ``middle`` is the interquartile range of the accuracies of all annotators."""
 
     classes: list[str]
     person: Person
@@ -201,6 +194,7 @@ class Feedback:
 
 
 def write_sheets(folder: Path, found: Facts) -> None:
+    """Write a page for each annotator that names no other annotator."""
     folder.mkdir()
     people, run = found.people[:MOST_PEOPLE], found.run
     rows = sorted({example.row for person in people for example in person.examples})
@@ -211,13 +205,13 @@ def write_sheets(folder: Path, found: Facts) -> None:
         middle = (float(low), float(high))
     style = inline(*STYLES)
     for person in people:
-        theirs = [example.row for example in person.examples]
+        examples = [example.row for example in person.examples]
         sheet = Feedback(
             classes=found.classes,
             person=person,
             middle=middle,
-            pictures={row: pictures[row] for row in theirs if row in pictures},
-            texts={row: excerpt(run.texts[row]) for row in theirs} if run.texts else {},
+            pictures={row: pictures[row] for row in examples if row in pictures},
+            texts={row: excerpt(run.texts[row]) for row in examples} if run.texts else {},
         )
         page = fill("feedback.html", f=sheet, style=style, most_matrix=MOST_MATRIX)
         (folder / found.sheets[person.position]).write_text(page, encoding="utf-8", newline="\n")

@@ -1,11 +1,14 @@
-"""Items that need a person: those that people labelled first, the most helpful first.
+"""Choose the items that a person should review, and explain the label of each.
 
-How much an answer would help is the item's `doubt`, which is what a sure answer takes away (`crowdshot next` goes
-further and weighs who would answer). Three kinds need one: labelled items that are not accepted ("open"), items that are
-accepted, but not on what most said of them ("overruled"), and unlabelled ones of which the classifier is not sure
-("unlabelled"). Which kind an item is depends on the threshold, which the reader chooses: the page has the most doubtful
-items of each, and shows those that are of a kind. Items whose consensus nobody said are taken before others where not
-all can be shown, and say so.
+An item needs review for one of three reasons, which depend on the threshold that the reader chooses:
+
+- "open": it has labels, and its confidence is below the threshold;
+- "overruled": it is accepted, but another class has more labels;
+- "unlabelled": it has no labels, and the classifier's confidence is below the threshold.
+
+The page contains the most uncertain items of each kind and shows those that need review at the chosen threshold. If
+there are too many, items whose consensus class nobody chose come first. Uncertainty is the expected error that a
+certain answer would remove; `crowdshot next` also takes into account who would answer.
 """
 
 from __future__ import annotations
@@ -17,71 +20,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.classifier.diagnostics import Check
-from crowdshot.formatting import clean
+from crowdshot.formatting import apart, clean
 from crowdshot.labels.confidence import THRESHOLD, uncertainty
 from crowdshot.report.page.basis import Basis, Floats
 
-# ---- reasons ------------------------------------------------------------
-#
-# What decided an item's label, in a sentence: how many people say so, how many of them are reliable, and its looks.
-
-
-RELIABLE = 0.8  # of their labels right
-
-
-def reliable(basis: Basis) -> NDArray[np.bool_]:
-    """(R,): annotators who are right often enough; each is judged without their own labels."""
-    found = basis.clf.annotators_.set_index(basis.annotations.columns.annotator)["accuracy"]
-    return np.asarray(found.reindex(basis.annotations.annotators).to_numpy() >= RELIABLE)
-
-
-def say(for_it: Sequence[bool], against: Sequence[bool], looks_agree: bool | None, thing: str) -> str:
-    """Of those who said the consensus label and of those who did not: whether each is reliable.
-
-    ``looks_agree``: whether the item itself, told by other items, is taken for the same; None where that is not known.
-
-    >>> say([True, True, False], [False], True, "image")
-    '3 of 4 people say so, 2 of them reliable; the image agrees.'
-    """
-    everybody, doubting = len(for_it) + len(against), sum(against)
-    parts = [_said(for_it, everybody)] if for_it else ["nobody says so"] if against else []
-    if doubting:
-        parts.append(f"{doubting} reliable {'person says' if doubting == 1 else 'people say'} otherwise")
-    if looks_agree is not None:
-        s = "" if thing.endswith("s") else "s"
-        verb = f"agree{s}" if looks_agree else f"do{'es' if s else ''} not"
-        parts.append(f"the {thing} {verb}" if everybody else f"nobody labelled it, so the {thing} decide{s}")
-    sentence = "; ".join(parts)
-    return sentence and f"{sentence[0].upper()}{sentence[1:]}."
-
-
-def _said(for_it: Sequence[bool], everybody: int) -> str:
-    n, sure = len(for_it), sum(for_it)
-    if n == 1:
-        who = "the one person who labelled it" if everybody == 1 else f"1 of {everybody} people"
-        return f"{who} says so{', a reliable one' if sure else ''}"
-    who = "everybody says so" if n == everybody else f"{n} of {everybody} people say so"
-    return f"{who}, {'none' if not sure else 'all' if sure == n else sure} of them reliable"
-
-
-# ---- items ------------------------------------------------------------
-
-
-MOST = 60  # of each kind
-HIGHEST = 0.99  # a threshold above which nobody asks
-VOTERS = 6  # names after each answer
-LIKELY = 3  # classes whose probability is shown, said or not
+RELIABLE = 0.8  # least estimated accuracy of a reliable annotator
+MOST = 60  # items of each kind
+HIGHEST = 0.99  # the highest threshold that a reader can choose
+VOTERS = 6  # annotators named for each class
+LIKELY = 3  # classes shown with their probability, chosen or not
 LONGEST = 2_000  # characters of a text
-HARDLY = 0.005  # less probable classes are not worth a line
+HARDLY = 0.005  # least probability of a class that is shown though nobody chose it
 KINDS = {
     "open": "Not accepted",
-    "overruled": "Settled against most labels",
-    "unlabelled": "Nobody labelled it",
+    "overruled": "Accepted against the majority",
+    "unlabelled": "Unlabelled and not accepted",
 }
+NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
 class Guess(NamedTuple):
-    """A class, how probable it is, and who said it; of many the first, and how many more."""
+    """A class with its probability and the annotators who chose it: the first names, and the number of others."""
 
     label: int
     probability: float
@@ -89,10 +48,19 @@ class Guess(NamedTuple):
     more: int = 0
 
 
-class Item(NamedTuple):
-    """``guesses``: what is probable or was said, the likeliest first. ``unsaid``: the consensus is none of the labels.
+class Votes(NamedTuple):
+    """The labels of an item: whether each annotator for the consensus is reliable, and reliable dissenters' classes."""
 
-    ``alone``: what the classifier says without the item's labels. ``decided``: by what, in words.
+    agreeing: Sequence[bool]
+    dissenting: int
+    reliable_dissent: Sequence[str]
+
+
+class Item(NamedTuple):
+    """An item to review.
+
+    ``guesses`` are the probable or chosen classes, the most probable first. ``predicted`` is the classifier's
+    prediction without the labels of the item. ``unchosen`` means that no annotator chose the consensus class.
     """
 
     row: int
@@ -100,49 +68,85 @@ class Item(NamedTuple):
     labelled: bool
     overruled: bool
     confidence: float
-    doubt: float
+    uncertainty: float
     guesses: list[Guess]
-    alone: Guess | None
-    unsaid: bool
-    decided: str = ""
+    predicted: Guess | None
+    unchosen: bool
+    reason: str = ""
 
     def kind(self, accepted: float = THRESHOLD) -> str:
-        """Why it needs a person at this threshold, or "accepted"."""
+        """Return why the item needs review at this threshold, or "accepted"."""
         if self.confidence < accepted:
             return "open" if self.labelled else "unlabelled"
         return "overruled" if self.overruled else "accepted"
 
 
+def reliable(basis: Basis) -> NDArray[np.bool_]:
+    """Return which annotators (R,) are reliable, each judged without their own labels."""
+    accuracy = basis.clf.annotators_.set_index(basis.annotations.columns.annotator)["accuracy"]
+    return np.asarray(accuracy.reindex(basis.annotations.annotators).to_numpy() >= RELIABLE)
+
+
+def explain(votes: Votes, predicted: str | None, thing: str) -> str:
+    """Explain the label of an item by its votes and by the classifier's prediction without them.
+
+    >>> explain(Votes([True, True, False], 1, []), "cat", "image")
+    "3 of 4 annotators chose this class (2 reliable). The image model supports 'cat'."
+    >>> explain(Votes([], 2, ["coast", "coast"]), "forest", "image")
+    "No annotator chose this class. Two reliable annotators chose 'coast'; the image model supports 'forest'."
+    """
+    model = f"{thing.removesuffix('s')} model"
+    if not votes.agreeing and not votes.dissenting:
+        return "" if predicted is None else f"No annotator labelled this item: the label comes from the {model}."
+    evidence = [_dissent(votes.reliable_dissent)] if votes.reliable_dissent else []
+    if predicted is not None:
+        evidence.append(f"{'the' if evidence else 'The'} {model} supports '{predicted}'")
+    return " ".join(f"{sentence}." for sentence in (_support(votes), "; ".join(evidence)) if sentence)
+
+
+def _support(votes: Votes) -> str:
+    n, n_reliable = len(votes.agreeing), sum(votes.agreeing)
+    total = n + votes.dissenting
+    if n == 0:
+        return "No annotator chose this class"
+    if n == 1:
+        subject = "The only annotator" if total == 1 else f"One of {total} annotators"
+        return f"{subject} chose this class ({'reliable' if n_reliable else 'not reliable'})"
+    subject = f"All {n} annotators" if n == total else f"{n} of {total} annotators"
+    how_many = "none" if n_reliable == 0 else "all" if n_reliable == n else str(n_reliable)
+    return f"{subject} chose this class ({how_many} reliable)"
+
+
+def _dissent(classes: Sequence[str]) -> str:
+    n = len(classes)
+    who = f"{NUMBERS[n] if n < len(NUMBERS) else n} reliable annotator{'' if n == 1 else 's'}"
+    return f"{who} chose '{classes[0]}'" if len(set(classes)) == 1 else f"{who} chose other classes"
+
+
 def is_overruled(basis: Basis) -> NDArray[np.bool_]:
-    """(N,): labelled, and another class than the likeliest has more labels, though nobody knows that it is so."""
+    """Return which items (N,) have more labels of another class than of the most probable one, without known truth."""
     return np.asarray((basis.votes_for(basis.label) < basis.votes.max(1)) & ~basis.known)
 
 
-def need_a_person(basis: Basis) -> list[int]:
-    """The items to be shown, at one threshold or another: labelled ones first, and then by doubt."""
-    doubts = uncertainty(basis.posterior)
-    doubtful = basis.confidence < HIGHEST
+def items_to_review(basis: Basis) -> list[int]:
+    """Return the items that need review at any threshold: labelled ones first, then by uncertainty."""
+    scores = uncertainty(basis.posterior)
+    uncertain = basis.confidence < HIGHEST
     chosen: set[int] = set()
-    for mask in (basis.labelled & doubtful, is_overruled(basis), ~basis.labelled & doubtful):
+    for mask in (basis.labelled & uncertain, is_overruled(basis), ~basis.labelled & uncertain):
         rows = np.flatnonzero(mask)
-        chosen.update(rows[np.lexsort((-doubts[rows], ~basis.unsaid[rows]))][:MOST].tolist())
+        chosen.update(rows[np.lexsort((-scores[rows], ~basis.unchosen[rows]))][:MOST].tolist())
     rows = np.array(sorted(chosen), dtype=np.int64)
-    order: list[int] = rows[np.lexsort((-doubts[rows], ~basis.labelled[rows]))].tolist()
+    order: list[int] = rows[np.lexsort((-scores[rows], ~basis.labelled[rows]))].tolist()
     return order
 
 
-def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: str = "image") -> list[Item]:
-    """``thing``: what the items are called."""
-    ann, doubts, overruled = basis.annotations, uncertainty(basis.posterior), is_overruled(basis)
-    said: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
-    sides: dict[int, tuple[list[bool], list[bool]]] = {i: ([], []) for i in wanted}  # for the consensus, and against
-    is_reliable = reliable(basis)
-    for row in np.flatnonzero(np.isin(ann.item, wanted)):
-        against = int(ann.label[row] != basis.label[ann.item[row]])
-        sides[int(ann.item[row])][against].append(bool(is_reliable[ann.annotator[row]]))
-        answers = said[int(ann.item[row])].setdefault(int(ann.label[row]), [])
-        answers.append(clean(ann.annotators[ann.annotator[row]], 60))
-    alone = {**dict(zip(check.rows.tolist(), check.probabilities, strict=True)), **check.besides} if check else {}
+def describe_items(basis: Basis, wanted: Sequence[int], check: Check | None, thing: str = "image") -> list[Item]:
+    """Return the details of the wanted items; ``thing`` is "image", "text" or "features"."""
+    scores, overruled = uncertainty(basis.posterior), is_overruled(basis)
+    names, votes = _votes(basis, wanted)
+    predicted = {**dict(zip(check.rows.tolist(), check.probabilities, strict=True)), **check.besides} if check else {}
+    classes = basis.annotations.classes
     return [
         Item(
             row=i,
@@ -150,27 +154,46 @@ def in_detail(basis: Basis, wanted: Sequence[int], check: Check | None, thing: s
             labelled=bool(basis.labelled[i]),
             overruled=bool(overruled[i]),
             confidence=float(basis.confidence[i]),
-            doubt=float(doubts[i]),
-            guesses=_guesses(basis.posterior[i], said[i]),
-            alone=_guesses(alone[i], {})[0] if i in alone else None,
-            unsaid=bool(basis.unsaid[i]),
-            decided=say(*sides[i], bool(alone[i].argmax() == basis.label[i]) if i in alone else None, thing),
+            uncertainty=float(scores[i]),
+            guesses=_guesses(basis.posterior[i], names[i]),
+            predicted=_guesses(predicted[i], {})[0] if i in predicted else None,
+            unchosen=bool(basis.unchosen[i]),
+            reason=explain(votes[i], apart(classes[predicted[i].argmax()]) if i in predicted else None, thing),
         )
         for i in wanted
     ]
 
 
+def _votes(basis: Basis, wanted: Sequence[int]) -> tuple[dict[int, dict[int, list[str]]], dict[int, Votes]]:
+    """Return, for each wanted item, the annotators of each class by name, and its votes."""
+    ann, is_reliable = basis.annotations, reliable(basis)
+    names: dict[int, dict[int, list[str]]] = {i: {} for i in wanted}
+    agreeing: dict[int, list[bool]] = {i: [] for i in wanted}
+    dissenting = dict.fromkeys(wanted, 0)
+    reliable_dissent: dict[int, list[str]] = {i: [] for i in wanted}
+    for row in np.flatnonzero(np.isin(ann.item, wanted)):
+        item, label, annotator = int(ann.item[row]), int(ann.label[row]), ann.annotator[row]
+        names[item].setdefault(label, []).append(clean(ann.annotators[annotator], 60))
+        if label == basis.label[item]:
+            agreeing[item].append(bool(is_reliable[annotator]))
+            continue
+        dissenting[item] += 1
+        if is_reliable[annotator]:
+            reliable_dissent[item].append(apart(ann.classes[label]))
+    return names, {i: Votes(agreeing[i], dissenting[i], reliable_dissent[i]) for i in wanted}
+
+
 def excerpt(text: str) -> str:
-    """The beginning of a text, line by line, without what no page can hold."""
+    """Return the beginning of a text, line by line, without characters that a page cannot hold."""
     lines = [clean(line, LONGEST) for line in text[:LONGEST].splitlines()]
     return "\n".join(lines) + ("…" if len(text) > LONGEST else "")
 
 
-def _guesses(posterior: Floats, said: Mapping[int, list[str]]) -> list[Guess]:
-    """The classes that are probable at all or that somebody said, the likeliest first."""
+def _guesses(posterior: Floats, names: Mapping[int, list[str]]) -> list[Guess]:
+    """Return the classes that are probable or were chosen, the most probable first."""
     order = np.argsort(-posterior, kind="stable")
     likely = [int(k) for k in order[:LIKELY] if posterior[k] >= HARDLY]
     return [
-        Guess(k, float(posterior[k]), said.get(k, [])[:VOTERS], len(said.get(k, [])[VOTERS:]))
-        for k in [*likely, *(int(k) for k in order if k in said and k not in likely)]
+        Guess(k, float(posterior[k]), names.get(k, [])[:VOTERS], len(names.get(k, [])[VOTERS:]))
+        for k in [*likely, *(int(k) for k in order if k in names and k not in likely)]
     ]

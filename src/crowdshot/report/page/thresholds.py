@@ -1,4 +1,4 @@
-"""What is accepted from which confidence on: counted at every threshold that a reader can choose."""
+"""Count accepted items at each threshold that a reader can choose, and forecast the effect of more labels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.review_items import is_overruled
 
 STEPS = tuple(step / 100 for step in range(50, 100))  # thresholds to choose from
-LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # those in the table, and those from which on the classifier may be trusted
+LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # thresholds in the table, and tried for automatic labelling
 
 
 class Level(NamedTuple):
-    """Of labelled and unlabelled items, how many are accepted, and how many of the labelled against most labels.
+    """Numbers of accepted items at a threshold.
 
-    ``check``: how often the classifier is right when it is so sure, by what is believed.
+    ``overruled`` counts labelled items that are accepted against the majority. ``check`` is the estimated accuracy of
+    cross-validated predictions with at least this confidence.
     """
 
     confidence: float
@@ -32,10 +33,10 @@ class Level(NamedTuple):
     check: Share | None
 
 
-class ByItself(NamedTuple):
-    """What the classifier may label without anybody: where it is so confident, it is right as often as is wanted.
+class Automatic(NamedTuple):
+    """The items that the classifier may label automatically: ``number`` of ``of`` have at least this confidence.
 
-    ``of``: unlabelled items or, where there are none, items whose labels were hidden from it.
+    ``of`` counts the unlabelled items or, if there are none, the cross-validated ones.
     """
 
     confidence: float
@@ -44,19 +45,17 @@ class ByItself(NamedTuple):
 
 
 def count_levels(basis: Basis, check: Check | None) -> list[Level]:
-    """One for each of the `STEPS`."""
+    """Return the counts at each of the `STEPS`."""
     overruled = is_overruled(basis)
-    sure = {
-        name: np.sort(basis.confidence[mask])
-        for name, mask in {
-            "labelled": basis.labelled,
-            "unlabelled": ~basis.labelled,
-            "overruled": basis.labelled & overruled,
-        }.items()
+    masks = {
+        "labelled": basis.labelled,
+        "unlabelled": ~basis.labelled,
+        "overruled": basis.labelled & overruled,
     }
+    confidences = {name: np.sort(basis.confidence[mask]) for name, mask in masks.items()}
 
-    def above(name: str, confidence: float) -> int:
-        return int(len(sure[name]) - np.searchsorted(sure[name], confidence, "left"))
+    def above(name: str, threshold: float) -> int:
+        return int(len(confidences[name]) - np.searchsorted(confidences[name], threshold, "left"))
 
     return [
         Level(
@@ -78,44 +77,41 @@ def at(levels: Sequence[Level], confidence: float = THRESHOLD) -> Level:
     return levels[STEPS.index(confidence)]
 
 
-def by_itself(levels: Sequence[Level], wanted: float, n_unlabelled: int, n_checked: int) -> ByItself | None:
-    """What the classifier may label so that it is right in ``wanted`` of all cases, by the lower end of the interval.
+def automatic(levels: Sequence[Level], wanted: float, n_unlabelled: int, n_checked: int) -> Automatic | None:
+    """Return the lowest listed threshold at which the lower bound of the accuracy is at least ``wanted``.
 
-    Only thresholds that are `LISTED` are tried, as one of many would pass by luck.
+    Only the `LISTED` thresholds are tried: among many, one would pass by chance.
     """
     for level in listed(levels):
         if level.check and level.check.low >= wanted:
             number = level.unlabelled if n_unlabelled else level.check.of
-            return ByItself(level.confidence, number, n_unlabelled or n_checked)
+            return Automatic(level.confidence, number, n_unlabelled or n_checked)
     return None
 
 
-def verdict(found: ByItself | None, wanted: float, n_unlabelled: int) -> str:
-    """Whether the classifier may label by itself, in a few words."""
+def verdict(found: Automatic | None, wanted: float, n_unlabelled: int) -> str:
+    """Return whether the classifier is accurate enough to label automatically, in a few words."""
     if found is None:
-        return f"by the lower end too low to label by itself at {percent(wanted)}"
+        return f"not accurate enough to label automatically: the lower bound is below {percent(wanted)}"
     if n_unlabelled:
-        how_many = f"{found.number:,} of {found.of:,}"
+        how_many = f"{found.number:,} of {found.of:,} unlabelled items"
     else:
         share = found.number / found.of
         how_many = f"{'nearly all' if share >= 0.995 else f'about {percent(share)} of'} new items"
-    return f"good enough to label by itself at {percent(wanted)}: {how_many}"
+    return f"accurate enough to label {how_many} automatically with {percent(wanted)} accuracy"
 
 
-# ---- more labels ------------------------------------------------------------
-#
-# How many more labels: the share of items that should be accepted after as many, as a curve with what it may be.
+# ---- forecast of more labels ----
 
-
-WANTED = 0.95  # of the items: how many labels settle so many
-ENOUGH = 0.99  # of the items: beyond, a curve is no longer drawn
-FEWEST, MOST = 6, 21  # points of a curve, at a tenth of a label for an item each: two labels are looked ahead
-WIDTH, HEIGHT = 640, 240  # of the drawing, without its margins
+WANTED = 0.95  # share of items whose acceptance the forecast is about
+ENOUGH = 0.99  # share of accepted items at which a curve ends
+FEWEST, MOST = 6, 21  # points of a curve, one per 0.1 labels an item: it reaches two labels an item at most
+WIDTH, HEIGHT = 640, 240  # of the plot without margins, in units of the view box
 MARGINS = 68, 14, 70, 34  # left, top, right, bottom
 
 
 class Curve(NamedTuple):
-    """From which confidence on items are accepted; after (n,) more labels, (n,) shares of them, as `settling` has it."""
+    """Shares of accepted items (n,) after numbers of more labels (n,), at one threshold (see `labels_needed`)."""
 
     accepted_at: float
     labels: Floats
@@ -126,7 +122,7 @@ class Curve(NamedTuple):
 
 
 def curves(basis: Basis) -> list[Curve]:
-    """One for each of the thresholds that are `LISTED`."""
+    """Return a curve for each of the `LISTED` thresholds."""
     n_items, start = basis.annotations.n_items, labels_needed.begin(basis.annotations, basis.posterior)
     out = []
     for accepted_at in LISTED:
@@ -143,7 +139,7 @@ def nearest(found: Sequence[Curve], confidence: float) -> Curve:
 
 
 class Plot:
-    """A curve as paths for SVG; positions are in the units of the view box."""
+    """A curve as SVG paths, in units of the view box."""
 
     left, top, right, bottom = MARGINS
     width, height = WIDTH + left + right, HEIGHT + top + bottom
@@ -165,19 +161,19 @@ class Plot:
 
     @property
     def band(self) -> str:
-        """From the best case and back along the worst."""
+        """The area between the best and the worst case."""
         back = [f"L{self.x(n)} {self.y(share)}" for n, share in self._points(self.curve.worst)]
         return self._path(self.curve.best) + "".join(reversed(back)) + "Z"
 
     @property
     def shares(self) -> list[float]:
-        """Where the axis has marks."""
+        """Ticks of the vertical axis."""
         step = 0.1 if self.floor >= 0.5 else 0.2
         return [round(float(share), 1) for share in np.arange(1, self.floor - step / 2, -step)]
 
     @property
     def counts(self) -> list[int]:
-        """Labels where the axis has marks: round numbers, four or five of them."""
+        """Ticks of the horizontal axis: four or five round numbers of labels."""
         rough = self.most / 4
         size = 10 ** np.floor(np.log10(rough))
         step = max(1, int(size * max(factor for factor in (1, 2, 2.5, 5) if factor * size <= rough)))

@@ -1,4 +1,4 @@
-"""Small pictures inside the page: one for each item shown in detail, and a sheet of tiny ones for the map."""
+"""Embed small pictures in the page: one for each item shown in detail, and a sprite sheet for the map."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from PIL import Image, ImageOps
 
 from crowdshot.io.image_decoding import decode, quiet_pillow
 
-DETAIL = 12_000_000  # pixels of all pictures in detail together, some three megabytes
-SMALL, LARGE = 144, 400  # pixels of a side in detail
-TINY = 32  # originals up to this size stay as they are
-SHEET = 16_000_000  # pixels of the sheet at most, a few megabytes
-LEAST, MOST = 16, 96  # pixels of a tile's side
+DETAIL = 12_000_000  # pixels of all detailed pictures together, about three megabytes
+SMALL, LARGE = 144, 400  # least and most pixels of a detailed picture's side
+TINY = 32  # images up to this size are stored without loss
+SHEET = 16_000_000  # most pixels of the sheet, a few megabytes
+LEAST, MOST = 16, 96  # least and most pixels of a tile's side
 
 
 class Sheet(NamedTuple):
-    """Square tiles in rows, the i-th at column i % columns; ``uri`` is "" where there are no images."""
+    """Square tiles in rows, the i-th in column i % columns; ``uri`` is "" if there are no images."""
 
     uri: str = ""
     tile: int = 0
@@ -31,7 +31,7 @@ class Sheet(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An image in the page, by its data URI, and its size there."""
+    """An image in the page as a data URI, and its size."""
 
     uri: str
     width: int
@@ -39,19 +39,19 @@ class Picture(NamedTuple):
 
 
 def thumbnails(paths: Mapping[int, Path]) -> dict[int, Picture]:
-    """Pictures by item, none of an image that cannot be read any more; the more there are, the smaller they are."""
+    """Return pictures by item, smaller if there are many; images that can no longer be read are left out."""
     side = side_of(len(paths))
     images = zip(paths, _read(list(paths.values()), side), strict=True)
     return {item: Picture(_as_uri(image), *image.size) for item, image in images if image}
 
 
 def side_of(pictures: int) -> int:
-    """Pixels of each, so that all together are not too many."""
+    """Return the side of each picture in pixels, so that all together stay below `DETAIL`."""
     return int(np.clip((DETAIL / max(pictures, 1)) ** 0.5, SMALL, LARGE))
 
 
 def sheet(paths: Sequence[Path]) -> Sheet:
-    """All images on one, so that a browser has a single thing to decode."""
+    """Return all images as one sprite sheet, which a browser decodes once."""
     if not paths:
         return Sheet()
     tile = int(np.clip((SHEET / len(paths)) ** 0.5, LEAST, MOST))
@@ -59,7 +59,7 @@ def sheet(paths: Sequence[Path]) -> Sheet:
     canvas = Image.new("RGB", (columns * tile, -(-len(paths) // columns) * tile), (128, 128, 128))
     for i, image in enumerate(_read(paths, tile)):
         if image:
-            if max(image.size) < tile:  # tiny originals: sharp, not smooth
+            if max(image.size) < tile:  # enlarge tiny images without smoothing
                 image = image.resize(
                     [side * tile // max(image.size) or 1 for side in image.size], Image.Resampling.NEAREST
                 )
@@ -74,19 +74,19 @@ def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
 
 
 def _small(path: Path, side: int) -> Image.Image | None:
-    """At most ``side`` pixels wide and high, upright, on white, in RGB or grey."""
+    """Return the upright image in RGB or grey, at most ``side`` pixels wide and high; None if it cannot be read."""
     try:
         with Image.open(path) as image:
-            image.draft(None, (2 * side, 2 * side))  # JPEG can be read at an eighth of its size
+            image.draft(None, (2 * side, 2 * side))  # decodes JPEG at a reduced size
             picture = ImageOps.exif_transpose(image) if image.mode in ("L", "RGB") else _decoded(image)
-    except Exception:  # it could be read before, so it has changed since or its metadata are odd: go without
+    except Exception:  # the file has changed since it was first read, or its metadata are damaged
         return None
     picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=3)
     return picture
 
 
 def _decoded(image: Image.Image) -> Image.Image:
-    """As the encoder sees it: palettes, transparency, 16 bits."""
+    """Decode palettes, transparency and 16-bit images as the encoder does; transparency becomes white."""
     pixels, full = decode(image, {})
     values = (pixels[0].float() * (255 / full)).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
     picture = Image.fromarray(values.squeeze(-1) if values.shape[-1] == 1 else values)

@@ -1,4 +1,4 @@
-// The service says when there is a new version; the page then fetches itself and swaps what it shows.
+// The service announces new versions; the page then fetches itself and replaces its content.
 const alive = document.querySelector("#alive");
 const versions = new EventSource("v1/events");
 
@@ -12,4 +12,4 @@ versions.addEventListener("version", async ({ data }) => {
   document.querySelector("main").replaceWith(fresh.querySelector("main"));
   document.title = fresh.title;
 });
-versions.addEventListener("error", () => { alive.textContent = "not connected; trying again"; });
+versions.addEventListener("error", () => { alive.textContent = "connection lost; reconnecting"; });

@@ -1,4 +1,4 @@
-// A button beside each command, which copies it.
+// A copy button next to each command.
 
 for (const command of document.querySelectorAll(".command")) {
   const button = document.createElement("button");
@@ -9,7 +9,7 @@ for (const command of document.querySelectorAll(".command")) {
     try {
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "Copied";
-    } catch { // not allowed here: chosen, so that the keyboard can copy it
+    } catch { // the clipboard is blocked: select the text for Ctrl+C
       getSelection().selectAllChildren(code);
       button.textContent = "Press Ctrl+C";
     }

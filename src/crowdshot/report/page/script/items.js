@@ -1,5 +1,6 @@
-// Items one by one: enlarged, with arrow keys from one to the next, each accepted or corrected. What was decided is kept
-// in this browser and can be taken away as a table of true labels.
+// Review of items: a reader confirms or corrects labels, in the list or in an enlarged view with keyboard control.
+// Decisions are stored in this browser and can be downloaded as a table of true labels.
+// A confirmed label (a decision) is not an accepted one (data-kind="accepted": confidence above the threshold).
 
 const { store, classes, items, labels, known } = JSON.parse(document.getElementById("decisions-data").textContent);
 const list = document.getElementById("item-list"), cards = [...list.children];
@@ -10,11 +11,11 @@ let at = -1;
 
 const load = () => { try { return JSON.parse(localStorage.getItem(key)) ?? {}; } catch { return {}; } };
 const decided = new Map(Object.entries(load()));
-const keep = () => {
+const storeDecisions = () => {
   try {
     localStorage.setItem(key, JSON.stringify(Object.fromEntries(decided)));
     return true;
-  } catch { return false; } // no room, or not allowed: it lasts as long as the page is open
+  } catch { return false; } // storage is full or blocked: decisions last as long as the page is open
 };
 
 const element = (tag, text, attributes = {}) => {
@@ -24,14 +25,13 @@ const element = (tag, text, attributes = {}) => {
 };
 const named = text => element("bdi", text, { className: "name", title: text });
 
-// ---- what was decided -------------------------------------------------------------------------------------------
+// ---- decisions --------------------------------------------------------------------------------------------------
 
 const show = i => {
   const truth = decided.get(items[i]), card = cards[i];
   card.classList.toggle("decided", truth !== undefined);
-  const said = card.querySelector(".decision");
-  said.replaceChildren(...(truth === undefined ? [] : ["Decided: ", named(truth)]));
-  card.querySelector("[data-do=accept]").hidden = truth !== undefined;
+  card.querySelector(".decision").replaceChildren(...(truth === undefined ? [] : ["Decided: ", named(truth)]));
+  card.querySelector("[data-do=confirm]").hidden = truth !== undefined;
   card.querySelector("[data-do=undo]").hidden = truth === undefined;
 };
 
@@ -44,7 +44,7 @@ const showAll = () => {
 
 const decide = (i, truth) => {
   if (truth === undefined) decided.delete(items[i]); else decided.set(items[i], truth);
-  bar.querySelector(".unkept").hidden = keep();
+  bar.querySelector(".unkept").hidden = storeDecisions();
   showAll();
 };
 
@@ -61,17 +61,17 @@ bar.hidden = false;
 bar.querySelector("[data-do=download]").addEventListener("click", download);
 bar.querySelector("[data-do=forget]").addEventListener("click", () => {
   decided.clear();
-  keep();
+  storeDecisions();
   showAll();
 });
 
-// ---- one at a time ----------------------------------------------------------------------------------------------
+// ---- enlarged view ----------------------------------------------------------------------------------------------
 
 const shown = () => cards.flatMap((card, i) => card.dataset.kind === "accepted" ? [] : [i]);
 
 const open = i => {
   at = i;
-  const body = cards[i].querySelector(".body").cloneNode(true), picture = cards[i].querySelector(".looks");
+  const body = cards[i].querySelector(".body").cloneNode(true), picture = cards[i].querySelector(".preview");
   body.querySelector(".actions").remove();
   view.dataset.kind = cards[i].dataset.kind;
   view.replaceChildren(...(picture ? [picture.cloneNode(true)] : []), body);
@@ -91,7 +91,7 @@ const open = i => {
   viewer.querySelector("[data-do=back]").disabled = here <= 0;
   viewer.querySelector("[data-do=on]").disabled = here >= row.length - 1;
   if (!viewer.open) viewer.showModal();
-  if (document.activeElement === document.body) viewer.focus(); // what had it is gone, and keys are for the viewer
+  if (document.activeElement === document.body) viewer.focus(); // the focused button was replaced; the viewer must keep receiving keys
 };
 
 const step = by => {
@@ -118,33 +118,33 @@ viewer.addEventListener("keydown", event => {
   const button = choices.children[Number(event.key) - 1];
   if (event.key === "ArrowLeft") step(-1);
   else if (event.key === "ArrowRight") step(1);
-  else if (event.key === "a") choose(classes[labels[at]]);
+  else if (event.key === "c" || event.key === "a") choose(classes[labels[at]]);
   else if (event.key === "u") { decide(at); open(at); }
   else if (button) button.click();
   else return;
   event.preventDefault();
 });
 
-// ---- in the list ------------------------------------------------------------------------------------------------
+// ---- buttons in the list ----------------------------------------------------------------------------------------
 
 cards.forEach((card, i) => {
   const actions = element("div", "", { className: "actions" });
-  const button = (does, ...content) => {
+  const button = (action, ...content) => {
     const made = element("button", "", { type: "button" });
-    made.dataset.do = does;
+    made.dataset.do = action;
     made.append(...content);
     actions.append(made);
     return made;
   };
   actions.append(element("p", "", { className: "decision" }));
-  button("accept", "Accept ", named(classes[labels[i]])).addEventListener("click", () => decide(i, classes[labels[i]]));
+  button("confirm", "Confirm ", named(classes[labels[i]])).addEventListener("click", () => decide(i, classes[labels[i]]));
   button("undo", "Undo").addEventListener("click", () => decide(i));
   button("open", "Correct…").addEventListener("click", () => open(i));
   card.querySelector(".body").append(actions);
-  const looks = card.querySelector(".looks");
-  if (looks) {
-    looks.title = "Enlarge";
-    looks.addEventListener("click", () => open(i));
+  const preview = card.querySelector(".preview");
+  if (preview) {
+    preview.title = "Enlarge";
+    preview.addEventListener("click", () => open(i));
   }
 });
 showAll();

@@ -1,4 +1,5 @@
-// What is shown of a long list: by kind, by words in it, and a few more at a time. Settled items are never shown.
+// Filters long lists by kind and by words, and shows a few more rows at a time. Accepted items (data-kind="accepted")
+// are shown only if that kind is selected.
 
 for (const list of document.querySelectorAll("[data-most]")) {
   const form = document.querySelector(`form[data-for="${list.id}"]`);
@@ -15,8 +16,8 @@ for (const list of document.querySelectorAll("[data-most]")) {
     const words = form.elements.text.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
     for (const row of list.children) {
-      const of = row.dataset.kind;
-      const fits = (kind ? of.split(" ").includes(kind) : of !== "accepted") && words.every(word => text(row).includes(word));
+      const kinds = row.dataset.kind;
+      const fits = (kind ? kinds.split(" ").includes(kind) : kinds !== "accepted") && words.every(word => text(row).includes(word));
       found += fits;
       row.hidden = !fits || found > most;
     }

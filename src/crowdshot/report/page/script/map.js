@@ -1,4 +1,4 @@
-// The map: point at an item, tap it, or go from one to the next by arrow keys; one class alone.
+// The map: select an item by pointer, tap or arrow keys; show a single class.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const chart = document.getElementById("chart"), svg = document.getElementById("points");
@@ -30,9 +30,9 @@ const choose = i => {
     const column = i % data.columns, row = Math.floor(i / data.columns);
     picture.getContext("2d").drawImage(sheet, column * tile, row * tile, tile, tile, 0, 0, SIDE * ratio, SIDE * ratio);
   }
-  const said = data.votes[i].map(([k, n]) => `${n} × ${data.classes[k]}`).join(", ");
+  const votes = data.votes[i].map(([k, n]) => `${n} × ${data.classes[k]}`).join(", ");
   const strong = line(`${data.classes[data.label[i]]}, ${data.confidence[i]}`, "strong");
-  words.replaceChildren(strong, line(said ? `labels: ${said}` : "nobody labelled it"), line(data.name[i], "quiet"));
+  words.replaceChildren(strong, line(votes ? `labels: ${votes}` : "no labels"), line(data.name[i], "quiet"));
   const box = chart.getBoundingClientRect(), scale = box.width / data.width;
   const x = data.x[i] * scale, y = data.y[i] * scale;
   const left = x + tip.offsetWidth + 24 < box.width ? x + 14 : Math.max(4, x - tip.offsetWidth - 14);
@@ -68,7 +68,7 @@ chart.addEventListener("keydown", event => {
   event.preventDefault();
   const [u, v] = arrows[event.key];
   if (at < 0) return choose(nearest(data.width / 2, data.height / 2, (dx, dy) => dx * dx + dy * dy, Infinity));
-  // forwards counts once, sideways thrice, backwards not at all
+  // the nearest item ahead; distance sideways counts three times
   const cost = (dx, dy) => {
     const ahead = dx * u + dy * v, aside = Math.abs(dx * v) + Math.abs(dy * u);
     return ahead > 0 && ahead * 2 > aside ? ahead + 3 * aside : Infinity;

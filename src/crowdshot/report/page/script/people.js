@@ -1,4 +1,4 @@
-// Annotators: sorted, and on either side of a line that the reader sets.
+// Annotators: sorting, and a minimum accuracy that the reader sets.
 
 const list = document.getElementById("people-list");
 const sort = document.querySelector("form[data-for=people-list]").elements.sort;
@@ -15,17 +15,17 @@ const form = document.getElementById("line-form"), line = document.getElementByI
 const output = form.querySelector("output");
 const draw = () => {
   const at = Number(line.value) / 100;
-  let below = 0, perhaps = 0;
+  let below = 0, unclear = 0;
   for (const row of list.children) {
-    const surely = Number(row.dataset.high) < at, maybe = !surely && Number(row.dataset.low) < at;
-    below += surely;
-    perhaps += maybe;
-    row.dataset.side = surely ? "below" : maybe ? "perhaps" : "above";
-    row.dataset.kind = [...row.dataset.kind.split(" ").filter(word => word !== "below"), ...(surely ? ["below"] : [])].join(" ");
+    const isBelow = Number(row.dataset.high) < at, isUnclear = !isBelow && Number(row.dataset.low) < at;
+    below += isBelow;
+    unclear += isUnclear;
+    row.dataset.side = isBelow ? "below" : isUnclear ? "unclear" : "above";
+    row.dataset.kind = [...row.dataset.kind.split(" ").filter(word => word !== "below"), ...(isBelow ? ["below"] : [])].join(" ");
   }
   list.style.setProperty("--cut", `${line.value}%`);
   document.getElementById("line-at").textContent = `${line.value}\u00a0%`;
-  output.textContent = `${below} surely below, ${perhaps} perhaps, ${list.children.length - below - perhaps} surely above`;
+  output.textContent = `${below} clearly below, ${unclear} unclear, ${list.children.length - below - unclear} clearly above`;
   list.dispatchEvent(new Event("recount"));
 };
 form.hidden = false;
