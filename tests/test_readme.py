@@ -22,7 +22,7 @@ def test_it_is_short_and_every_link_leads_somewhere():
 
 def test_one_version_everywhere():
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == __version__
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(r"^## \[(\d\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == __version__
 
 
