@@ -7,7 +7,7 @@ from PIL import Image
 
 from crowdshot import CrowdClassifier, CrowdshotError
 from crowdshot._cli import inputs
-from crowdshot._cli.embed import embed
+from crowdshot._cli.embed import run_embed
 from crowdshot._cli.inputs import ItemFiles
 from crowdshot._cli.predict import run_predict
 from crowdshot.encoders.encoder import Encoder
@@ -69,10 +69,10 @@ def test_a_bad_image_is_an_error_unless_it_is_skipped(photos, model, tmp_path, m
 def test_embeddings_of_pieces_are_those_of_the_whole(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("CROWDSHOT_CACHE", "")
     with pytest.raises(CrowdshotError, match=r"that cannot be read \(.*, expected none; skip_bad=True leaves them out"):
-        embed(photos, "glyphs", tmp_path / "all.npz", device="cpu")
-    embed(photos, "glyphs", tmp_path / "all.npz", device="cpu", skip_bad=True)
+        run_embed(photos, "glyphs", tmp_path / "all.npz", device="cpu")
+    run_embed(photos, "glyphs", tmp_path / "all.npz", device="cpu", skip_bad=True)
     monkeypatch.setattr(inputs, "AT_ONCE", 2)
-    told = embed(photos, "glyphs", tmp_path / "pieces.npz", device="cpu", skip_bad=True)
+    told = run_embed(photos, "glyphs", tmp_path / "pieces.npz", device="cpu", skip_bad=True)
     assert (told["items"], told["classes"]) == (9, 2)
     assert sorted(told["left_out"]["unreadable images"]) == ["a/04.png", "b/05.png"]
     whole, pieces = np.load(tmp_path / "all.npz"), np.load(tmp_path / "pieces.npz")

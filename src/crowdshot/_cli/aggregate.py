@@ -202,8 +202,8 @@ def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> 
     duplicates = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, posterior))
     if duplicates:
         message = f"{duplicates}; they are counted as independent annotators"
-        hint = Use("to merge them, if they are the same person", names="FILE")
-        warnings.warn(CrowdshotWarning(message, argument="names", hint=hint), stacklevel=2)
+        hint = Use("to merge them if they are the same person", names="FILE")
+        warnings.warn(CrowdshotWarning(message, hint=hint), stacklevel=2)
 
 
 # ---- aggregation by an engine ----
@@ -446,7 +446,7 @@ def aggregate(
         print_result(report, as_json, table if out is None else None, "consensus")
         return
     if exported is not None:
-        raise CrowdshotError("cannot be combined with an engine", argument="export")
+        raise CrowdshotError("is not supported with an engine", argument="export")
     report = aggregate_parts(label_files, method.value, steps, out, annotators, engine.value, memory, top, network)
     if report.pop("finished_before", False):
         note(f"{out} is complete already; nothing was computed.")

@@ -255,9 +255,9 @@ def _useful_annotators(estimate: Estimate) -> NDArray[np.bool_]:
     names = [f"{show(ann.annotators[r])} ({flag.name})" for r, flag in flagged]
     if names:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        message = f"Not asked, because their labels hardly depend on the items: {', '.join(names[:MOST_NAMED])}{more}"
-        hint = Use("to ask them anyway", available="NAME,…")
-        warnings.warn(CrowdshotWarning(message, argument="available", hint=hint), stacklevel=2)
+        message = f"not asked, because their labels hardly depend on the items: {', '.join(names[:MOST_NAMED])}{more}"
+        hint = Use("to ask them anyway", available="NAME")
+        warnings.warn(CrowdshotWarning(message, hint=hint), stacklevel=2)
     return useful
 
 
