@@ -1,26 +1,27 @@
-"""crowdshot: a classifier you can trust from a handful of examples and a noisy crowd.
+"""Turn noisy labels from several annotators into consensus labels and a classifier.
 
     from crowdshot import CrowdClassifier
     clf = CrowdClassifier().fit(images, labels)      # labels: (items, annotators) array, table, or Annotations
     clf.consensus_, clf.annotators_, clf.predict(new_images)
 
-- `CrowdClassifier`  items and labels in; consensus, annotators and a classifier out
-- `Annotations`      who said what about which item, from and to tables and matrices
-- `read_labels`      label files of any tool; `WRITERS` the way back
-- `AnnotatorPriors`  what is known of annotators from earlier projects
-- `aggregate`        labels alone, any number of them: votes, Dawid-Skene and kin
-- `save_pipeline`, `load_pipeline`   a Pipeline that ends in a classifier, as one file without pickle
-- `metrics`          how good a classifier is where nobody knows the truth
-- `asking`           which question to ask next, and whom
-- `labelings`        the model on tensors, integrated and searched: the default for few items
-- `mixture`          the model on tensors, by the paper's EM
-- `priors`           what is believed before labels are seen; `OneCoin` is one of them
+- `CrowdClassifier`  fits a consensus, annotator accuracies and a classifier to items and labels
+- `Annotations`      labels by item and annotator, from and to tables and matrices
+- `read_labels`      reads label files of any tool; `WRITERS` write them
+- `AnnotatorPriors`  the accuracy of annotators in earlier projects
+- `aggregate`        consensus from labels alone: majority vote, Dawid-Skene and others
+- `save_pipeline`, `load_pipeline`   save a Pipeline that ends in a classifier to one file, without pickle
+- `metrics`          evaluate a classifier without known truth
+- `asking`           choose the most useful questions to annotators
+- `labelings`        the paper's model on tensors, integrated by beam search: the default for few items
+- `mixture`          the paper's model on tensors, fitted by EM
+- `priors`           priors of the model, such as `OneCoin`
 - `simulate`         simulated annotators
-- `METHODS`          every system that is compared, behind one contract
+- `METHODS`          all methods that can be compared, with the same interface
 - `load_encoder`, `save_encoder`, `build_encoder`, `Encoder`, `ImageInput`, `ARCHITECTURES`   networks that embed items
-- `embedding_cache`   a folder where embeddings are kept and found again
-- `ClassPool`        classes with examples, to learn from and to test with
+- `embedding_cache`   a folder that stores embeddings
+- `ClassPool`        classes with examples, for training and test
 - `train`, `Job`, `Recipe`   meta-training
+- `CrowdshotError`   bad input
 """
 
 import importlib
@@ -116,7 +117,7 @@ _MOVED = {"DATASETS": "crowdshot_paper.datasets", "load_dataset": "crowdshot_pap
 
 
 def __getattr__(name: str) -> Any:
-    """Load public names when they are first used, so that `crowdshot --help` need not wait for torch."""
+    """Load public names on first use, so that `crowdshot --help` does not wait for torch."""
     if name in _MODULES:
         return importlib.import_module(f"crowdshot.{_MODULES[name]}")
     if name in _NAMES:

@@ -1,4 +1,4 @@
-"""``python -m crowdshot``"""
+"""Run the command line as ``python -m crowdshot``."""
 
 from crowdshot._cli.main import main
 

@@ -1,4 +1,7 @@
-"""Errors and warnings that carry their facts as fields, so that callers need not read the sentence."""
+"""Define the errors and warnings of crowdshot, which carry their facts as fields.
+
+Callers read the fields instead of parsing the sentence. The command line uses them to show its options' names.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-LONGEST = 1000  # characters of a message: the file names and values that it quotes have no limit of their own
+LONGEST = 1000  # characters of a message; the file names and values that it quotes may be of any length
 
 
 class Use:
-    """Advice to set arguments, which Python and the command line write differently.
+    """Advise setting arguments, which Python and the command line spell differently.
 
+    Parameters
+    ----------
+    purpose : str
+        The end of the sentence, such as "to leave them out".
+    **arguments
+        The arguments and the values they should get.
+
+    Examples
+    --------
     >>> str(Use("to leave them out", skip_bad=True))
     'Use skip_bad=True to leave them out.'
     >>> Use(columns={"annotator": "animal"}).text(lambda name, value: f"--{name} ...")
@@ -32,7 +44,7 @@ class Use:
         return both
 
     def text(self, written: Callable[[str, Any], str]) -> str:
-        """Return the sentence; ``written`` renders an argument and its value."""
+        """Return the advice as a sentence; ``written`` renders an argument and its value."""
         advice = (
             " and ".join(written(name, value) for name, value in use.arguments.items()) + f" {use.purpose}"
             for use in (self, *self.alternatives)
@@ -44,10 +56,10 @@ class Use:
 
 
 class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
-    """The fields of an error or warning, and the sentences made of them.
+    """Hold the fields of an error or warning and build its text.
 
-    A message that begins with a small letter is about ``argument`` (or else ``where``), whose name is put in front of
-    it: ``CrowdshotError("is 0", argument="steps", expected="1 or more")`` is "steps is 0, expected 1 or more."
+    A message that begins with a small letter is a predicate. Its subject is ``argument``, or else ``where``:
+    ``CrowdshotError("is 0", argument="steps", expected="1 or more")`` reads "steps is 0, expected 1 or more."
 
     Attributes
     ----------
@@ -60,7 +72,7 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
     expected : str or None
         What is accepted instead.
     hint : str, Use or None
-        What to do about it, if that is sure to help.
+        How to solve the problem, if the advice is sure to help.
     where : str or None
         The file, and the row or cell in it.
     """
@@ -90,12 +102,8 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         self.where = None if where is None else os.fspath(where)
         super().__init__(message)
 
-    def text(
-        self,
-        name: Callable[[str], str] = str,
-        written: Callable[[str, Any], str] = "{}={!r}".format,
-    ) -> str:
-        """Return the message as one line.
+    def text(self, name: Callable[[str], str] = str, written: Callable[[str, Any], str] = "{}={!r}".format) -> str:
+        """Return the message and its hint as one line.
 
         Parameters
         ----------
@@ -104,20 +112,25 @@ class _Message(Exception):  # noqa: N818  (the base of errors and warnings)
         written : callable
             Renders an argument with a value, in a hint.
         """
-        argument = None if self.argument is None else name(self.argument)
+        return one_line(" ".join([self.sentence(name), *self.advice(written)]))
+
+    def sentence(self, name: Callable[[str], str] = str) -> str:
+        """Return the message without its hint."""
         sentence = self.message.rstrip(".")
-        if sentence[:1].islower() and argument is not None:
-            sentence = f"{argument} {sentence}"
-            argument = None
+        if sentence[:1].islower() and self.argument is not None:
+            sentence = f"{name(self.argument)} {sentence}"
         if self.where is not None:
-            about_place = self.argument is None and self.message[:1].islower()
-            sentence = f"{self.where} {sentence}" if about_place else f"{self.where}: {sentence}"
+            is_subject = self.argument is None and self.message[:1].islower()
+            sentence = f"{self.where} {sentence}" if is_subject else f"{self.where}: {sentence}"
         if self.expected is not None:
             sentence += f", expected {self.expected.rstrip('.')}"
-        sentence = _ended(sentence)
-        if self.hint is not None:
-            sentence += " " + _ended(self.hint.text(written) if isinstance(self.hint, Use) else self.hint)
-        return one_line(sentence)
+        return one_line(_ended(sentence))
+
+    def advice(self, written: Callable[[str, Any], str] = "{}={!r}".format) -> list[str]:
+        """Return the hint as a list of one sentence, or an empty list."""
+        if self.hint is None:
+            return []
+        return [one_line(_ended(self.hint.text(written) if isinstance(self.hint, Use) else self.hint))]
 
     def __str__(self) -> str:
         return self.text()
@@ -134,10 +147,10 @@ def _rebuild(kind: type, message: str, fields: Mapping[str, Any]) -> Any:
 
 
 class CrowdshotError(_Message, ValueError):
-    """Bad input: anything that a user of the library or the command line can cause.
+    """Report bad input: any problem that a user of the library or the command line can cause.
 
-    The command line prints it and exits with code 2. Python callers may catch it as a ``ValueError`` and read its
-    fields: ``message``, ``argument``, ``found``, ``expected``, ``hint`` and ``where``.
+    The command line prints the error and exits with code 2. Python callers may catch it as a ``ValueError`` and read
+    its fields: ``message``, ``argument``, ``found``, ``expected``, ``hint`` and ``where``.
 
     Examples
     --------
@@ -151,11 +164,14 @@ class CrowdshotError(_Message, ValueError):
 
 
 class NoLabelError(CrowdshotError):
-    """A sound file without a single label, such as an export in which nobody has answered yet."""
+    """Report a valid file without labels, such as an export that nobody has labelled yet."""
 
 
 class CrowdshotWarning(_Message, UserWarning):
-    """A warning with the same fields: ``warnings.warn(CrowdshotWarning("…", argument="names"), stacklevel=2)``."""
+    """Warn with the same fields as `CrowdshotError`.
+
+    Raise it with ``warnings.warn(CrowdshotWarning("…", argument="names"), stacklevel=2)``.
+    """
 
 
 def _ended(sentence: str) -> str:

@@ -1,11 +1,11 @@
-"""How far a long piece of work is, told on stderr; work that is done within two seconds says nothing.
+"""Report the progress of long work on stderr. Work that takes less than two seconds prints nothing.
 
 >>> with progress("embedding") as tick:
 ...     for done in range(5000):
 ...         tick(done + 1, 5000)
 
-A bar where stderr is a terminal and rich is installed; otherwise a line like "embedding 1200/5000, about 3 min left"
-every few seconds, so that logs stay readable.
+If stderr is a terminal and rich is installed, the progress is a bar. Otherwise it is a line such as "embedding
+1200/5000, about 3 min left" every few seconds, so that logs stay readable.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any, Protocol, TextIO
 
 PATIENCE = 2.0  # seconds before anything is shown
 EVERY = 5.0  # seconds between two lines
-WORTH_TELLING = 10.0  # seconds that are left
+LEAST_LEFT = 10.0  # seconds; a shorter remaining time is not shown
 
 Tick = Callable[[int, int], None]
-"""Called with (done, in all); calls are cheap, so make them as often as is convenient."""
+"""A function of (done, total). Calls are cheap, so call it as often as is convenient."""
 
 
 class _Display(Protocol):
@@ -33,7 +33,7 @@ class _Display(Protocol):
 
 @contextmanager
 def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
-    """Show the progress of the block; one that never ticks is named once, so that nobody thinks it hangs."""
+    """Show the progress of a block. A block without ticks is named once, so that it does not seem to hang."""
     target = sys.stderr if stream is None else stream
     lock = threading.Lock()
     began = time.monotonic()
@@ -75,12 +75,12 @@ def _display(what: str, stream: TextIO, began: float) -> _Display:
     return open_bar(stream, what) or _Lines(what, stream, began)
 
 
-def open_bar(stream: TextIO, what: str, telling: bool = False) -> Bar | None:
-    """A bar, where the stream is a terminal and rich is there."""
+def open_bar(stream: TextIO, what: str, with_text: bool = False) -> Bar | None:
+    """Return a bar if the stream is a terminal and rich is installed."""
     if stream.isatty():
         try:
-            return Bar(stream, what, telling)
-        except ImportError:  # rich is a choice
+            return Bar(stream, what, with_text)
+        except ImportError:  # rich is optional
             pass
     return None
 
@@ -93,9 +93,9 @@ class _Lines:
         now = time.monotonic()
         if now >= self.next or 0 < total == done:
             self.next = now + EVERY
-            left = (now - self.began) * (total - done) / done if done else 0.0  # at the pace so far
-            told = f", about {_spoken(left)} left" if left >= WORTH_TELLING else ""
-            print(f"{self.what} {done}/{total}{told}" if total else f"{self.what} …", file=self.stream, flush=True)
+            left = (now - self.began) * (total - done) / done if done else 0.0
+            remaining = f", about {_spoken(left)} left" if left >= LEAST_LEFT else ""
+            print(f"{self.what} {done}/{total}{remaining}" if total else f"{self.what} …", file=self.stream, flush=True)
 
     def close(self) -> None:
         pass
@@ -109,22 +109,22 @@ def _spoken(seconds: float) -> str:
 
 
 class Bar:
-    """rich's. One that is ``telling`` has what it is told behind it, not the time left, and stays when closed."""
+    """A bar of rich. With ``with_text``, it shows a text in place of the remaining time, and stays when closed."""
 
-    def __init__(self, stream: TextIO, what: str, telling: bool = False) -> None:
-        from rich import progress as bars  # an extra
+    def __init__(self, stream: TextIO, what: str, with_text: bool = False) -> None:
+        from rich import progress as bars  # an optional dependency
         from rich.console import Console
 
         name, number = bars.TextColumn("{task.description}"), bars.MofNCompleteColumn()
         columns: list[Any] = [name, bars.BarColumn(), number, bars.TimeRemainingColumn()]
-        if telling:
-            columns = [bars.BarColumn(10), number, name]  # short, so that 80 columns hold it all
-        self.bars = bars.Progress(*columns, console=Console(file=stream), transient=not telling)
+        if with_text:
+            columns = [bars.BarColumn(10), number, name]  # a short bar leaves room for the text in 80 columns
+        self.bars = bars.Progress(*columns, console=Console(file=stream), transient=not with_text)
         self.bars.start()
         self.row = self.bars.add_task(what, total=None)
 
-    def update(self, done: int, total: int, told: str | None = None) -> None:
-        self.bars.update(self.row, completed=done, total=total or None, description=told)
+    def update(self, done: int, total: int, text: str | None = None) -> None:
+        self.bars.update(self.row, completed=done, total=total or None, description=text)
 
     def close(self) -> None:
         self.bars.stop()

@@ -318,9 +318,10 @@ def train_inference(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn how labels are believed: from simulated crowds, and from your own finished projects.
+    """Train the network of `crowdshot aggregate`.
 
-    Interrupted or killed, the same command goes on where it was.
+    It learns from simulated annotators, and from your finished projects. If training is interrupted, repeat the same
+    command to continue.
     """
 
     files = InferenceFiles(

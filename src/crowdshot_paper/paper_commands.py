@@ -11,7 +11,7 @@ from crowdshot._cli.options import as_values
 from crowdshot.errors import CrowdshotError
 
 app = typer.Typer(
-    help="The paper's experiments: run them, and make its tables and figures.",
+    help="Run the experiments of the paper. Make its tables and figures.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -180,7 +180,7 @@ def listing(
 
 def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:
     """Settings by their names, each with a value that some candidate has."""
-    given = as_values("--only", text or None, "settings and numbers, such as steps=2,b=100", float)
+    given = as_values("only", text, "settings and numbers, such as steps=2,b=100", float) if text else {}
     pairs = tuple(given.items())
     _some(",".join(name for name, _ in pairs) or None, set(possible), "--only")
     for name, value in pairs:

@@ -396,9 +396,9 @@ def test_a_column_of_lists_is_told(tmp_path):
 
 def test_options_of_what_it_does_not_read_are_refused(tmp_path):
     labels = LabelFiles([tmp_path / "labels.csv"], multi_label=True)
-    with pytest.raises(CrowdshotError, match=r"^multi_label is given with engine=, expected a table with"):
+    with pytest.raises(CrowdshotError, match=r"^multi_label is not supported with an engine"):
         aggregate_parts(labels, "soft", 1, tmp_path / "out")
-    with pytest.raises(CrowdshotError, match=r"^engine is 'local' without out=, expected a folder"):
+    with pytest.raises(CrowdshotError, match=r"^engine needs an output folder"):
         aggregate_parts(labels, "soft", 1, None)
 
 

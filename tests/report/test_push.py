@@ -234,7 +234,7 @@ def test_as_it_is_typed(table, monkeypatch):
     with standing_in(label_studio()) as (address, _):
         done = subprocess.run([*command, "--url", address, "--json"], capture_output=True, text=True)
     assert json.loads(done.stdout)["pushed"] == 2
-    assert done.stderr == "crowdshot: note: the project lacks 1 item, first 'c.png'.\n"
+    assert done.stderr == "crowdshot: note: 1 item not found in the project, first 'c.png'.\n"
     monkeypatch.delenv("LABEL_STUDIO_API_KEY")
     done = subprocess.run([*command, "--url", address], capture_output=True, text=True)
     assert done.returncode == 2

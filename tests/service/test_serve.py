@@ -69,7 +69,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(crowd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--host", "0.0.0.0"], "--host is 0.0.0.0, which others can reach, expected --auth with it"),
+        (["--host", "0.0.0.0"], "--host is 0.0.0.0, which other machines can reach"),
         (["--auth", "nowhere"], "--auth is nowhere, expected a file"),
         (["--labels", "nowhere.csv"], "nowhere.csv"),
         (["--model", "nowhere"], "--model is nowhere"),

@@ -1,14 +1,15 @@
-"""``crowdshot adapt``: labels and items -> a folder of results, and what there is to say about it, as plain JSON."""
+"""``crowdshot adapt``: fit a classifier to labels and items, and write a folder of results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crowdshot._cli.console import flat, print_result
+from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
     AsJson,
     Copies,
@@ -28,18 +29,20 @@ from crowdshot._cli.options import (
     Threshold,
     as_settings,
 )
+from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
 from crowdshot.formatting import command, in_a_terminal
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
+    from crowdshot._cli.fitting import FittedFromFiles
     from crowdshot._cli.inputs import ItemFiles, LabelFiles, Output, Report
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.classifier.diagnostics import FeatureValue
     from crowdshot.report.export import Export
     from crowdshot.report.page import facts
 
-
-NEW = {"images": "new-images", "features": "new-features.csv", "texts": "new-texts.csv"}  # in the command that predicts
+# Placeholders in the suggested `predict` command.
+NEW_ITEMS = {"images": "new-images", "features": "new-features.csv", "texts": "new-texts.csv"}
 
 
 def run_adapt(
@@ -51,74 +54,132 @@ def run_adapt(
     export: Export | None = None,
     anonymous: bool = False,
 ) -> Report:
-    """Labels and items -> consensus, annotators, confusion matrices, a classifier and a report, in a folder.
+    """Write consensus, annotators, confusion matrices, a classifier and a report to a folder.
 
-    ``anonymous``: annotators are called by numbers, in the order of the labels, in all that is written and told.
+    Parameters
+    ----------
+    labels : LabelFiles
+        The labels.
+    given : ItemFiles
+        The items.
+    output : Output
+        The folder.
+    method : str
+        The name of the method.
+    settings : mapping, optional
+        The settings of the method.
+    export : Export, optional
+        The folder and format of exported confident items.
+    anonymous : bool
+        Whether to replace the names of annotators by numbers, in the order of the labels, in all output.
     """
-    import numpy as np
-
-    from crowdshot._cli.fitting import fit, method_of
-    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
+    from crowdshot._cli.fitting import fit
     from crowdshot.classifier.diagnostics import feature_value
     from crowdshot.io.atomic import check_folder
-    from crowdshot.labels.confidence import THRESHOLD
-    from crowdshot.report import summary
     from crowdshot.report.export import write_export
     from crowdshot.report.page import facts
-    from crowdshot.report.page.facts import Run, describe
-    from crowdshot.report.page.next_steps import steps
     from crowdshot.report.page.page_writer import write_page, write_sheets
-    from crowdshot.report.result_tables import records, write_results
+    from crowdshot.report.result_tables import write_results
 
     check_folder(output.out, output.overwrite)
     if export is not None:
         export.check(given.images, output.out)
         check_folder(export.folder, output.overwrite)
     fitted = fit(labels, given, method, settings, anonymous)
-    clf, items, read = fitted.clf, fitted.items, fitted.labels
-    typed = labels.without_names() if anonymous else labels
-    several = anonymous and len(labels.paths) > 1
-    options: Report = {**given.options(), **typed.options()}
-    again = options | {"method": method, "settings": settings, "anonymous": anonymous}
-    again |= {"out": output.out, "overwrite": True}
+    clf, items = fitted.clf, fitted.items
+    features = _feature_facts(clf, feature_value(clf, fitted.embeddings), items.kind)
+    options: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "anonymous": anonymous,
+        "out": output.out,
+        "overwrite": True,
+    }
     if export is not None:
-        again |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
-    new = {items.kind: NEW[items.kind]}
-    looks = _looks(clf, feature_value(clf, fitted.embeddings), items.kind)
-    n_labelled = len(np.unique(clf.annotations_.item))
-    run = Run(
-        sources=[f"{len(labels.paths)} files"] if several else [str(path) for path in labels.paths],
+        options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
+    run = _describe_run(labels, given, fitted, options, features)
+    with progress("writing the results and a report"):
+        found = facts.gather(clf, fitted.embeddings, run)
+        pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
+        files = write_results(clf, output.out, output.overwrite, fitted.labels, pages)
+    if export is not None:
+        with progress("exporting"):
+            files += write_export(
+                export,
+                clf.consensus_,
+                clf.annotations_,
+                fitted.labels,
+                items.paths,
+                items.texts,
+                output.overwrite,
+            )
+    return _report(labels, fitted, found, features, export, files)
+
+
+def _describe_run(
+    labels: LabelFiles,
+    given: ItemFiles,
+    fitted: FittedFromFiles,
+    options: Mapping[str, Any],
+    features: Report,
+) -> facts.Run:
+    """Return what the page shows about the run: files, commands and notes.
+
+    ``options``: those of this run besides the labels and items. ``features``: see `_feature_facts`.
+    """
+    from crowdshot.report import summary
+    from crowdshot.report.page.facts import Run, describe
+
+    clf, items, read = fitted.clf, fitted.items, fitted.labels
+    shown_labels = labels.without_names() if options["anonymous"] else labels
+    hide_files = options["anonymous"] and len(labels.paths) > 1
+    inputs: Report = {**given.options(), **shown_labels.options()}
+    again = {**inputs, **options}
+    new_items = {items.kind: NEW_ITEMS[items.kind]}
+    return Run(
+        sources=[f"{len(labels.paths)} files"] if hide_files else [str(path) for path in labels.paths],
         items_from=items.source,
         paths=items.paths,
         texts=items.texts,
         how=describe(clf, given.encoder),
-        command=command("adapt", typed.paths, again),
+        command=command("adapt", shown_labels.paths, again),
         commands={
-            "gold": command("adapt", typed.paths, again | {"gold": "corrections.csv"}),
-            "merge": command("adapt", typed.paths, again | {"merge-case": True}),
-            "ask": command("next", typed.paths, options | {"out": "questions.csv"}),
-            "predict": command("predict", [output.out / "model.safetensors"], new | {"out": "predictions.csv"}),
+            "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
+            "merge": command("adapt", shown_labels.paths, again | {"merge-case": True}),
+            "ask": command("next", shown_labels.paths, inputs | {"out": "questions.csv"}),
+            "predict": command(
+                "predict", [options["out"] / "model.safetensors"], new_items | {"out": "predictions.csv"}
+            ),
         },
         respelled=[str(each) for each in read.respelled],
         near_duplicates=read.near_duplicates,
         ordered=read.ordered,
         left_out=summary.left_out(fitted.left_out),
-        feature_value=summary.describe_feature_value(looks, n_labelled),
+        feature_value=summary.describe_feature_value(features, _n_labelled(clf)),
     )
-    with progress("writing the results and a report"):
-        found = facts.gather(clf, fitted.embeddings, run)
-        pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
-        files = write_results(clf, output.out, output.overwrite, read, pages)
-    consensus = clf.consensus_
-    if export is not None:
-        with progress("exporting"):
-            files += write_export(export, consensus, clf.annotations_, read, items.paths, items.texts, output.overwrite)
+
+
+def _report(
+    labels: LabelFiles,
+    fitted: FittedFromFiles,
+    found: facts.Facts,
+    features: Report,
+    export: Export | None,
+    files: list[Path],
+) -> Report:
+    from crowdshot._cli.fitting import method_of
+    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
+    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.report.page.next_steps import steps
+    from crowdshot.report.result_tables import records
+
+    clf, consensus = fitted.clf, fitted.clf.consensus_
     labelled = consensus["n_labels"] > 0
     accepted = consensus["confidence"] >= THRESHOLD
     return {
         **method_of(clf),
         **counts(clf.annotations_),
-        "items": n_labelled,
+        "items": _n_labelled(clf),
         "accepted": int((accepted & labelled).sum()),
         "accepted_at": THRESHOLD,
         "predicted": int((~labelled).sum()),
@@ -127,44 +188,45 @@ def run_adapt(
         "classifier": _on_new_items(found),
         "do_next": [{"text": in_a_terminal(step.text), "command": step.command} for step in steps(found)],
         "agreement": [statistic._asdict() for statistic in found.agreement],
-        "looks": looks,
+        "looks": features,
         "annotator_column": clf.annotations_.columns.annotator,
         "annotator_table": records(clf.annotators_),
         **gold_facts(clf.gold_, labels.gold_from),
-        **spellings(read),
+        **spellings(fitted.labels),
         **({} if export is None else export_facts(export, consensus)),
         "left_out": fitted.left_out,
         "files": [str(file) for file in files],
     }
 
 
+def _n_labelled(clf: CrowdClassifier) -> int:
+    import numpy as np
+
+    return len(np.unique(clf.annotations_.item))
+
+
 def _on_new_items(found: facts.Facts) -> Report:
-    """How often the classifier agrees with the consensus of items whose labels were hidden, and what that allows."""
+    """Report how often the classifier agrees with the consensus of held-out items, and the verdict on that."""
     share, low, high = (found.check.share, found.check.low, found.check.high) if found.check else (None, None, None)
     return {"share": share, "low": low, "high": high, "verdict": found.verdict()}
 
 
-def _looks(clf: CrowdClassifier, worth: FeatureValue, what: str) -> Report:
-    """As plain JSON, items by name."""
+def _feature_facts(clf: CrowdClassifier, value: FeatureValue, kind: str) -> Report:
+    """Report how informative the features are; items are listed by name."""
     names = clf.annotations_.items
     return {
-        "of": what,
-        "foretold": worth.foretold,
-        "by_class_sizes": worth.by_class_sizes,
-        "helped": worth.helped,
-        "differ": len(worth.differ),
-        "differ_items": [str(name) for name in names[worth.differ]],
-        "unsaid": len(worth.unsaid),
-        "unsaid_items": [str(name) for name in names[worth.unsaid]],
+        "of": kind,
+        "foretold": value.foretold,
+        "by_class_sizes": value.by_class_sizes,
+        "helped": value.helped,
+        "differ": len(value.differ),
+        "differ_items": [str(name) for name in names[value.differ]],
+        "unsaid": len(value.unsaid),
+        "unsaid_items": [str(name) for name in names[value.unsaid]],
     }
 
 
-# ---- adapt ------------------------------------------------------------
-#
-# ``crowdshot adapt`` on the command line; `app` adds it.
-
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot adapt labels.csv --images photos --out results
@@ -185,10 +247,17 @@ def adapt(
     texts: Texts = None,
     encoder: EncoderName = None,
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="Another way to learn: see `crowdshot methods`.")
+        str,
+        typer.Option(metavar="NAME", help="The learning method; see `crowdshot methods`.", rich_help_panel=METHOD),
     ] = "auto",
     settings: Annotated[
-        str | None, typer.Option(metavar="NAME=VALUE,…", help="The method's own; else its defaults.")
+        Mapping[str, Any] | None,
+        FromText(as_settings),
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            help="Settings of the method (default: those listed by `crowdshot methods`).",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     processes: Processes = 1,
@@ -197,24 +266,34 @@ def adapt(
     threshold: Threshold = 0.9,
     copies: Copies = False,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Call annotators by numbers in all that is written, for sharing.")
+        bool,
+        typer.Option(
+            "--anonymous", help="Replace the names of annotators by numbers in all output.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """From items and a crowd's labels to consensus, annotators and a classifier.
+    """Fit a classifier to items and noisy labels.
 
-    Writes report.html, a page to read in a browser, feedback/, a page for each annotator, and consensus.csv,
-    annotators.csv, confusion.csv and model.safetensors (and predictions.json where the labels are Label Studio's), all
-    of them or none. Items without a label are fine: they get one from the classifier.
+    Give the items as --images, --features or --texts. Items without labels are labelled by the classifier.
+
+    \b
+    The command writes all of these files, or none:
+      report.html         a page to read in a browser
+      consensus.csv       the label of each item, with its probability
+      annotators.csv      the accuracy of each annotator
+      confusion.csv       which classes each annotator confuses
+      model.safetensors   the classifier, for `crowdshot predict`
+      feedback/           a page for each annotator
+      predictions.json    the labels for Label Studio, if LABELS are its export
     """
     from crowdshot._cli.inputs import ItemFiles, Output
     from crowdshot.report.export import Export
 
     items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
     exported = None if export is None else Export(export, threshold, copies)
-    output = Output(out, overwrite)
-    report = run_adapt(reading.of(labels), items, output, method, as_settings(settings), exported, anonymous)
+    report = run_adapt(reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous)
     print_result(report, as_json)

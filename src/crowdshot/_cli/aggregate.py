@@ -1,32 +1,40 @@
-"""``crowdshot aggregate``: labels alone -> consensus, and how good each annotator is."""
+"""``crowdshot aggregate``: estimate consensus labels and the quality of annotators from labels alone."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import flat, note, print_result
+from crowdshot._cli.console import note, print_result
 from crowdshot._cli.options import AsJson, ExportFolder, File, Labels, ReadingOptions, Threshold
-from crowdshot.errors import CrowdshotError
+from crowdshot._cli.parameters import COMPUTING, METHOD, OUTPUT, flat
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from crowdshot._cli.inputs import LabelFiles, Report
+    from crowdshot.engine.run import Done, Job
+    from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.annotations import Annotations
+    from crowdshot.labels.annotator_priors import AnnotatorPriors
     from crowdshot.labels.columns import Columns
+    from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.indexing import Positions
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
 
-
-MOST_COMPARED = 5_000_000  # items × classes, beyond which nobody waits to be told who copies
+MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
+MOST_PEOPLE = 1000  # annotators in the report of an engine; the --annotators file has all
+NOT_IN_ENGINES = ("format_name", "sheet", "annotator_columns", "multi_label")  # reading options engines do not support
 
 
 def run_aggregate(
@@ -39,40 +47,36 @@ def run_aggregate(
     top: int = 0,
     network: Path | None = None,
 ) -> tuple[Report, pd.DataFrame]:
-    """Labels alone -> a table with each item's label, confidence, number of labels and agreement.
+    """Return a report and a table with the consensus label, confidence, label count and agreement of each item.
 
-    All methods but the majority vote add each class's probability (after the soft vote: its share of the labels).
-    ``annotators``: a file for a table of how good each of them is. ``export``: see `crowdshot.report.export`. ``top``:
-    so many of each item's likeliest classes in a long table beside ``out``. ``network``: of `train-inference`.
+    All methods but the majority vote add the probability of each class (for the soft vote, its share of the labels).
+
+    Parameters
+    ----------
+    labels : LabelFiles
+        The labels.
+    method : str
+        The aggregation method.
+    steps : int
+        The maximal number of EM steps.
+    out : Path, optional
+        The file for the table.
+    annotators : Path, optional
+        The file for a table of the quality of annotators.
+    export : Export, optional
+        See `crowdshot.report.export`.
+    top : int
+        The number of most probable classes per item in an additional long table next to ``out``; 0 for none.
+    network : Path, optional
+        A network of `crowdshot train-inference`, in place of the shipped one.
     """
-    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
-    from crowdshot.io.atomic import check_folder, check_table, write_file
     from crowdshot.labels import gold_labels
     from crowdshot.labels.aggregation import VOTES, aggregate_labels
     from crowdshot.labels.annotator_quality import judge
-    from crowdshot.labels.confidence import THRESHOLD
-    from crowdshot.model.posteriors import expected_rank
-    from crowdshot.report.export import write_export
-    from crowdshot.report.result_tables import (
-        check_columns,
-        likeliest_table,
-        records,
-        with_others,
-        with_probabilities,
-    )
+    from crowdshot.report.result_tables import check_columns
 
-    if top and out is None:
-        raise CrowdshotError(f"top is {top}, expected out= too, beside which its table goes.")
-    likeliest = None if not top or out is None else out.with_name(f"{out.stem}.likeliest{out.suffix}")
     labels = labels.expanded()
-    files = [file for file in (out, annotators, likeliest) if file is not None]
-    for file in files:
-        check_table(file, *labels.inputs)
-    if out is not None and annotators is not None and out.resolve() == annotators.resolve():
-        raise CrowdshotError(f"annotators is {annotators}, which is out= too, expected another file.")
-    if export is not None:
-        export.check()
-        check_folder(export.folder, overwrite=False)
+    likeliest = _check_outputs(labels, out, annotators, export, top)
     read = labels.read()
     ann = read.annotations
     check_columns(ann.columns, str(labels))
@@ -81,65 +85,129 @@ def run_aggregate(
     gold_labels.warn_unlabelled(list(gold), ann.items, labels.gold_from)
     ann, known = gold_labels.hold(gold_labels.join(ann, gold), gold)
     with progress("aggregating"):
-        believed = aggregate_labels(read, ann, method, steps, gold or None, network)
-        without = aggregate_labels(read, ann, method, steps, None, network) if gold else believed
-    ann, consensus = believed.annotations, believed.consensus
-    table = consensus.to_frame(ann)
-    if read.ordered:
-        table["expected_rank"] = expected_rank(consensus.probabilities)
-    if method != "majority" or read.several:
-        table = with_probabilities(table, believed.names, believed.probabilities)
-    people = judge(ann, consensus.probabilities, read.history.of(ann.annotators))
+        found = aggregate_labels(read, ann, method, steps, gold or None, network)
+        without_gold = aggregate_labels(read, ann, method, steps, None, network) if gold else found
+    posterior = found.consensus.probabilities
+    people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators))
     if not read.several:
-        _warn_duplicate_annotators(ann, consensus.probabilities)
+        _warn_duplicate_annotators(found.annotations, posterior)
+    table = _consensus_table(read, found, method)
+    files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):
-        long = likeliest_table(ann, consensus.probabilities, top)
-        for path, content in ((out, table), (annotators, with_others(people, read.history)), (likeliest, long)):
-            if path is not None:
-                write_file(path, content)
+        _write_tables(found, table, people, read.history, {"out": out, "annotators": annotators, "top": likeliest}, top)
         if export is not None:
-            files += write_export(export, table, ann, read)
-    report = {
+            from crowdshot.report.export import write_export
+
+            files += write_export(export, table, found.annotations, read)
+    return _report(labels, read, method, found, table, people, (without_gold, known), export, files), table
+
+
+def _check_outputs(
+    labels: LabelFiles, out: Path | None, annotators: Path | None, export: Export | None, top: int
+) -> Path | None:
+    """Refuse files that cannot be written; return the file of the long table that ``top`` requests."""
+    from crowdshot.io.atomic import check_folder, check_table
+
+    if top and out is None:
+        message = "needs an output file: its table is written next to that file"
+        raise CrowdshotError(message, argument="top", found=top, hint=Use(out="FILE.csv"))
+    likeliest = None if not top or out is None else out.with_name(f"{out.stem}.likeliest{out.suffix}")
+    for file in (out, annotators, likeliest):
+        if file is not None:
+            check_table(file, *labels.inputs)
+    if out is not None and annotators is not None and out.resolve() == annotators.resolve():
+        message = f"is {annotators}, which is also the output file"
+        raise CrowdshotError(message, argument="annotators", found=annotators, expected="another file")
+    if export is not None:
+        export.check()
+        check_folder(export.folder, overwrite=False)
+    return likeliest
+
+
+def _consensus_table(read: LabelsRead, found: LabelsAggregated, method: str) -> pd.DataFrame:
+    from crowdshot.model.posteriors import expected_rank
+    from crowdshot.report.result_tables import with_probabilities
+
+    table = found.consensus.to_frame(found.annotations)
+    if read.ordered:
+        table["expected_rank"] = expected_rank(found.consensus.probabilities)
+    if method != "majority" or read.several:
+        table = with_probabilities(table, found.names, found.probabilities)
+    return table
+
+
+def _write_tables(
+    found: LabelsAggregated,
+    table: pd.DataFrame,
+    people: pd.DataFrame,
+    history: AnnotatorPriors,
+    paths: dict[str, Path | None],
+    top: int,
+) -> None:
+    from crowdshot.io.atomic import write_file
+    from crowdshot.report.result_tables import likeliest_table, with_others
+
+    tables = {
+        "out": table,
+        "annotators": with_others(people, history),
+        "top": likeliest_table(found.annotations, found.consensus.probabilities, top),
+    }
+    for name, path in paths.items():
+        if path is not None:
+            write_file(path, tables[name])
+
+
+def _report(
+    labels: LabelFiles,
+    read: LabelsRead,
+    method: str,
+    found: LabelsAggregated,
+    table: pd.DataFrame,
+    people: pd.DataFrame,
+    held_out: tuple[LabelsAggregated, Positions],
+    export: Export | None,
+    files: Sequence[Path],
+) -> Report:
+    """``held_out``: the result without gold labels, and the gold class of each item (-1: unknown)."""
+    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
+    from crowdshot.labels import gold_labels
+    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.report.result_tables import records
+
+    without_gold, known = held_out
+    compared = gold_labels.compare(without_gold.annotations, known, without_gold.consensus.probabilities[known >= 0])
+    return {
         "method": method,
-        **counts(ann),
-        "classes": believed.names.tolist(),
+        **counts(found.annotations),
+        "classes": found.names.tolist(),
         "accepted": int((table["confidence"] >= THRESHOLD).sum()),
         "accepted_at": THRESHOLD,
-        "annotator_column": ann.columns.annotator,
+        "annotator_column": found.annotations.columns.annotator,
         "annotator_table": records(people),
-        **gold_facts(
-            gold_labels.compare(without.annotations, known, without.consensus.probabilities[known >= 0]),
-            labels.gold_from,
-        ),
+        **gold_facts(compared, labels.gold_from),
         **spellings(read),
         **({} if export is None else export_facts(export, table)),
         "left_out": read.left_out,
         "files": [str(file) for file in files],
     }
-    return report, table
 
 
 def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> None:
-    """Where these can be compared."""
+    """Warn about annotators who give the same labels, if the labels are few enough to compare all pairs."""
     import numpy as np
 
     from crowdshot.labels import duplicate_annotators
 
     if not isinstance(posterior, np.ndarray) or posterior.size > MOST_COMPARED or ann.n_classes < 2:
         return
-    told = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, posterior))
-    if told:
-        hint = "their one voice counts as several, unless names= makes one of them"
-        warnings.warn(f"{told}; {hint}.", UserWarning, stacklevel=2)
+    duplicates = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, posterior))
+    if duplicates:
+        message = f"{duplicates}; they are counted as independent annotators"
+        hint = Use("to merge them if they are the same person", names="FILE")
+        warnings.warn(CrowdshotWarning(message, hint=hint), stacklevel=2)
 
 
-# ---- aggregate parts ------------------------------------------------------------
-#
-# ``crowdshot aggregate --engine``: labels of any number -> a folder of Parquet files, in bounded memory.
-
-
-UNREAD = ("format_name", "sheet", "annotator_columns", "multi_label")  # options of what an engine does not read
-MOST_PEOPLE = 1000  # in what is told, those whose interval ends lowest; `annotators` has all
+# ---- aggregation by an engine ----
 
 
 def aggregate_parts(
@@ -153,56 +221,23 @@ def aggregate_parts(
     top: int = 0,
     network: Path | None = None,
 ) -> Report:
-    """As `crowdshot._cli.aggregate.run_aggregate`, but ``out`` is a folder; see `crowdshot.engine.run`."""
-    from crowdshot.engine.label_sources import expand_all
+    """Aggregate any number of labels in bounded memory, and write a folder of Parquet files.
+
+    The arguments are those of `run_aggregate`, but ``out`` is a folder; see `crowdshot.engine.run`.
+    """
     from crowdshot.engine.part_files import as_bytes, shares_of
-    from crowdshot.engine.run import Job, abandon, conclude, prepare, run_job
+    from crowdshot.engine.run import abandon, conclude, prepare, run_job
     from crowdshot.engine.workers import cores, environment, workers_of
-    from crowdshot.io.atomic import check_table, write_file
-    from crowdshot.labels import gold_labels
-    from crowdshot.labels.aggregation import require_default
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.io.atomic import write_file
     from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
-    from crowdshot.report.result_tables import check_columns, records, with_others
+    from crowdshot.report.result_tables import with_others
 
-    if out is None:
-        raise CrowdshotError(f"engine is {engine!r} without out=, expected a folder to write to.")
-    for name in UNREAD:
-        if getattr(labels, name):
-            argument = name.removesuffix("_name")
-            raise CrowdshotError(f"{argument} is given with engine=, expected a table with a row for each label.")
-    if labels.leave_out:
-        raise CrowdshotError("leave_out is given with engine=, expected everybody's labels; take theirs out before.")
-    labels.naming.check()
-    labels = replace(labels, paths=expand_all(labels.paths))
-    if annotators is not None:
-        check_table(annotators, *labels.inputs)
-    history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)
-    require_default(method, history=history, network=network)
-
-    def gold(columns: Columns) -> dict[str, str]:
-        check_columns(columns, str(labels))
-        return {} if labels.gold is None else gold_labels.read(labels.gold, columns)
-
-    share = shares_of(as_bytes(memory), cores())
-    job = Job(
-        labels.paths,
-        out,
-        method,
-        steps,
-        as_bytes(memory),
-        labels.columns,
-        labels.naming,
-        gold,
-        history,
-        top,
-        network,
-        labels.options(),
-    )
-    before = prepare(job)
-    if before is not None:
-        return {**before, "finished_before": True}
+    folder, labels = _check_engine(labels, out, engine, annotators)
+    job = _job(labels, folder, method, steps, as_bytes(memory), top, network)
+    share = shares_of(job.memory, cores())
+    finished = prepare(job)
+    if finished is not None:
+        return {**finished, "finished_before": True}
     with environment():
         try:
             workers = workers_of(engine, share.workers, job.work)
@@ -211,15 +246,74 @@ def aggregate_parts(
         except CrowdshotError:
             abandon(job)
             raise
-    source = str(labels)
-    warn_blanks(done.classes, source)
-    warn_near_duplicates(done.twins, source)
-    files = [str(out / f"part-{number:05d}.parquet") for number in range(done.parts)]
+    warn_blanks(done.classes, str(labels))
+    warn_near_duplicates(done.twins, str(labels))
     if annotators is not None:
-        write_file(annotators, with_others(done.people, history))
-        files.append(str(annotators))
-    report: dict[str, Any] = {
-        "method": method,
+        write_file(annotators, with_others(done.people, job.history))
+    report = _engine_report(job, done, engine, labels.gold_from, annotators)
+    conclude(job, report)
+    return report
+
+
+def _check_engine(
+    labels: LabelFiles, out: Path | None, engine: str, annotators: Path | None
+) -> tuple[Path, LabelFiles]:
+    """Refuse what an engine does not support; return the output folder and the labels of all files."""
+    from crowdshot.engine.label_sources import expand_all
+    from crowdshot.io.atomic import check_table
+
+    if out is None:
+        raise CrowdshotError("needs an output folder", argument="engine", found=engine, hint=Use(out="DIR"))
+    for name in NOT_IN_ENGINES:
+        if getattr(labels, name):
+            message = "is not supported with an engine, which reads only tables with a row per label"
+            raise CrowdshotError(message, argument=name)
+    if labels.leave_out:
+        message = "is not supported with an engine"
+        raise CrowdshotError(message, argument="leave_out", hint="Remove the labels of these annotators from the files")
+    labels.naming.check()
+    labels = replace(labels, paths=expand_all(labels.paths))
+    if annotators is not None:
+        check_table(annotators, *labels.inputs)
+    return out, labels
+
+
+def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, top: int, network: Path | None) -> Job:
+    from crowdshot.engine.run import Job
+    from crowdshot.labels import gold_labels
+    from crowdshot.labels.aggregation import require_default
+    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.report.result_tables import check_columns
+
+    def gold(columns: Columns) -> dict[str, str]:
+        check_columns(columns, str(labels))
+        return {} if labels.gold is None else gold_labels.read(labels.gold, columns)
+
+    history = AnnotatorPriors({}) if labels.history is None else AnnotatorPriors.read(labels.history)
+    require_default(method, history=history, network=network)
+    return Job(
+        labels.paths,
+        out,
+        method,
+        steps,
+        memory,
+        labels.columns,
+        labels.naming,
+        gold,
+        history,
+        top,
+        network,
+        labels.options(),
+    )
+
+
+def _engine_report(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Report:
+    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.report.result_tables import records
+
+    files = [str(job.out / f"part-{number:05d}.parquet") for number in range(done.parts)]
+    return {
+        "method": job.method,
         "engine": engine,
         "items": done.sizes.items,
         "annotators": done.sizes.annotators,
@@ -228,34 +322,27 @@ def aggregate_parts(
         "accepted": done.accepted,
         "accepted_at": THRESHOLD,
         "annotator_column": done.columns.annotator,
-        "annotator_table": records(_weakest(done.people)),
+        "annotator_table": records(_least_accurate(done.people)),
         "gold": done.gold,
-        "gold_from": labels.gold_from,
+        "gold_from": gold_from,
         "near_duplicates": [each._asdict() for each in done.twins],
         "respelled": [each._asdict() for each in done.respelled],
         "left_out": done.left_out,
-        "files": files,
+        "files": files if annotators is None else [*files, str(annotators)],
     }
-    conclude(job, report)
-    return report
 
 
-def _weakest(people: pd.DataFrame) -> pd.DataFrame:
-    """As they came, all or `MOST_PEOPLE`."""
+def _least_accurate(people: pd.DataFrame) -> pd.DataFrame:
+    """Return the annotators with the lowest upper bounds of accuracy, at most `MOST_PEOPLE`, in their order."""
     import numpy as np
 
     if len(people) <= MOST_PEOPLE:
         return people
-    weakest = people["high"].where(people["accuracy"].notna(), np.inf).argsort(kind="stable")[:MOST_PEOPLE]
-    return people.iloc[np.sort(weakest)]
+    lowest = people["high"].where(people["accuracy"].notna(), np.inf).argsort(kind="stable")[:MOST_PEOPLE]
+    return people.iloc[np.sort(lowest)]
 
 
-# ---- aggregate ------------------------------------------------------------
-#
-# ``crowdshot aggregate`` on the command line; `app` adds it.
-
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot aggregate labels.csv
@@ -285,15 +372,26 @@ def aggregate(
     method: Annotated[
         Aggregator,
         typer.Option(
-            help="learned: weighed as other crowds have taught; shrunk: the same with fixed weights; one-coin: an"
-            " accuracy for each annotator; dawid-skene: a confusion matrix, for annotators with many"
-            " labels; majority; soft: majority with each class's share."
+            help="learned: EM with weights that were learned from simulated annotators; shrunk: EM with fixed weights;"
+            " one-coin: one accuracy per annotator; dawid-skene: a confusion matrix per annotator, for annotators with"
+            " many labels; majority: the majority vote; soft: the majority vote with the share of each class.",
+            rich_help_panel=METHOD,
         ),
     ] = Aggregator.LEARNED,
-    steps: Annotated[int, typer.Option(min=1, help="EM steps at most; learned and shrunk have three.")] = 100,
+    steps: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="The maximal number of EM steps; learned and shrunk always take three.",
+            rich_help_panel=METHOD,
+        ),
+    ] = 100,
     out: File = None,
     annotators: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write how often each annotator is right.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write a table with the accuracy of each annotator.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     top: Annotated[
         int,
@@ -301,20 +399,33 @@ def aggregate(
             "--top",
             metavar="N",
             min=0,
-            help="The N likeliest classes of each item too, as a long table beside --out: for where classes are many.",
+            help="Also write the N most probable classes of each item, as a long table next to --out. Useful with many"
+            " classes.",
+            rich_help_panel=OUTPUT,
         ),
     ] = 0,
     engine: Annotated[
         LabelsEngine | None,
         typer.Option(
-            help="For more labels than memory holds, CSV or Parquet: local, processes of this machine; ray, spark: a"
-            " cluster. --out is then a folder, which fills with part-*.parquet; the same command goes on after a kill."
+            help="Aggregate more labels than fit into memory, from CSV or Parquet: local, in processes on this"
+            " machine; ray or spark, on a cluster. --out is then a folder of part-*.parquet files. An interrupted"
+            " command continues when it is repeated.",
+            rich_help_panel=COMPUTING,
         ),
     ] = None,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="What --engine may use, all processes together.")] = "4GB",
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="The memory that all processes of --engine may use.", rich_help_panel=COMPUTING
+        ),
+    ] = "4GB",
     network: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What train-inference wrote, in the place of the shipped network."),
+        typer.Option(
+            metavar="FILE",
+            help="A network that `crowdshot train-inference` wrote, in place of the shipped one.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
@@ -322,19 +433,22 @@ def aggregate(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Consensus from labels alone, without looking at the items, and who is how often right."""
+    """Estimate consensus labels from labels alone.
+
+    The result is a table with the label, its probability, the number of labels and their agreement for each item. The
+    items themselves are not needed. The accuracy of each annotator is printed, or written with --annotators.
+    """
     from crowdshot.report.export import Export
 
     exported = None if export is None else Export(export, threshold)
-    if engine is not None:
-        if exported is not None:
-            raise CrowdshotError("export is given with engine=, expected one of them.")
-        told = aggregate_parts(
-            reading.of(labels), method.value, steps, out, annotators, engine.value, memory, top, network
-        )
-        if told.pop("finished_before", False):
-            note(f"{out} was finished before: nothing is left to do.")
-        print_result(told, as_json)
+    label_files = reading.of(labels)
+    if engine is None:
+        report, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network)
+        print_result(report, as_json, table if out is None else None, "consensus")
         return
-    report, table = run_aggregate(reading.of(labels), method.value, steps, out, annotators, exported, top, network)
-    print_result(report, as_json, table if out is None else None, "consensus")
+    if exported is not None:
+        raise CrowdshotError("is not supported with an engine", argument="export")
+    report = aggregate_parts(label_files, method.value, steps, out, annotators, engine.value, memory, top, network)
+    if report.pop("finished_before", False):
+        note(f"{out} is complete already; nothing was computed.")
+    print_result(report, as_json)

@@ -1,4 +1,4 @@
-"""What comes with crowdshot: its encoders, and the methods it knows."""
+"""``crowdshot encoders`` and ``crowdshot methods``: list the shipped encoders and the methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_FOR = {
     "photo-lite0-protonet": "; the default for colour images",
     "photo-protonet": "; the default for colour images where the extra lite0 is missing",
 }
-TAUGHT_BY = {
+TRAINED_BY = {
     "mixture": " through the paper's mixture",
     "prototypical": " as a prototypical network",
     "maml": " by MAML",
@@ -28,42 +28,42 @@ TAUGHT_BY = {
 
 
 def describe_encoders() -> dict[str, str]:
-    """The encoders that come with crowdshot, a line each."""
+    """Return a line of text for each encoder."""
     from crowdshot.encoders.shipped import LIBRARIES, describe_input, shipped_encoders, weights_file
     from crowdshot.io.cards import read_card
 
     lines = {
-        "identity": "feature vectors, as they are; the default for features",
-        "table": "numbers, categories and missing cells, by what the table teaches; the default for such features",
-        "texts": "texts, by what they teach and a sentence network (that needs the extra text); the default for texts",
+        "identity": "feature vectors, unchanged; the default for feature vectors",
+        "table": "numbers, categories and missing cells, scaled and one-hot encoded; the default for such tables",
+        "texts": "texts, by TF-IDF and a sentence network (which needs the extra text); the default for texts",
         "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
-        "lite0-fast": "the same at 128×128 pixels: three times as fast, a little less accurate (needs the extra lite0)",
+        "lite0-fast": "lite0 at 128×128 pixels: three times as fast, slightly less accurate (needs the extra lite0)",
     }
     for name in shipped_encoders():
         card = read_card(weights_file(name), "encoder")
-        fed = describe_input(card["input"])
+        input_text = describe_input(card["input"])
         recipe = card.get("recipe", {})
-        what = TAUGHT_BY.get(recipe.get("objective"), "")
+        how = TRAINED_BY.get(recipe.get("objective"), "")
         if recipe.get("pseudo_annotation"):
-            what += ", with simulated annotators"
+            how += ", with simulated annotators"
         extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
-        learned_from = card.get("source", {}).get("learned_from")  # of these; the others validated and tested it
-        where = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
-        lines[name] = f"{fed}, trained on {where}{what}{DEFAULT_FOR.get(name, '')}{extra}"
+        learned_from = card.get("source", {}).get("learned_from")  # the other classes were for validation and test
+        data = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
+        lines[name] = f"{input_text}, trained on {data}{how}{DEFAULT_FOR.get(name, '')}{extra}"
     for library, entry in LIBRARIES.items():
         lines[f"{library}:…"] = f"{entry.summary} (needs the extra {entry.extra})"
     return lines
 
 
 def describe_methods() -> list[dict[str, Any]]:
-    """The methods, each as plain JSON."""
+    """Return all methods as plain JSON."""
     from crowdshot.methods import METHODS
 
     return [_describe(one) for one in METHODS.values()]
 
 
 def describe_method(name: str) -> dict[str, Any]:
-    """One of them, with its page."""
+    """Return a method and its documentation as plain JSON."""
     from crowdshot.methods import find
 
     one = find(name)
@@ -71,14 +71,14 @@ def describe_method(name: str) -> dict[str, Any]:
 
 
 def _describe(one: Method) -> dict[str, Any]:
-    """``encoders``: those it uses by default for images, of which there may be none."""
+    """Return a method as plain JSON; ``encoders`` are its default encoders of images."""
     from crowdshot.encoders.shipped import shipped_encoders
     from crowdshot.methods import encoder_names, training_command
 
-    tried: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for candidate in one.candidates:
         for setting, value in candidate.items():
-            tried.setdefault(setting, []).append(value)
+            values_of.setdefault(setting, []).append(value)
     return {
         "name": one.name,
         "summary": one.summary,
@@ -86,26 +86,26 @@ def _describe(one: Method) -> dict[str, Any]:
         "train": None if one.needs is None else training_command(one.needs),
         "encoders": [name for name in encoder_names(one.needs) if name in shipped_encoders()] if one.needs else [],
         "default": dict(one.default),
-        "candidates": {setting: sorted(set(values)) for setting, values in tried.items()},
+        "candidates": {setting: sorted(set(values)) for setting, values in values_of.items()},
     }
 
 
 def methods_as_text(found: list[dict[str, Any]] | dict[str, Any]) -> str:
-    """A line for each method; of one alone, that line and its page."""
+    """Return a line for each method, or the line and documentation of a single one."""
     if isinstance(found, list):
         return "\n".join(map(_line, found))
     return f"{_line(found)}\n\n{found['documentation']}"
 
 
 def _line(one: Mapping[str, Any]) -> str:
-    encoder = " or ".join(one["encoders"]) or (f"yours, {one['train']}" if one["needs"] else "none")
+    encoder = " or ".join(one["encoders"]) or (f"your own, from {one['train']}" if one["needs"] else "none")
     settings = [_setting(name, value, one["candidates"].get(name, [])) for name, value in one["default"].items()]
-    told = f"; settings: {', '.join(settings)}" if settings else ""
-    return f"{one['name']}: {one['summary']}; encoder: {encoder}{told}"
+    text = f"; settings: {', '.join(settings)}" if settings else ""
+    return f"{one['name']}: {one['summary']}; encoder: {encoder}{text}"
 
 
 def _setting(name: str, default: Any, candidates: list[Any]) -> str:
-    """ "C=1 (0.0001 0.001 …)": the default, and what the paper tries."""
+    """Return the default and the values that the paper compares, such as "C=1 (0.0001 0.001 …)"."""
     return f"{name}={_value(default)}" + (f" ({' '.join(map(_value, candidates))})" if candidates else "")
 
 
@@ -123,15 +123,15 @@ Examples:
 
 
 def encoders(as_json: AsJson = False) -> None:
-    """List the encoders that come with crowdshot."""
+    """List the encoders, which embed items."""
     lines = describe_encoders()
     typer.echo(json.dumps(lines) if as_json else "\n".join(f"{name}: {line}" for name, line in lines.items()))
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, to read its page.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A method, to print its documentation.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods that `adapt --method` takes, with their settings."""
+    """List the methods of `adapt --method` and their settings."""
     found = describe_methods() if name is None else describe_method(name)
     typer.echo(json.dumps(found) if as_json else methods_as_text(found))

@@ -1,4 +1,4 @@
-"""``crowdshot compare``: two rounds of one project, as ``adapt`` wrote them, side by side."""
+"""``crowdshot compare``: compare two rounds of a project, as `crowdshot adapt` wrote them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_compare(before: Path, after: Path, out: Path | None = None) -> Comparison:
-    """Two folders -> what changed; and a page that shows it."""
+    """Compare two folders of `crowdshot adapt`, and write a page to ``out``."""
     from crowdshot.io.atomic import check_file, replacing
     from crowdshot.report.round_comparison import compare as compare_rounds
     from crowdshot.report.round_comparison import render
@@ -24,7 +24,7 @@ def run_compare(before: Path, after: Path, out: Path | None = None) -> Compariso
     if out is not None:
         check_file(out)
         if out.suffix.lower() not in (".html", ".htm"):
-            raise CrowdshotError(f"{out} is to hold a page, expected a name that ends in .html.")
+            raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .html")
     found = compare_rounds(before, after)
     if out is not None:
         with replacing(out) as temporary:
@@ -32,12 +32,7 @@ def run_compare(before: Path, after: Path, out: Path | None = None) -> Compariso
     return found
 
 
-# ---- compare ------------------------------------------------------------
-#
-# ``crowdshot compare`` on the command line; `app` adds it.
-
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot compare round-1 round-2
@@ -46,12 +41,17 @@ Examples:
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A folder that `adapt` wrote.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another one, of a later round.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="A page to write.")] = None,
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="The folder that `adapt` wrote in the earlier round.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The folder of the later round.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write the comparison as a page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Two rounds side by side: what got accepted, how annotators changed, and which items have another label."""
+    """Compare two rounds of labelling.
+
+    Lists the items that were accepted or changed their label, and how the annotators changed.
+    """
     from crowdshot.report.round_comparison import as_json as plain
     from crowdshot.report.round_comparison import summarise
 
@@ -61,4 +61,4 @@ def compare(
         return
     typer.echo(summarise(found))
     if out is not None:
-        typer.echo(f"{out}  all of it on a page to read, in a browser")
+        typer.echo(f"{out}  the comparison as a page to read in a browser")

@@ -1,8 +1,8 @@
-"""`crowdshot demo`: real handwritten digits, seven simulated annotators, and what four ways make of their labels.
+"""``crowdshot demo``: compare four methods on handwritten digits with seven simulated annotators.
 
-The digits are scikit-learn's; the encoder never saw a digit (it was meta-trained on drawn characters, digits and
-look-alikes left out). Three images of each class are labelled, 500 others are classified. The table averages many such
-problems, each with other images and other annotators; the files show the first of them.
+The digits come from scikit-learn. The encoder never saw a digit: it was meta-trained on drawn characters without digits
+and similar characters. Three images of each class are labelled, and 500 others are classified. The table is the mean
+over many such problems with different images and annotators. The files show the first problem.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ if TYPE_CHECKING:
     from crowdshot.labels.annotations import Annotations
 
 
-# ---- confusion plot ------------------------------------------------------------
-#
-# Pictures of what was found.
-
-
 def confusion_matrices(
     path: Path, rows: Sequence[tuple[str, NDArray[Any]]], titles: Sequence[str], classes: Sequence[Any]
 ) -> None:
-    """One small picture for each annotator, a row of them for each set of matrices (R, K, K), as a PNG.
+    """Plot confusion matrices to a PNG: a column per annotator, and a row per set of matrices (R, K, K).
 
-    Down: the true class; across: what the annotator said. Darker is more probable.
+    In each plot, rows are true classes and columns are labels. Darker is more probable.
     """
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,7 +53,7 @@ def confusion_matrices(
                 ax.set_title(titles[i], fontsize=8)
         axes[r, 0].set_ylabel(f"{name}\ntrue class", fontsize=8)
     for ax in axes[-1]:
-        ax.set_xlabel("what they said", fontsize=7)
+        ax.set_xlabel("label", fontsize=7)
     assert image is not None
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.01, ticks=np.linspace(0, 1, 3))
     bar.ax.tick_params(labelsize=6, length=2)
@@ -66,19 +61,16 @@ def confusion_matrices(
     FigureCanvasAgg(figure).print_png(str(path))  # type: ignore[no-untyped-call]
 
 
-# ---- demo ------------------------------------------------------------
-
-
 KINDS = ("expert", "hammer", "hammer", "hammer", "hammer", "hammer", "spammer")
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus")
 SHOTS, UNSEEN, PROBLEMS, CLASSES = 3, 500, 20, 10
 
-Scores = tuple[float, float]  # consensus right, unseen items right
+Scores = tuple[float, float]  # accuracy of the consensus, accuracy on unseen items
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Which images are labelled and which are not seen, who labels, and what they say."""
+    """Labelled images, unseen images, confusion matrices of the annotators (R, K, K) and their labels."""
 
     support: NDArray[np.int64]
     query: NDArray[np.int64]
@@ -87,7 +79,7 @@ class Problem:
 
 
 def run(out: Path, seed: int = 0) -> str:
-    """Do it all, write the files of the first problem to ``out``, and return what there is to say."""
+    """Solve all problems, write the files of the first one to ``out``, and return the text to print."""
     import numpy as np
     from sklearn.datasets import load_digits
 
@@ -100,7 +92,7 @@ def run(out: Path, seed: int = 0) -> str:
         embeddings = ours.embed(images, progress=tick)
     scores: dict[str, list[Scores]] = {}
     first: tuple[Problem, CrowdClassifier] | None = None
-    with progress(f"solving {PROBLEMS} problems in four ways") as tick:
+    with progress(f"solving {PROBLEMS} problems with four methods") as tick:
         for number in range(PROBLEMS):
             problem = draw_problem(truth, seed + number)
             clf = CrowdClassifier(ours.encoder_, random_state=seed)
@@ -114,7 +106,7 @@ def run(out: Path, seed: int = 0) -> str:
 
 
 def draw_problem(truth: NDArray[np.int64], seed: int, shots: int = SHOTS, labels_per_item: int = len(KINDS)) -> Problem:
-    """``shots`` images of each class, and of the annotators so many, drawn by lot, label each."""
+    """Draw ``shots`` images of each class, and ``labels_per_item`` random annotators for each image."""
     import numpy as np
     import torch
 
@@ -141,7 +133,7 @@ def solve(
     embeddings: torch.Tensor,
     clf: CrowdClassifier,
 ) -> dict[str, Scores]:
-    """Each way's consensus on the labelled images and accuracy on the unseen ones."""
+    """Return each method's accuracy of the consensus on labelled images, and of the classifier on unseen ones."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 
@@ -174,7 +166,7 @@ def solve(
 def write_files(
     out: Path, problem: Problem, clf: CrowdClassifier, images: NDArray[np.float64], truth: NDArray[np.int64]
 ) -> list[Path]:
-    """The first problem: its labels, what was found, the model, a picture, and images to try the commands on."""
+    """Write the labels, results, classifier and confusion matrices of a problem, and images to try commands on."""
     import numpy as np
     import pandas as pd
     from PIL import Image
@@ -233,15 +225,17 @@ def describe(scores: dict[str, list[Scores]], problem: Problem, clf: CrowdClassi
             "",
             columns(lines),
             "",
-            "The first problem's annotators:",
+            "The annotators of the first problem:",
             columns(people),
             "",
-            f"Its files are in {folder}/; try",
+            f"Its files are in {folder}/. Try:",
             f"  crowdshot adapt {folder}/labels.csv --images {folder}/images --out {folder}/again",
         ]
     )
 
 
-def demo(out: Annotated[Path, typer.Option(metavar="DIR")] = Path("demo"), seed: Seed = 0) -> None:
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")] = Path("demo"), seed: Seed = 0
+) -> None:
     """Label handwritten digits from seven simulated annotators."""
     typer.echo(run(out, seed))

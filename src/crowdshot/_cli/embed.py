@@ -1,9 +1,10 @@
-"""``crowdshot embed``: images -> feature vectors, once."""
+"""``crowdshot embed``: turn images into feature vectors."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +13,16 @@ import typer
 
 from crowdshot._cli.console import note
 from crowdshot._cli.options import AsJson, Engine, EngineName, Processes
+from crowdshot._cli.parameters import COMPUTING, INPUT, METHOD, OUTPUT
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
-    from crowdshot._cli.inputs import Report
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from crowdshot._cli.inputs import ItemFiles, Report
+    from crowdshot.encoders.encoder import Encoder
 
 
 def run_embed(
@@ -29,48 +35,32 @@ def run_embed(
     processes: int = 1,
     engine: str = "local",
 ) -> Report:
-    """A folder of images -> an .npz with ids, features and labels (the folder each image lies in).
+    """Embed a folder of images and write ids, features and labels (the folder of each image) to an .npz file.
 
-    What was embedded before, also by a run that was killed, is found again (`embedding_cache`). Features go to a file
-    as they come, so that images may be as many as there are. ``processes``, ``engine``: as `ItemFiles` has them.
+    Embeddings of earlier runs, including interrupted ones, are reused (`embedding_cache`). Features are written as they
+    are computed, so the number of images is not limited by memory. ``processes`` and ``engine``: see `ItemFiles`.
     """
     import numpy as np
 
     from crowdshot._cli.inputs import ItemFiles
-    from crowdshot.encoders.encoder_files import load_encoder
-    from crowdshot.encoders.image_input import list_images
-    from crowdshot.encoders.items import find_readable
-    from crowdshot.encoders.networks import choose_device
     from crowdshot.io.atomic import check_file, replacing
-    from crowdshot.io.embedding_store import embedding_cache
 
     check_file(out)
     if out.suffix.lower() not in ("", ".npz"):
-        raise CrowdshotError(f"{out} is to hold arrays of NumPy, expected a name that ends in .npz.")
-    network = load_encoder(encoder)
+        raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .npz")
+    network = _load_image_encoder(encoder, images)
     given = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
-    if network.input is None or network.input.kind != "images":
-        list_images(images)  # what is wrong with the folder comes first
-        raise CrowdshotError(f"encoder is {encoder!r}, which takes no images, expected one that does.")
     given.embed_ahead(given.open().paths, network, precision)
     ids: list[str] = []
-    bad: list[str] = []
-    with embedding_cache(), progress("embedding") as far, tempfile.TemporaryFile(dir=out.absolute().parent) as raw:
+    unreadable: list[str] = []
+    with tempfile.TemporaryFile(dir=out.absolute().parent) as raw:
         width = 0
-        for items, done, total in given.pieces(mixed=False):
-            kept, unreadable = find_readable(items, skip_bad, lambda done, total: None, some=done == total)
-            bad += [image.name for image in unreadable]
-            items, before = items.take(kept), done - len(items)
-            ids += items.ids.tolist()
-            if len(items):
-                features = network.embed(
-                    items.X,
-                    device=choose_device(device),
-                    progress=lambda n, _, before=before, total=total: far(before + n, total),  # type: ignore[misc]
-                    precision=precision,
-                )
+        for names, features, bad in _pieces(given, network, device, precision):
+            ids += names
+            unreadable += bad
+            if features is not None:
                 width = features.shape[1]
-                raw.write(features.cpu().numpy().astype(np.float32).tobytes())
+                raw.write(features.tobytes())
         raw.flush()
         vectors = np.memmap(raw, np.float32, "r", shape=(len(ids), width))
         labels = np.array([PurePosixPath(name).parent.as_posix() for name in ids])
@@ -80,9 +70,47 @@ def run_embed(
         "items": len(ids),
         "features": width,
         "classes": len(set(labels)),
-        "left_out": {"unreadable images": bad} if bad else {},
+        "left_out": {"unreadable images": unreadable} if unreadable else {},
         "files": [str(out)],
     }
+
+
+def _load_image_encoder(name: str, images: Path) -> Encoder:
+    from crowdshot.encoders.encoder_files import load_encoder
+    from crowdshot.encoders.image_input import list_images
+
+    network = load_encoder(name)
+    if network.input is None or network.input.kind != "images":
+        list_images(images)  # report problems with the folder first
+        message = f"is {name!r}, which does not take images"
+        raise CrowdshotError(message, argument="encoder", found=name, expected="an encoder of images")
+    return network
+
+
+def _pieces(
+    given: ItemFiles, network: Encoder, device: str, precision: str
+) -> Iterator[tuple[list[str], NDArray[np.float32] | None, list[str]]]:
+    """Yield the ids and features of the readable images, and the names of the unreadable ones."""
+    import numpy as np
+
+    from crowdshot.encoders.items import find_readable
+    from crowdshot.encoders.networks import choose_device
+    from crowdshot.io.embedding_store import embedding_cache
+
+    with embedding_cache(), progress("embedding") as report_progress:
+        for items, done, total in given.pieces(mixed=False):
+            kept, bad = find_readable(items, given.skip_bad, lambda done, total: None, some=done == total)
+            items, before = items.take(kept), done - len(items)
+            features = None
+            if len(items):
+                embeddings = network.embed(
+                    items.X,
+                    device=choose_device(device),
+                    progress=lambda n, _, before=before, total=total: report_progress(before + n, total),  # type: ignore[misc]
+                    precision=precision,
+                )
+                features = embeddings.cpu().numpy().astype(np.float32)
+            yield items.ids.tolist(), features, [image.name for image in bad]
 
 
 EXAMPLES = """\b
@@ -98,27 +126,39 @@ class EmbeddingPrecision(StrEnum):
 
 
 def embed(
-    images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of class/image files.")],
-    encoder: Annotated[str, typer.Option(metavar="NAME|FILE", help="What makes features of the images.")],
-    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where ids, features and labels go.")],
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda")] = "auto",
+    images: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with one folder of images per class.")],
+    encoder: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="The encoder; see `crowdshot encoders`.", rich_help_panel=METHOD)
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE.npz", help="The file for ids, features and labels.", rich_help_panel=OUTPUT)
+    ],
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="The device that embeds images.", rich_help_panel=COMPUTING)
+    ] = "auto",
     precision: Annotated[
         EmbeddingPrecision,
-        typer.Option(help="float16: mixed precision, on a GPU, which is faster and nearly the same."),
+        typer.Option(
+            help="float16: mixed precision on a GPU. It is faster, and features are nearly the same.",
+            rich_help_panel=COMPUTING,
+        ),
     ] = EmbeddingPrecision.FLOAT32,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out unreadable images.", rich_help_panel=INPUT)
+    ] = False,
     processes: Processes = 1,
     engine: EngineName = Engine.LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Turn images into feature vectors once, to train on or to adapt with.
+    """Turn images into feature vectors.
 
-    What was embedded before is found again, also what a run left that was killed.
+    The file can be given to `crowdshot train` and to `crowdshot adapt --features`. Embeddings of earlier runs are
+    reused, including those of interrupted runs.
     """
     from crowdshot.report.summary import left_out
 
     report = run_embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value)
     for line in left_out(report["left_out"]):
         note(f"left out: {line}")
-    told = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
-    typer.echo(json.dumps(report) if as_json else told)
+    text = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
+    typer.echo(json.dumps(report) if as_json else text)

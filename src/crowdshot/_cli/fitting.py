@@ -1,4 +1,4 @@
-"""From files of labels and items to a fitted classifier: what `adapt` and `next` begin with."""
+"""Fit a classifier to files of labels and items, for `adapt` and `next`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report.result_tables import check_columns
 
-WHAT = {"images": "an image", "features": "features", "texts": "a text"}
+NOUNS = {"images": "an image", "features": "features", "texts": "a text"}
 
 
 @dataclass(frozen=True)
 class FittedFromFiles:
-    """A classifier with what it was fitted with: the labels as read, the items, their embeddings (N, D).
+    """A fitted classifier with its labels, its items and their embeddings (N, D).
 
-    ``left_out``: what was not used, by reason: how many, or which.
+    ``left_out`` maps a reason to the number or the names of what was not used.
     """
 
     clf: CrowdClassifier
@@ -48,47 +48,60 @@ class FittedFromFiles:
 
 def fit(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     method: str = AUTO,
     settings: Mapping[str, Any] | None = None,
     anonymous: bool = False,
 ) -> FittedFromFiles:
-    """Whatever is wrong with the files is told before the work that it would spoil.
+    """Fit a classifier; check all files before the slow work begins.
 
-    ``anonymous``: annotators are called by numbers.
+    Parameters
+    ----------
+    labels : LabelFiles
+        The labels.
+    item_files : ItemFiles
+        The items.
+    method : str
+        The name of the method.
+    settings : mapping, optional
+        The settings of the method.
+    anonymous : bool
+        Whether to replace the names of annotators by numbers.
     """
-    items = given.open(None if given.encoder in (None, "table") else False)
-    clf = CrowdClassifier(given.encoder or "auto", method=method, settings=settings)
+    items = item_files.open(None if item_files.encoder in (None, "table") else False)
+    clf = CrowdClassifier(item_files.encoder or "auto", method=method, settings=settings)
     if labels.multi_label:
         clf.set_params(**by_sets(method, settings))
-    if given.encoder is not None:
+    if item_files.encoder is not None:
         named = clf.choose_encoder(items.X)
-        check_kind(named, items, f"encoder {given.encoder}")
+        check_kind(named, items, f"encoder {item_files.encoder}")
         clf.set_params(encoder=named)
     read = labels.read().without_names() if anonymous else labels.read()
     check_columns(read.annotations.columns, str(labels))
-    items = _as_called(items, read.annotations)
-    annotations, unmatched = _match(read.annotations, items, given.skip_bad)
+    items = _named_as_in_labels(items, read.annotations)
+    annotations, unmatched = _match(read.annotations, items, item_files.skip_bad)
     with embedding_cache(), progress(f"checking {items.kind}") as tick:
-        kept, unreadable = find_readable(items, given.skip_bad, tick)
-    order = _as_labelled(read.annotations, annotations, kept)
+        kept, unreadable = find_readable(items, item_files.skip_bad, tick)
+    order = _in_label_order(read.annotations, annotations, kept)
     if not np.isin(order, annotations.item).any():
-        raise CrowdshotError(f"{labels} has no label of an item that can be read, expected one at least.")
+        raise CrowdshotError("No labelled item can be read", argument="labels", where=str(labels))
     items, annotations = items.take(order), annotations.select_items(annotations.items[order])
     files = [Path(name) for name in items.ids] if items.are_files else None
     gold, others = gold_labels.some_of(read.gold, annotations.items, files, labels.gold)
     check_classes(*known_of(annotations, gold))
 
-    if items.kind == "images":  # an encoder that is learned from other items, by `embed`, is learned once
-        given.embed_ahead(items.paths, clf.learner().reader(clf.choose_encoder(items.X)))
+    if items.kind == "images":  # embedding ahead first learns encoders that depend on the items, and only once
+        item_files.embed_ahead(items.paths, clf.learner().reader(clf.choose_encoder(items.X)))
     with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
     with progress("fitting"):
-        besides: dict[str, Any] = {"gold": gold, "priors": read.history, "ordered": read.ordered and not read.several}
-        clf.fit_embeddings(embeddings, annotations, items=annotations.items, **besides)
+        known: dict[str, Any] = {"gold": gold, "priors": read.history, "ordered": read.ordered and not read.several}
+        clf.fit_embeddings(embeddings, annotations, items=annotations.items, **known)
     left_out: dict[str, int | list[str]] = {
-        **{reason: number for reason, number in read.left_out.items() if reason != UNLABELLED},  # they are predicted
-        f"labelled items without {WHAT[items.kind]}": unmatched,
+        **{
+            reason: number for reason, number in read.left_out.items() if reason != UNLABELLED
+        },  # these items are predicted
+        f"labelled items without {NOUNS[items.kind]}": unmatched,
         f"unreadable {items.kind}": [image.name for image in unreadable],
         "gold labels of other items": others,
     }
@@ -96,15 +109,15 @@ def fit(
 
 
 def by_sets(method: str = AUTO, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The parameters of a classifier where answers name several labels."""
+    """Return the parameters of a classifier for answers with several labels."""
     if method.lower() not in (AUTO, LEARNED.lower()):
-        expected = f"{AUTO!r} or {LEARNED!r} with it, which ask yes or no of each label"
-        raise CrowdshotError(f"multi_label is given with method {method!r}, expected {expected}.")
+        message = f"is {method!r}, which does not support several labels per answer"
+        raise CrowdshotError(message, argument="method", found=method, expected=f"{AUTO!r} or {LEARNED!r}")
     return {"method": LEARNED, "settings": {**(settings or {}), SEVERAL: True}}
 
 
-def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Positions:
-    """The kept items in the order of the labels' table, so that results can be pasted beside it; the others last."""
+def _in_label_order(read: Annotations, matched: Annotations, kept: Positions) -> Positions:
+    """Return the kept items in the order of the label table, so that results line up with it; the others last."""
     first = positions(matched.items, read.items)
     in_order = dict.fromkeys([*first[first >= 0].tolist(), *range(matched.n_items)])
     readable = set(kept.tolist())
@@ -112,28 +125,28 @@ def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Po
 
 
 def method_of(clf: CrowdClassifier) -> Report:
-    """Which one, and in a few words what it does; what it sees items by, where that is worth a word."""
+    """Report the method with its summary, and the summary of the encoder if it has one."""
     method, about = find(clf.learner_again().name), clf.encoder_.card.get("about")
     return {"method": method.name, "method_summary": method.summary} | ({"encoder_summary": about} if about else {})
 
 
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:
-    """The labels about ``items``, all of them in their order; and the labelled items that are not among them."""
+    """Return the labels with ``items`` as their items, and the labelled items that are not among these."""
     lost: Literal["refuse", "leave out"] = "leave out" if skip_bad else "refuse"
     advice = "skip_bad=True leaves them out"
-    what = WHAT[items.kind].removeprefix("a ").removeprefix("an ")
+    what = NOUNS[items.kind].removeprefix("a ").removeprefix("an ")
     if not items.are_files:
         return rows_of(annotations, items.ids, items.source, what, lost, advice)
     files = np.array([Path(name) for name in items.ids], dtype=object)
     matched, others = rows_of(annotations, files, items.source, what, lost, advice, Path(items.source).resolve())
-    own = set(annotations.items)
-    new = zip(matched.items, named_like(annotations.items, files), strict=True)  # of items that nobody labelled
-    called = [name if name in own or like in own else like for name, like in new]
-    return replace(matched, items=np.array(called, dtype=object)), others
+    labelled = set(annotations.items)
+    styled = zip(matched.items, named_like(annotations.items, files), strict=True)  # unlabelled items: the same style
+    names = [name if name in labelled or like in labelled else like for name, like in styled]
+    return replace(matched, items=np.array(names, dtype=object)), others
 
 
-def _as_called(items: Items, annotations: Annotations) -> Items:
-    """Texts under the ids that they have or, where labels name an item by its text, under these."""
+def _named_as_in_labels(items: Items, annotations: Annotations) -> Items:
+    """Name texts by their content if the labels do so, else leave their ids."""
     if items.kind != "texts" or items.are_files or not set(annotations.items).isdisjoint(items.ids):
         return items
     ids = np.array(items.texts, dtype=object)

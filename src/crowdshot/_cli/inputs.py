@@ -1,8 +1,8 @@
-"""What several commands are given: files of labels, items, and where to write."""
+"""Group the arguments that several commands take: label files, items, output, training data and networks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from crowdshot._cli.options import ReadingOptions
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
 from crowdshot.io.feature_files import array_pieces, features_of, is_array
@@ -32,43 +33,24 @@ if TYPE_CHECKING:
     from crowdshot.encoders.items import Items
 
 
-AT_ONCE = 20_000  # items that are looked at together: their embeddings are in memory
+AT_ONCE = 20_000  # items per piece; the embeddings of a piece are in memory
 
 
 @dataclass(frozen=True)
-class LabelFiles:
-    """Files of labels and how they are read; the fields are `crowdshot.labels.formats.read_labels`' arguments.
-
-    But for ``gold``: a table of items and their true labels, in place of those that the files tell; and ``history``: a
-    table of how many labels of annotators were right and wrong in earlier projects; and ``excel_safe``, which says what
-    `files.formulas` was told, for commands to copy.
-    """
+class LabelFiles(ReadingOptions):
+    """Files of labels, and how they are read."""
 
     paths: Sequence[Path]
-    columns: Mapping[str, str] | None = None
-    format_name: str | None = None
-    sheet: str | None = None
-    annotator_columns: Sequence[str] = ()
-    rename: Mapping[str, str] | Path | None = None
-    merge_case: bool = False
-    names: Path | None = None
-    multi_label: bool = False
-    ordered: Sequence[str] = ()
-    categories: bool = False
-    leave_out: Sequence[str] = ()
-    gold: Path | None = None
-    history: Path | None = None
-    excel_safe: bool = False
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
 
     def expanded(self) -> LabelFiles:
-        """With the files that patterns and folders among the paths stand for."""
+        """Replace patterns and folders among the paths by the files they contain."""
         return replace(self, paths=expand(self.paths))
 
     def without_names(self) -> LabelFiles:
-        """For commands that are shown to others: NAMES for people's, and FILES for several, which may be called so."""
+        """Hide the names of annotators, and of several files, which may be named after annotators."""
         return replace(
             self,
             paths=[Path("FILES")] if self.paths[1:] else self.paths,
@@ -78,7 +60,7 @@ class LabelFiles:
 
     @property
     def inputs(self) -> list[Path]:
-        """All files that are read, which nothing may be written over."""
+        """All files that are read, which must not be overwritten."""
         lists = (self.rename, self.names, self.gold, self.history)
         return [*self.paths, *(file for file in lists if isinstance(file, Path))]
 
@@ -96,12 +78,12 @@ class LabelFiles:
         return Naming(**{name: getattr(self, name) for name in fields})
 
     def parts(self) -> list[LabelsRead]:
-        """The labels of each file, as it has them."""
+        """Read the labels of each file."""
         names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label", "rename", "merge_case")
         return read_parts(**{name: getattr(self, name) for name in names})
 
     def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:
-        """Those of the files, or others too, as one."""
+        """Join labels of several sources; ``strangers`` is what happens to options that name unknown annotators."""
         read = join_parts(parts, replace(self.naming, strangers=strangers), called(self.paths))
         if self.history is not None:
             read = replace(read, history=AnnotatorPriors.read(self.history))
@@ -116,18 +98,28 @@ class LabelFiles:
         return replace(read, gold=gold)
 
     def options(self) -> dict[str, Any]:
-        """As they are typed, for `wording.command`."""
-        given = {name.removesuffix("_name").replace("_", "-"): value for name, value in vars(self).items()}
-        del given["paths"]
-        return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in given.items()}
+        """Return the options as typed, for `crowdshot.formatting.command`."""
+        values = {name.removesuffix("_name").replace("_", "-"): value for name, value in vars(self).items()}
+        del values["paths"]
+        return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
 class ItemFiles:
-    """A folder of images, a file of features, texts, or none; ``encoder``: a name or a file, else it is chosen.
+    """Items: a folder of images, a file of features, texts, or none.
 
-    ``skip_bad`` leaves out unreadable items, and labels of items that are not there. ``processes``: by how many images
-    are embedded, of this machine or, where ``engine`` is "ray", of a cluster.
+    Parameters
+    ----------
+    images, features, texts : Path, optional
+        The items; at most one of the three.
+    encoder : str, optional
+        The name or file of an encoder. By default it is chosen to suit the items.
+    skip_bad : bool
+        Whether to leave out unreadable items, and labels of missing items.
+    processes : int
+        The number of processes that embed images.
+    engine : str
+        Where these processes run: "local" or "ray".
     """
 
     images: Path | None = None
@@ -139,10 +131,18 @@ class ItemFiles:
     engine: str = "local"
 
     def __bool__(self) -> bool:
-        return any(given is not None for given in (self.images, self.features, self.texts))
+        return any(path is not None for path in (self.images, self.features, self.texts))
 
     def open(self, mixed: bool | None = None, wanted: Sequence[str] | None = None) -> Items:
-        """``mixed``: whether features are to be a table, else that shows in what it holds; ``wanted``: its columns."""
+        """Open the items.
+
+        Parameters
+        ----------
+        mixed : bool, optional
+            Whether features are a table with categories. By default this is recognised.
+        wanted : sequence of str, optional
+            The columns to read from such a table.
+        """
         from crowdshot.encoders.items import (
             Items,
             open_items,  # here, as labels alone need not wait for torch
@@ -152,12 +152,12 @@ class ItemFiles:
             return open_items(self.images, self.features, mixed, wanted)
         other = "images" if self.images else "features" if self.features else None
         if other is not None:
-            raise CrowdshotError(f"texts is given and so is {other}=, expected one of the two.")
+            raise CrowdshotError(f"cannot be combined with {other}", argument="texts", expected="one of the two")
         ids, texts, are_files = read_text_items(self.texts)
         return Items("texts", shown(self.texts), ids, texts, are_files)
 
     def embed_ahead(self, images: Sequence[Path], encoder: Encoder, precision: str = "float32") -> None:
-        """By several processes, if there are to be more than this one."""
+        """Embed images in several processes, if more than one is requested, so that their embeddings are cached."""
         if self.images is not None and (self.processes > 1 or self.engine != "local"):
             from crowdshot.engine.parallel_embedding import embed_ahead  # as above
 
@@ -166,19 +166,31 @@ class ItemFiles:
     def pieces(
         self, mixed: bool, like: Iterable[Any] = (), wanted: Sequence[str] | None = None
     ) -> Iterator[tuple[Items, int, int]]:
-        """Items, and how far that is: (done, in all). They come in pieces, however many they are.
+        """Read the items in pieces of limited size.
 
-        ``like``: ids in whose manner files are called; ``wanted``: as in `read_feature_file`.
+        Parameters
+        ----------
+        mixed, wanted
+            As in `open`.
+        like : iterable
+            Known ids. Image files get ids of the same style (with or without folder and suffix).
+
+        Yields
+        ------
+        items : Items
+            The next items.
+        done, total : int
+            The progress: what has been read, in all (items, bytes or rows).
         """
         from crowdshot.encoders.items import Items  # as above
 
-        given = [file for file in (self.images, self.features, self.texts) if file is not None]
+        paths = [path for path in (self.images, self.features, self.texts) if path is not None]
         file = self.texts or self.features
-        if len(given) == 1 and self.features is not None and is_array(self.features):
+        if len(paths) == 1 and self.features is not None and is_array(self.features):
             for found, done, total in array_pieces(self.features, AT_ONCE):
                 yield Items("features", shown(self.features), *found), done, total
             return
-        if len(given) != 1 or file is None or not can_be_cut(file):
+        if len(paths) != 1 or file is None or not can_be_cut(file):
             items = self.open(mixed, wanted)
             if items.are_files:
                 items = replace(items, called=named_like(like, [Path(name) for name in items.ids]))
@@ -205,7 +217,7 @@ NO_ITEMS = ItemFiles()
 
 @dataclass(frozen=True)
 class Output:
-    """The folder to write; one that is not empty only if ``overwrite`` says so."""
+    """The folder to write; ``overwrite`` allows a folder that is not empty."""
 
     out: Path
     overwrite: bool = False
@@ -213,11 +225,32 @@ class Output:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """What an encoder learns from (`crowdshot.training.sources`), where it goes, and which classes are kept from it.
+    """The files of a training run, and the split of its classes.
 
-    ``annotations``: what real annotators said of the items. With ``test_classes``, classes that training never touches,
-    the card has accuracies on these by shots and annotators. ``rival`` is where a prototypical network goes, trained
-    beside it on the same classes with clean labels: what the encoder should be compared with.
+    Parameters
+    ----------
+    source : str
+        The data; see `crowdshot.training.sources`.
+    out : Path
+        The encoder to write.
+    annotations : Path, optional
+        Labels of real annotators for the items.
+    image_size : int, optional
+        Pixels per side.
+    rotate_classes : bool
+        Whether rotated images form classes of their own.
+    terms : str, optional
+        The licence of the source, for the card.
+    validation_classes : int, optional
+        The number of classes for validation.
+    test_classes : int
+        The number of classes for the final test. The card lists the accuracy on them by shots and annotators.
+    checkpoint : Path, optional
+        The file that stores progress.
+    checkpoint_every : int, optional
+        Iterations between two checkpoints.
+    rival : Path, optional
+        The file of a prototypical network for comparison, trained on the same classes with clean labels.
     """
 
     source: str
@@ -234,7 +267,7 @@ class TrainingFiles:
 
     @property
     def progress(self) -> Path:
-        """Where it is kept while training runs."""
+        """The checkpoint that exists while training runs."""
         return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
 
     @property
@@ -244,10 +277,25 @@ class TrainingFiles:
 
 @dataclass(frozen=True)
 class Network:
-    """What is trained, and where. ``architecture``: else the one that suits the items.
+    """The network to train, and where to train it.
 
-    ``backbone`` "lite0" says that the features are EfficientNet-Lite0's: what is saved then takes images and is that
-    network with the trained linear layer on top.
+    Parameters
+    ----------
+    architecture : str, optional
+        "conv4" or "mlp". By default it is chosen to suit the items.
+    width : int
+        The number of channels of conv4.
+    hidden : sequence of int
+        The sizes of the hidden layers of mlp.
+    embedding : int
+        The number of outputs of mlp.
+    precision : str
+        "float32" or "bfloat16".
+    device : str
+        "auto", "cpu" or "cuda".
+    backbone : str, optional
+        "lite0" if the features come from EfficientNet-Lite0. The saved encoder then takes images: it is that network
+        with the trained linear layer on top.
     """
 
     architecture: str | None = None
@@ -262,18 +310,15 @@ class Network:
 USUAL_NETWORK = Network()
 
 
-# ---- counts ------------------------------------------------------------
-#
-# How many there are of what, how it is spelled and what is known of it: what reports of commands have in common.
+# ---- parts that the reports of several commands share ----
 
-
-Report = dict[str, Any]  # plain JSON, what a command has to say
+Report = dict[str, Any]  # the result of a command as plain JSON
 
 
 def spellings(read: LabelsRead) -> Report:
-    """What may be written in several ways, and what was read as something else than it was written."""
+    """Report names that are nearly equal, and names that were read differently than written."""
     return {
-        "near_duplicates": [twins._asdict() for twins in read.near_duplicates],
+        "near_duplicates": [each._asdict() for each in read.near_duplicates],
         "respelled": [each._asdict() for each in read.respelled],
     }
 
@@ -289,10 +334,10 @@ def export_facts(export: Export, consensus: pd.DataFrame) -> Report:
 
 
 def gold_facts(compared: pd.DataFrame, source: str) -> Report:
-    """How many true labels are known, and how often labels and items alone would be right; see `known_truth.compare`.
+    """Report how often the consensus without gold labels agrees with them; see `crowdshot.labels.gold_labels.compare`.
 
-    ``gold_right`` of ``gold_labelled``, the items that somebody labelled; from ``gold_low`` to ``gold_high`` with 90 %
-    probability. ``gold_claimed``: how often they would be right by their confidence.
+    ``gold`` is the number of gold labels. The consensus is right for ``gold_right`` of the ``gold_labelled`` labelled
+    items among them. The 90 % interval is ``gold_low`` to ``gold_high``, and ``gold_claimed`` is the mean confidence.
     """
     found = gold_labels.agreement(compared)
     facts: Report = {"gold": len(compared), "gold_from": source}

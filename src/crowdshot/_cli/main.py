@@ -1,11 +1,13 @@
-"""The `crowdshot` command: it joins the commands, one module each, and starts them.
+"""Start the `crowdshot` command, which joins the commands of the other modules.
 
 Exit codes: 0 success, 1 an internal error, 2 bad input or usage, 130 interrupted. Results go to stdout, everything else
 to stderr. Command modules import heavy libraries inside their functions, so that `--help` answers at once. Other
-packages add commands through entry points in the group `crowdshot.commands`, each a `typer.Typer` with one command or several.
+packages add commands through entry points in the group `crowdshot.commands`. Each entry point is a `typer.Typer` with
+one or several commands.
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -26,9 +28,10 @@ from crowdshot._cli import (
     train,
 )
 from crowdshot._cli.console import handle_errors
+from crowdshot._cli.parameters import PanelCommand
 from crowdshot.version import __version__
 
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot demo
@@ -46,7 +49,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: the same with and without rich, and twice as fast
+    rich_markup_mode=None,  # plain help is the same with and without rich, and twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -54,7 +57,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the `crowdshot` command."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a name must not stop the work
+        if hasattr(stream, "reconfigure"):  # names that the terminal cannot show must not stop the command
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="crowdshot")
 
@@ -74,22 +77,26 @@ def _top(
     pass
 
 
-app.command("adapt", epilog=adapt.EXAMPLES)(handle_errors(adapt.adapt))
-app.command("predict", epilog=predict.EXAMPLES)(handle_errors(predict.predict))
-app.command("aggregate", epilog=aggregate.EXAMPLES)(handle_errors(aggregate.aggregate))
-app.command("next", epilog=next.EXAMPLES)(handle_errors(next.ask_next))
-app.command("compare", epilog=compare.EXAMPLES)(handle_errors(compare.compare))
-app.command("push", epilog=push.EXAMPLES)(handle_errors(push.push))
-app.command("serve", epilog=serve.EXAMPLES)(handle_errors(serve.serve))
-app.command("simulate", epilog=simulate.EXAMPLES)(handle_errors(simulate.simulate))
-app.command("embed", epilog=embed.EXAMPLES)(handle_errors(embed.embed))
-app.command("train", epilog=train.EXAMPLES)(handle_errors(train.train))
+def _add(name: str, command: Callable[..., None], epilog: str | None = None) -> None:
+    app.command(name, cls=PanelCommand, epilog=epilog)(handle_errors(command))
+
+
+_add("adapt", adapt.adapt, adapt.EXAMPLES)
+_add("predict", predict.predict, predict.EXAMPLES)
+_add("aggregate", aggregate.aggregate, aggregate.EXAMPLES)
+_add("next", next.ask_next, next.EXAMPLES)
+_add("compare", compare.compare, compare.EXAMPLES)
+_add("push", push.push, push.EXAMPLES)
+_add("serve", serve.serve, serve.EXAMPLES)
+_add("simulate", simulate.simulate, simulate.EXAMPLES)
+_add("embed", embed.embed, embed.EXAMPLES)
+_add("train", train.train, train.EXAMPLES)
 for _entry in sorted(entry_points(group="crowdshot.commands"), key=lambda entry: entry.name):
     _added: typer.Typer = _entry.load()
     if len(_added.registered_commands) == 1:
         app.registered_commands += _added.registered_commands
     else:
         app.add_typer(_added, name=_entry.name)
-app.command("encoders")(handle_errors(catalogue.encoders))
-app.command("methods", epilog=catalogue.EXAMPLES)(handle_errors(catalogue.methods))
-app.command("demo")(handle_errors(demo.demo))
+_add("encoders", catalogue.encoders)
+_add("methods", catalogue.methods, catalogue.EXAMPLES)
+_add("demo", demo.demo)

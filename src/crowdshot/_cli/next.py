@@ -1,4 +1,4 @@
-"""``crowdshot next``: from files of labels to a list of the questions that are worth asking."""
+"""``crowdshot next``: list the questions whose answers are expected to help most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from crowdshot._cli.console import flat, print_result
+from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
     AsJson,
     EncoderName,
@@ -24,39 +24,67 @@ from crowdshot._cli.options import (
     as_available,
     as_costs,
 )
-from crowdshot.errors import CrowdshotError
+from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import apart, first, listing, show
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import ItemFiles, LabelFiles
+    from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
     from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead
-    from crowdshot.model.parts import PosteriorMatrix as Table
+    from crowdshot.model.parts import PosteriorMatrix
+
+# Columns of the result that columns of the labels must not have the same names as.
+RESERVED_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
+MOST_NAMED = 5  # annotators in a note
+MOST_CELLS = 50_000_000  # items × classes; above this, annotators are not judged individually
+TEXT = "text"  # the column of texts, unless the item column has this name
 
 
-OWN_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
-NAMED = 5  # people, in a note
-MOST_CELLS = 50_000_000  # items × classes, beyond which annotators are not looked at one by one
-TEXT = "text"  # what a column of texts is called, unless that is the item's name
+class Estimate(NamedTuple):
+    """The posterior (N, K) of the items, and the labels it was estimated from.
 
-
-class Belief(NamedTuple):
-    """What is believed of the annotations' items, (N, K), and what was not used for it."""
+    ``left_out`` maps a reason to the number or names of what was not used. ``texts`` are the items, if they are texts.
+    """
 
     labels: LabelsRead
     annotations: Annotations
-    probabilities: Table
+    probabilities: PosteriorMatrix
     left_out: dict[str, Any]
-    texts: Sequence[str] = ()  # the items themselves, where they are texts
+    texts: Sequence[str] = ()
+
+
+class Candidates(NamedTuple):
+    """The questions that may be asked.
+
+    ``askable`` (R,) are the annotators who can be asked, and ``price`` (R,) is the cost of one answer. ``closed`` are
+    the pairs of items and annotators, (M,) each, that need no question. ``other_costs`` counts the costs of people who
+    gave no label.
+    """
+
+    askable: NDArray[np.bool_]
+    price: NDArray[np.float64]
+    closed: tuple[NDArray[np.int64], NDArray[np.int64]]
+    other_costs: int
+
+
+class Chosen(NamedTuple):
+    """The chosen questions, and what they are expected to achieve (see `crowdshot.labels.asking`).
+
+    ``most`` is the maximal number of questions per annotator, and ``limit`` (R,) that of each annotator.
+    """
+
+    questions: list[asking.Question]
+    most: int
+    limit: NDArray[np.int64]
+    uncertainty: float
+    errors_mended: float
 
 
 def ask(
@@ -68,101 +96,80 @@ def ask(
     out: Path | None = None,
     available: Sequence[str] | Path | None = None,
     stop_at: float | None = None,
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Labels, and items where there are any -> a table with a row for each question, the best first.
+) -> tuple[Report, pd.DataFrame]:
+    """Return a report and a table with one row per question, the most useful first.
 
-    ``cost``: {annotator: what an answer costs}, or a file of it; who is not in it costs 1. ``available``: who can be
-    asked, or a file of it, else everybody; who gave no label yet is taken for somebody new. ``stop_at``: a share of the
-    items, to tell how many labels would settle it. ``out``: a file that ends in .json is for Label Studio, any other is
-    CSV.
+    Parameters
+    ----------
+    labels : LabelFiles
+        The labels.
+    budget : float
+        The maximal cost of all questions.
+    given : ItemFiles, optional
+        The items. Without them, only the labels are used.
+    cost : mapping or Path, optional
+        The cost of an answer of each annotator, or a table of costs. All others cost 1.
+    most : int, optional
+        The maximal number of questions per annotator.
+    out : Path, optional
+        The file to write: tasks for Label Studio if the name ends in .json, else CSV.
+    available : sequence of str or Path, optional
+        The annotators who can be asked, or a table of them. Unknown names are new annotators. By default all known
+        annotators are asked, except those whose labels do not depend on the items.
+    stop_at : float, optional
+        A share of the items. The report then has the number of labels after which this share is accepted.
     """
     import numpy as np
 
-    from crowdshot._cli.inputs import NO_ITEMS, spellings
-    from crowdshot.io.atomic import TABLES, check_table, write_file
-    from crowdshot.labels import aggregation, annotator_quality, asking, labels_needed
-    from crowdshot.labels.confidence import THRESHOLD, uncertainty
-    from crowdshot.labels.formats.writers import write_questions
-    from crowdshot.model.posteriors import likeliest
+    from crowdshot._cli.inputs import NO_ITEMS
     from crowdshot.report.result_tables import check_columns
 
     given = NO_ITEMS if given is None else given
-    if out is not None:
-        lists = [input_kind for input_kind in (cost, available) if isinstance(input_kind, Path)]
-        check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
-    if stop_at is not None and not 0 < stop_at <= 1:
-        raise CrowdshotError(f"stop_at is {stop_at:g}, expected a share of the items, above 0 and at most 1.")
-    if not given:
-        posterior = _from_labels(labels, given.encoder)
-    else:
-        from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
-
-        fitted = fit(labels, given)
-        posterior = Belief(
-            fitted.labels, fitted.clf.annotations_, fitted.clf.label_proba_, fitted.left_out, fitted.items.texts
-        )
-    check_columns(posterior.annotations.columns, str(labels), OWN_NAMES)
-    if stop_at is not None and not isinstance(posterior.probabilities, np.ndarray):
-        many = f"{posterior.annotations.n_classes:,} classes of {posterior.annotations.n_annotators:,} annotators"
-        raise CrowdshotError(f"stop_at is given with labels of {many}, expected fewer of them for a forecast.")
-    can = _useful_questions(posterior) if available is None else None
-    foretold = _foretold(posterior)
-    ann, named = _available(available, posterior.annotations)
-    can = named if can is None else can
-    posterior = posterior._replace(annotations=ann)
-    price, others = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
-    closed = np.append(ann.item, foretold[0]), np.append(ann.annotator, foretold[1])
-    history = posterior.labels.history.of(ann.annotators)
+    _check_arguments(labels, given, cost, out, available, stop_at)
+    estimate = _from_items(labels, given) if given else _from_labels(labels, given.encoder)
+    check_columns(estimate.annotations.columns, str(labels), RESERVED_NAMES)
+    if stop_at is not None and not isinstance(estimate.probabilities, np.ndarray):
+        sizes = f"{estimate.annotations.n_classes:,} classes and {estimate.annotations.n_annotators:,} annotators"
+        raise CrowdshotError(f"is not supported for {sizes}, which are too many for a forecast", argument="stop_at")
+    estimate, candidates = _candidates(estimate, cost, available)
     with progress("choosing questions"):
-        asked = aggregation.questions(ann, posterior.probabilities, posterior.labels.several)
-        p = asking.at_once([of_one for _, of_one in asked])
-        confusion = asking.at_once([asking.expected_confusion(*one, history) for one in asked])
-        if most is None:
-            most = asking.fair_share(budget / price[can].min() if math.isfinite(budget) else 1, int(can.sum()))
-        limit = np.where(can, most, 0)
-        questions = asking.choose(p, confusion, closed, budget, price, limit)
-        plain = asking.at_once([annotator_quality.expected_confusion(*one, history) for one in asked])
-        open_ = np.flatnonzero(likeliest(posterior.probabilities)[1] < THRESHOLD)
-    table = _table(questions, posterior, None if cost is None else price)
+        chosen = _choose(estimate, candidates, budget, most)
+    table = _table(chosen.questions, estimate, None if cost is None else candidates.price)
     if out is not None:
         with progress("writing"):
-            if out.suffix.lower() == ".json":
-                texts = dict(zip(ann.items.tolist(), posterior.texts, strict=True)) if posterior.texts else None
-                write_questions(out, table, posterior.labels, texts)
-            else:
-                write_file(out, table)
-    report = {
-        "items": ann.n_items,
-        "annotators": ann.n_annotators,
-        "labels": ann.n_labels,
-        "classes": ann.classes.tolist(),
-        "n_questions": len(questions),
-        "asked_items": len({question.item for question in questions}),
-        "asked_annotators": len({question.annotator for question in questions}),
-        "cost": float(sum(price[question.annotator] for question in questions)),
-        "budget": budget,
-        "doubt": float(uncertainty(p).sum()),
-        "gain": float(sum(question.gain for question in questions)),
-        "errors_mended": asking.mended(p, plain, questions),
-        "unasked": ann.n_items * int(can.sum()) - int(can[ann.annotator].sum()),
-        "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
-        "most": most,
-        "not_accepted": len(open_),
-        "nobody_left": asking.nobody_left(open_, closed, questions, limit),
-        **(
-            {}
-            if stop_at is None
-            else {"stop_at": labels_needed.forecast(ann, posterior.probabilities, stop_at)._asdict()}
-        ),
-        **spellings(posterior.labels),
-        "left_out": {**posterior.left_out, "costs of people who gave no label": others},
-        "files": [] if out is None else [str(out)],
-    }
-    return report, table
+            _write(out, table, estimate)
+    report = _report(estimate, candidates, chosen, budget, stop_at)
+    return {**report, "files": [] if out is None else [str(out)]}, table
 
 
-def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
-    """By labels alone, as `aggregate` does it; what nobody labelled may be asked too, where the file tells of it."""
+def _check_arguments(
+    labels: LabelFiles,
+    given: ItemFiles,
+    cost: Mapping[str, float] | Path | None,
+    out: Path | None,
+    available: Sequence[str] | Path | None,
+    stop_at: float | None,
+) -> None:
+    from crowdshot.io.atomic import TABLES, check_table
+
+    if out is not None:
+        lists = [file for file in (cost, available) if isinstance(file, Path)]
+        check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
+    if stop_at is not None and not 0 < stop_at <= 1:
+        expected = "a share of the items, above 0 and at most 1"
+        raise CrowdshotError(f"is {stop_at:g}", argument="stop_at", found=stop_at, expected=expected)
+
+
+def _from_items(labels: LabelFiles, given: ItemFiles) -> Estimate:
+    from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
+
+    fitted = fit(labels, given)
+    clf = fitted.clf
+    return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, fitted.items.texts)
+
+
+def _from_labels(labels: LabelFiles, encoder: str | None) -> Estimate:
+    """Aggregate labels as `crowdshot aggregate` does, and add unlabelled items that the label file lists."""
     import numpy as np
 
     from crowdshot.labels import gold_labels
@@ -171,7 +178,8 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
     from crowdshot.model.parts import Sizes
 
     if encoder is not None:
-        raise CrowdshotError("encoder is given without items, expected images=, features= or texts= with it.")
+        expected = "images, features or texts with it"
+        raise CrowdshotError("is given without items", argument="encoder", found=encoder, expected=expected)
     read = labels.read()
     ann, left_out = read.annotations, dict(read.left_out)
     gold_labels.some_of(read.gold, ann.items, source=labels.gold)
@@ -181,77 +189,98 @@ def _from_labels(labels: LabelFiles, encoder: str | None) -> Belief:
         left_out.pop(UNLABELLED, None)
     ann, _ = gold_labels.hold(gold_labels.join(ann, read.gold), read.gold)
     with progress("aggregating"):
-        believed = aggregate_labels(read, ann, gold=read.gold)
-    return Belief(read, believed.annotations, believed.posterior, left_out)
+        found = aggregate_labels(read, ann, gold=read.gold)
+    return Estimate(read, found.annotations, found.posterior, left_out)
 
 
-def _judged_one_by_one(posterior: Belief) -> bool:
+# ---- who can be asked what ----
+
+
+def _candidates(
+    estimate: Estimate, cost: Mapping[str, float] | Path | None, available: Sequence[str] | Path | None
+) -> tuple[Estimate, Candidates]:
+    """Return the candidate questions, and the estimate with new annotators added."""
     import numpy as np
 
-    p = posterior.probabilities
-    few = isinstance(p, np.ndarray) and p.size <= MOST_CELLS
-    return few and not posterior.labels.several and posterior.annotations.n_classes > 1
+    useful = _useful_annotators(estimate) if available is None else None
+    redundant_items, redundant_annotators = _redundant_questions(estimate)
+    ann, named = _available(available, estimate.annotations)
+    price, other_costs = (np.ones(ann.n_annotators), 0) if cost is None else _price(cost, ann)
+    closed = np.append(ann.item, redundant_items), np.append(ann.annotator, redundant_annotators)
+    askable = named if useful is None else useful
+    return estimate._replace(annotations=ann), Candidates(askable, price, closed, other_costs)
 
 
-def _foretold(posterior: Belief) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Items and annotators, (M,) each: who gives the same answers as somebody else is not asked what that one was."""
+def _can_judge_annotators(estimate: Estimate) -> bool:
+    """Whether annotators can be judged individually: single labels, several classes, not too many items."""
+    import numpy as np
+
+    p = estimate.probabilities
+    is_small = isinstance(p, np.ndarray) and p.size <= MOST_CELLS
+    return is_small and not estimate.labels.several and estimate.annotations.n_classes > 1
+
+
+def _redundant_questions(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return pairs of items and annotators, (M,) each, that a duplicate of the annotator has answered."""
     import numpy as np
 
     from crowdshot.labels import duplicate_annotators
 
-    ann, p = posterior.annotations, posterior.probabilities
-    if not _judged_one_by_one(posterior):
+    ann, p = estimate.annotations, estimate.probabilities
+    if not _can_judge_annotators(estimate):
         return ann.item[:0], ann.annotator[:0]
     pairs = duplicate_annotators.compare_pairs(ann, np.asarray(p))
-    told = duplicate_annotators.in_words(ann, pairs)
-    if told:
-        warnings.warn(f"{told}; neither is asked what the other has said.", UserWarning, stacklevel=2)
+    duplicates = duplicate_annotators.in_words(ann, pairs)
+    if duplicates:
+        message = f"{duplicates}; an item that one of them has labelled is not given to the other"
+        warnings.warn(CrowdshotWarning(message), stacklevel=2)
     return duplicate_annotators.predictable_answers(ann, pairs)
 
 
-def _useful_questions(posterior: Belief) -> NDArray[np.bool_]:
-    """(R,) whom to ask where nobody is named: not those whose labels, as it seems, do not follow the items."""
+def _useful_annotators(estimate: Estimate) -> NDArray[np.bool_]:
+    """Return (R,) the annotators whose labels depend on the items, and warn about the others."""
     import numpy as np
 
-    ann, p = posterior.annotations, posterior.probabilities
-    if not _judged_one_by_one(posterior):
+    ann, p = estimate.annotations, estimate.probabilities
+    if not _can_judge_annotators(estimate):
         return np.ones(ann.n_annotators, dtype=bool)
     from crowdshot.labels.annotator_flags import (
         judge_each,
-        useful_questions,  # here, as scipy.stats takes a second
+        useful_questions,  # here, as importing scipy.stats takes a second
     )
 
-    judged = judge_each(ann, p, [apart(name) for name in ann.classes], posterior.labels.history.of(ann.annotators))
-    can = useful_questions(judged)
-    flagged = [(r, one.flag) for r, one in enumerate(judged) if one and one.flag and not can[r]]
-    idle = [f"{show(ann.annotators[r])} ({flag.name})" for r, flag in flagged]
-    if idle:
-        told = f"not asked, as their labels hardly follow the items: {', '.join(idle[:NAMED])}"
-        more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
-        warnings.warn(f"{told}{more}; available= asks whom it names.", UserWarning, stacklevel=2)
-    return can
+    judged = judge_each(ann, p, [apart(name) for name in ann.classes], estimate.labels.history.of(ann.annotators))
+    useful = useful_questions(judged)
+    flagged = [(r, one.flag) for r, one in enumerate(judged) if one and one.flag and not useful[r]]
+    names = [f"{show(ann.annotators[r])} ({flag.name})" for r, flag in flagged]
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        message = f"not asked, because their labels hardly depend on the items: {', '.join(names[:MOST_NAMED])}{more}"
+        hint = Use("to ask them anyway", available="NAME")
+        warnings.warn(CrowdshotWarning(message, hint=hint), stacklevel=2)
+    return useful
 
 
-def _available(given: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:
-    """The annotations with those who gave no label yet, and (R,) which annotators can be asked."""
+def _available(available: Sequence[str] | Path | None, ann: Annotations) -> tuple[Annotations, NDArray[np.bool_]]:
+    """Return the annotations with new annotators added, and (R,) which annotators can be asked."""
     import numpy as np
 
     from crowdshot.labels.indexing import unique_ids
 
-    if given is None:
+    if available is None:
         return ann, np.ones(ann.n_annotators, dtype=bool)
-    names = _read_names(given, ann.columns.annotator) if isinstance(given, Path) else list(given)
+    names = _read_names(available, ann.columns.annotator) if isinstance(available, Path) else list(available)
     known = set(map(str, ann.annotators))
     new = [name for name in names if name not in known]
     if new:
-        told = f"{listing(new)} gave no label yet: somebody new; labels are of {listing(ann.annotators)}."
-        warnings.warn(told, UserWarning, stacklevel=2)
+        message = f"{listing(new)} gave no label yet and count as new annotators; known are {listing(ann.annotators)}"
+        warnings.warn(CrowdshotWarning(message, found=new), stacklevel=2)
         ann = replace(ann, annotators=unique_ids([*ann.annotators, *new], "annotators_available"))
     return ann, np.isin(ann.annotators.astype(str), names)
 
 
 def _read_names(path: Path, annotator: str) -> list[str]:
-    """The column is the annotator's as in the labels, else the first."""
+    """Read names from the column that is called as in the labels, or else from the first column."""
     from crowdshot.io.tables import one_each, read_table
 
     table = read_table(path)
@@ -260,48 +289,111 @@ def _read_names(path: Path, annotator: str) -> list[str]:
 
 
 def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[np.float64], int]:
-    """(R,) what an answer of each annotator costs, and how many others a file tells of."""
+    """Return (R,) the cost of an answer of each annotator, and the number of costs of other people in a file."""
     import numpy as np
 
     from crowdshot.labels.indexing import positions
 
-    given = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
-    place = positions(ann.annotators.astype(str), given)
+    costs = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
+    place = positions(ann.annotators.astype(str), costs)
     unknown = place < 0
-    if unknown.any() and not isinstance(cost, Path):  # a price list may be longer than a file of labels
-        stranger, known = show(list(given)[first(unknown)]), listing(ann.annotators)
-        raise CrowdshotError(f"cost names {stranger}, who gave no label, expected some of {known}.")
+    if unknown.any() and not isinstance(cost, Path):  # a price list in a file may name more people than the labels
+        name, known = list(costs)[first(unknown)], listing(ann.annotators)
+        message = f"names {show(name)}, who gave no label"
+        raise CrowdshotError(message, argument="cost", found=name, expected=f"some of {known}")
     price = np.ones(ann.n_annotators)
-    price[place[~unknown]] = np.array(list(given.values()))[~unknown]
+    price[place[~unknown]] = np.array(list(costs.values()))[~unknown]
     return price, int(unknown.sum())
 
 
 def _read_cost(path: Path, annotator: str) -> dict[str, float]:
-    """The columns are the annotator's as in the labels and "cost", else the first and the second."""
+    """Read the columns that are called "cost" and like the annotator in the labels, or else the first and second."""
     import numpy as np
 
     from crowdshot.io.tables import one_each, read_table
 
     table = read_table(path)
     header = table.header
+    expected = "the annotator and the cost of a label"
     if len(header) < 2:
-        raise CrowdshotError(f"{path} has {len(header)} column, expected the annotator and the cost of a label.")
-    who = header.index(annotator) if annotator in header else 0
-    what = header.index("cost") if "cost" in header else 1
-    if who == what:
-        raise CrowdshotError(f"{path} has {header[who]!r} first and no annotator, expected the annotator and the cost.")
-    names, numbers = one_each(table, who), table.numbers(what)
+        raise CrowdshotError(f"has {len(header)} column", where=path, found=header, expected=expected)
+    names_at = header.index(annotator) if annotator in header else 0
+    costs_at = header.index("cost") if "cost" in header else 1
+    if names_at == costs_at:
+        message = f"has {header[names_at]!r} first and no annotator"
+        raise CrowdshotError(message, where=path, found=header, expected=expected)
+    names, numbers = one_each(table, names_at), table.numbers(costs_at)
     bad = ~(np.isfinite(numbers) & (numbers > 0))
     if bad.any():
         row = first(bad)
-        raise CrowdshotError(f"{table.place(row, what)} is {numbers[row]:g}, expected a number above 0.")
+        place, number = table.place(row, costs_at), float(numbers[row])
+        raise CrowdshotError(f"is {number:g}", where=place, found=number, expected="a number above 0")
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
-def _table(questions: Sequence[asking.Question], posterior: Belief, price: NDArray[np.float64] | None) -> pd.DataFrame:
-    """Under the column names that came in: item, text, annotator, room for the label, gain, cost, and what is believed.
+# ---- choosing ----
 
-    The label is empty until somebody answers, so that the file can be filled in and given back beside the old one.
+
+def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int | None) -> Chosen:
+    import numpy as np
+
+    from crowdshot.labels import aggregation, annotator_quality, asking
+    from crowdshot.labels.confidence import uncertainty
+
+    ann, askable, price = estimate.annotations, candidates.askable, candidates.price
+    history = estimate.labels.history.of(ann.annotators)
+    parts = aggregation.questions(ann, estimate.probabilities, estimate.labels.several)
+    p = asking.at_once([posterior for _, posterior in parts])
+    confusion = asking.at_once([asking.expected_confusion(*part, history) for part in parts])
+    if most is None:
+        most = asking.fair_share(budget / price[askable].min() if math.isfinite(budget) else 1, int(askable.sum()))
+    limit = np.where(askable, most, 0)
+    questions = asking.choose(p, confusion, candidates.closed, budget, price, limit)
+    cautious = asking.at_once([annotator_quality.expected_confusion(*part, history) for part in parts])
+    mended = asking.mended(p, cautious, questions)
+    return Chosen(questions, most, limit, float(uncertainty(p).sum()), mended)
+
+
+def _report(estimate: Estimate, candidates: Candidates, chosen: Chosen, budget: float, stop_at: float | None) -> Report:
+    import numpy as np
+
+    from crowdshot._cli.inputs import spellings
+    from crowdshot.labels import asking, labels_needed
+    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.model.posteriors import likeliest
+
+    ann, askable, price, closed = estimate.annotations, candidates.askable, candidates.price, candidates.closed
+    questions, limit = chosen.questions, chosen.limit
+    not_accepted = np.flatnonzero(likeliest(estimate.probabilities)[1] < THRESHOLD)
+    report: Report = {
+        "items": ann.n_items,
+        "annotators": ann.n_annotators,
+        "labels": ann.n_labels,
+        "classes": ann.classes.tolist(),
+        "n_questions": len(questions),
+        "asked_items": len({question.item for question in questions}),
+        "asked_annotators": len({question.annotator for question in questions}),
+        "cost": float(sum(price[question.annotator] for question in questions)),
+        "budget": budget,
+        "doubt": chosen.uncertainty,
+        "gain": float(sum(question.gain for question in questions)),
+        "errors_mended": chosen.errors_mended,
+        "unasked": ann.n_items * int(askable.sum()) - int(askable[ann.annotator].sum()),
+        "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
+        "most": chosen.most,
+        "not_accepted": len(not_accepted),
+        "nobody_left": asking.nobody_left(not_accepted, closed, questions, limit),
+    }
+    if stop_at is not None:
+        report["stop_at"] = labels_needed.forecast(ann, estimate.probabilities, stop_at)._asdict()
+    left_out = {**estimate.left_out, "costs of people who gave no label": candidates.other_costs}
+    return {**report, **spellings(estimate.labels), "left_out": left_out}
+
+
+def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDArray[np.float64] | None) -> pd.DataFrame:
+    """Return the questions under the column names of the labels, with an empty column for the answers.
+
+    The filled-in table can be read together with the labels.
     """
     import numpy as np
     import pandas as pd
@@ -309,31 +401,38 @@ def _table(questions: Sequence[asking.Question], posterior: Belief, price: NDArr
     from crowdshot.labels.indexing import as_index
     from crowdshot.model.posteriors import likeliest
 
-    ann = posterior.annotations
+    ann = estimate.annotations
     item = np.array([question.item for question in questions], dtype=np.int64)
     annotator = np.array([question.annotator for question in questions], dtype=np.int64)
-    consensus, confidence = likeliest(posterior.probabilities[item])
+    label, confidence = likeliest(estimate.probabilities[item])
     return pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items).take(item),
-            **({TEXT: [posterior.texts[i] for i in item]} if posterior.texts and TEXT not in ann.columns else {}),
+            **({TEXT: [estimate.texts[i] for i in item]} if estimate.texts and TEXT not in ann.columns else {}),
             ann.columns.annotator: as_index(ann.annotators).take(annotator),
             ann.columns.label: "",
             "gain": np.array([question.gain for question in questions], dtype=np.float64),
             **({} if price is None else {"cost": price[annotator]}),
-            "consensus": as_index(ann.classes).take(consensus),
+            "consensus": as_index(ann.classes).take(label),
             "confidence": confidence,
             "n_labels": np.bincount(ann.item, minlength=ann.n_items)[item],
         }
     )
 
 
-# ---- next ------------------------------------------------------------
-#
-# ``crowdshot next`` on the command line; `app` adds it.
+def _write(out: Path, table: pd.DataFrame, estimate: Estimate) -> None:
+    from crowdshot.io.atomic import write_file
+    from crowdshot.labels.formats.writers import write_questions
+
+    if out.suffix.lower() != ".json":
+        write_file(out, table)
+        return
+    items = estimate.annotations.items.tolist()
+    texts = dict(zip(items, estimate.texts, strict=True)) if estimate.texts else None
+    write_questions(out, table, estimate.labels, texts)
 
 
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot next labels.csv --budget 50
@@ -347,16 +446,26 @@ Examples:
 @flat
 def ask_next(
     labels: Labels,
-    budget: Annotated[float, typer.Option(metavar="N", help="What may be spent: labels, or what they cost.")] = 20,
+    budget: Annotated[
+        float,
+        typer.Option(
+            metavar="N",
+            help="The number of labels to ask for, or with --cost their total cost.",
+            rich_help_panel=METHOD,
+        ),
+    ] = 20,
     images: Images = None,
     features: Features = None,
     texts: Texts = None,
     encoder: EncoderName = None,
     cost: Annotated[
-        str | None,
+        Mapping[str, float] | Path | None,
+        FromText(as_costs),
         typer.Option(
             metavar="NAME=COST,…|FILE",
-            help="What a label of each annotator costs, or a table with annotator and cost; who is not named costs 1.",
+            help="The cost of a label of each annotator, or a table with the columns annotator and cost. Annotators"
+            " without a cost cost 1.",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     most: Annotated[
@@ -365,25 +474,37 @@ def ask_next(
             "--most",
             "--max-per-annotator",
             min=1,
-            help="Questions for one annotator at most; else a tenth, or an equal share if that is more.",
+            help="The maximal number of questions per annotator (default: a tenth of all questions, or an equal share"
+            " if that is more).",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     available: Annotated[
-        str | None,
+        Sequence[str] | Path | None,
+        FromText(as_available),
         typer.Option(
             "--annotators-available",
             metavar="NAME,…|FILE",
-            help="Who can be asked, else everybody; who gave no label yet is taken for somebody new.",
+            help="The annotators who can be asked (default: all whose labels depend on the items). Unknown names count"
+            " as new annotators.",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     stop_at: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Tell how many labels should settle this share of the items, like 0.95."),
+        typer.Option(
+            metavar="SHARE",
+            help="Forecast how many labels it takes until this share of the items is accepted, like 0.95.",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The list to write: CSV or, where the name ends in .json, tasks for Label Studio."
+            metavar="FILE",
+            help="The list to write: tasks for Label Studio if the name ends in .json, else CSV (default: print CSV to"
+            " stdout).",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     skip_bad: SkipBad = False,
@@ -391,13 +512,14 @@ def ask_next(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Which items to ask about again, and whom: the list of questions that should help most.
+    """List which items to label next, and by whom.
 
-    A question's gain is how much doubt about the item the annotator's answer should take away. With images or features
-    the classifier's doubt counts, and items that nobody labelled may be asked; else labels alone.
+    The gain of a question is the expected reduction of the item's uncertainty, 1 - Σ p², by the annotator's answer.
+    With images, features or texts, the posterior of the classifier is used, and unlabelled items may be listed.
+    Without them, the posterior comes from the labels alone.
     """
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    report, table = ask(reading.of(labels), budget, items, as_costs(cost), most, out, as_available(available), stop_at)
+    report, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
     print_result(report, as_json, table if out is None else None, "questions")

@@ -1,4 +1,4 @@
-"""``crowdshot predict``: a fitted model and new items -> their labels."""
+"""``crowdshot predict``: label new items with a fitted classifier."""
 
 from __future__ import annotations
 
@@ -32,10 +32,23 @@ if TYPE_CHECKING:
 
 
 def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame | None]:
-    """A fitted model and new items -> a table with item, label, confidence and each class's probability.
+    """Predict the label, confidence and class probabilities of new items.
 
-    The table goes to ``out`` as it comes, piece by piece, so that a file of any length fits; it is returned where there
-    is no ``out``.
+    Parameters
+    ----------
+    model : Path
+        The classifier that `crowdshot adapt` wrote.
+    given : ItemFiles
+        The items.
+    out : Path, optional
+        The file for the table. It is written in pieces, so the number of items is not limited by memory.
+
+    Returns
+    -------
+    report : dict
+        The report of the command.
+    table : DataFrame or None
+        The predictions, if there is no ``out``.
     """
     import pandas as pd
 
@@ -50,7 +63,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     counts = {"items": 0, "accepted": 0}
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
-    begun = False
+    has_header = False
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(written(out))
         for table, kind, unreadable in _tables(clf, model, given):
@@ -60,8 +73,8 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
             if file is None:
                 tables.append(table)
             else:
-                write_csv(table, file, header=not begun)
-                begun = True
+                write_csv(table, file, header=not has_header)
+                has_header = True
     report = {
         **method_of(clf),
         **counts,
@@ -74,7 +87,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
 
 
 def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
-    """Predictions piece by piece, what the items are, and those that could not be read."""
+    """Yield predictions in pieces, the kind of items, and the unreadable items."""
     import numpy as np
 
     from crowdshot.classifier.feature_learners import SEVERAL
@@ -91,21 +104,21 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     first = True
     if given.images is not None:
         given.embed_ahead(given.open().paths, clf.reader_)
-    with embedding_cache(), progress("predicting") as far:
+    with embedding_cache(), progress("predicting") as report_progress:
         for items, done, total in given.pieces(table is not None, labelled, wanted):
             check_kind(clf.encoder_, items, f"{model}")
             check_width(items, width, f"{model}")
-            in_items = items.kind == "images"  # in which these count, and not in bytes or rows
+            counts_items = items.kind == "images"  # other kinds count bytes or rows
 
             def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:
-                far(before + n, total)
+                report_progress(before + n, total)
 
             kept, unreadable = find_readable(items, given.skip_bad, _ignore, some=first and done == total)
             items, first = items.take(kept), False
             p = np.empty((0, len(clf.classes_)))
             if len(items):
-                p = np.exp(clf.predict_log_proba(items.X, progress=tick if in_items else None))
-            far(done, total)
+                p = np.exp(clf.predict_log_proba(items.X, progress=tick if counts_items else None))
+            report_progress(done, total)
             ids = items.ids if items.called is None else items.called
             table = prediction_table(ids, clf.classes_, p, ann.columns.item, ann.columns.label, several)
             yield table, items.kind, [image.name for image in unreadable]
@@ -115,12 +128,7 @@ def _ignore(done: int, total: int) -> None:
     pass
 
 
-# ---- predict ------------------------------------------------------------
-#
-# ``crowdshot predict`` on the command line; `app` adds it.
-
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot predict results/model.safetensors --images new-photos
@@ -129,7 +137,9 @@ Examples:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.safetensors that `adapt` wrote.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The classifier that `crowdshot adapt` wrote: model.safetensors.")
+    ],
     images: Images = None,
     features: Features = None,
     texts: Texts = None,
@@ -140,7 +150,10 @@ def predict(
     excel_safe: ExcelSafe = False,
     as_json: AsJson = False,
 ) -> None:
-    """Label new items with a classifier: label, confidence, and each class's probability."""
+    """Label new items with a fitted classifier.
+
+    The result is a table with the label, its probability and the probability of each class for each item.
+    """
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)

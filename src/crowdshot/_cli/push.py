@@ -1,4 +1,4 @@
-"""``crowdshot push``: labels and their confidence -> suggestions in a label tool that runs."""
+"""``crowdshot push``: send labels with their confidence to a label tool, as suggestions."""
 
 from __future__ import annotations
 
@@ -21,28 +21,45 @@ from crowdshot.version import __version__
 def run_push(
     path: Path, tool: str, url: str, project: str, question: str | None = None, threshold: float = 0.0
 ) -> dict[str, Any]:
-    """``path``: a table or a folder; ``question``: which tag or question of the tool's, where it has several."""
+    """Push labels to a project of a label tool.
+
+    Parameters
+    ----------
+    path : Path
+        A table of `aggregate` or `predict`, or a folder of `adapt`.
+    tool : str
+        A key of `crowdshot.report.label_tools.TOOLS`.
+    url : str
+        The address of the tool.
+    project : str
+        The project, task or dataset.
+    question : str, optional
+        The tag or question to answer, if the project has several.
+    threshold : float
+        The lowest probability of a label that is pushed.
+    """
     from crowdshot.report.label_tools import TOOLS, read_suggestions
 
     if tool not in TOOLS:
-        raise CrowdshotError(f"to is {tool!r}, expected one of {listing(TOOLS)}.")
+        raise CrowdshotError(f"is {tool!r}", argument="to", found=tool, expected=f"one of {listing(TOOLS)}")
     chosen = TOOLS[tool]
     token = os.environ.get(chosen.variable, "").strip()
     if not token or not token.isascii():
-        raise CrowdshotError(f"the environment has no token in {chosen.variable}, expected one of {tool}'s.")
+        message = f"The environment variable {chosen.variable} has no valid access token of {tool}"
+        raise CrowdshotError(message)
     posteriors = read_suggestions(path, threshold)
     if not posteriors:
-        raise CrowdshotError(f"{path} holds no label of a probability of {threshold:g} or more, expected one.")
+        message = f"has no label with a probability of {threshold:g} or more"
+        raise CrowdshotError(message, where=path, found=threshold)
     found = chosen.push(chosen.connect(url, token), project, posteriors, question, _name(path))
     if not found.pushed:
-        raise CrowdshotError(
-            f"project {project} has none of the {len(found.lost):,} items, first {found.lost[0]!r}, expected some."
-        )
+        message = f"is {project}, which has none of the {len(found.lost):,} items, first {found.lost[0]!r}"
+        raise CrowdshotError(message, argument="project", found=project)
     return found._asdict()
 
 
 def _name(path: Path) -> str:
-    """The same for the same table, so that what is pushed twice is there once."""
+    """Return a name made from the content of the table, so that pushing it again replaces the suggestions."""
     from crowdshot.io.tables import read_bytes
     from crowdshot.report.round_comparison import CONSENSUS
 
@@ -50,12 +67,7 @@ def _name(path: Path) -> str:
     return f"crowdshot-{__version__}-{hashlib.sha256(data).hexdigest()[:8]}"
 
 
-# ---- push ------------------------------------------------------------
-#
-# ``crowdshot push`` on the command line; `app` adds it.
-
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot push results --to label-studio --url http://127.0.0.1:8080 --project 1
@@ -74,29 +86,30 @@ def push(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="TABLE|DIR", help="What `aggregate` or `predict` wrote to --out, or the folder of `adapt`."
+            metavar="TABLE|DIR", help="A table that `aggregate` or `predict` wrote, or the folder that `adapt` wrote."
         ),
     ],
-    to: Annotated[Tool, typer.Option(help="Which label tool it is.")],
-    url: Annotated[str, typer.Option(metavar="URL", help="Where it is, like http://127.0.0.1:8080.")],
+    to: Annotated[Tool, typer.Option(help="The label tool.")],
+    url: Annotated[str, typer.Option(metavar="URL", help="The address of the label tool, like http://127.0.0.1:8080.")],
     project: Annotated[
         str,
-        typer.Option(help="The number of Label Studio's project or of CVAT's task, or the name of Argilla's dataset."),
+        typer.Option(help="The id of the Label Studio project or CVAT task, or the name of the Argilla dataset."),
     ],
     question: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which Choices tag or question, where there are several.")
+        str | None, typer.Option(metavar="NAME", help="The Choices tag or question, if there are several.")
     ] = None,
-    threshold: Annotated[float, typer.Option(metavar="P", help="How probable a label must be to be pushed.")] = 0.0,
+    threshold: Annotated[float, typer.Option(metavar="P", help="Push labels with at least this probability.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show the labels as suggestions in a label tool: predictions in Label Studio, suggestions in Argilla, CVAT's tags.
+    """Show consensus labels as suggestions in a label tool.
 
-    The token comes from the environment: LABEL_STUDIO_API_KEY, ARGILLA_API_KEY or CVAT_ACCESS_TOKEN. What was pushed
-    before is replaced; what people said is left alone.
+    They become predictions in Label Studio, suggestions in Argilla and tags in CVAT. The access token is read from the
+    environment: LABEL_STUDIO_API_KEY, ARGILLA_API_KEY or CVAT_ACCESS_TOKEN. Earlier suggestions of crowdshot are
+    replaced; labels of people are not changed.
     """
     from crowdshot.formatting import plural, show
 
     found = run_push(path, to.value, url, project, question, threshold)
     if found["lost"]:
-        note(f"the project lacks {plural(len(found['lost']), 'item')}, first {show(found['lost'][0])}.")
+        note(f"{plural(len(found['lost']), 'item')} not found in the project, first {show(found['lost'][0])}.")
     typer.echo(json.dumps(found) if as_json else f"{plural(found['pushed'], 'label')} pushed as {found['name']}")

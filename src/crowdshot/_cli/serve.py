@@ -1,4 +1,4 @@
-"""``crowdshot serve``: labels, items and a folder -> a service that listens until it is stopped."""
+"""``crowdshot serve``: run an HTTP service that aggregates labels while people label."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import flat
 from crowdshot._cli.options import EncoderName, Features, Images, ReadingOptions, SkipBad, Texts
-from crowdshot.errors import CrowdshotError, NoLabelError
+from crowdshot._cli.parameters import INPUT, METHOD, SERVER, flat
+from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.formatting import shown
 from crowdshot.progress import progress
 
@@ -25,14 +25,30 @@ if TYPE_CHECKING:
 
     from crowdshot._cli.inputs import ItemFiles, LabelFiles
     from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.service.http_app import Settings
     from crowdshot.service.snapshot import Sources
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the service listens, and whom it answers.
+    """Where the service listens, and who may use it.
 
-    ``label_studio``: whom it tells of new versions, by a token. ``allow_host``: from where pictures may be fetched.
+    Parameters
+    ----------
+    host, port : str, int
+        The address of the service.
+    auth : Path, optional
+        A file with a token, or with the users and passwords of `htpasswd -B`.
+    read_only : bool
+        Whether to refuse labels.
+    log_labels : bool
+        Whether the log may have labels and names.
+    label_studio : str, optional
+        The address of a Label Studio that is notified of new versions.
+    token_file : Path, optional
+        The file with the token of Label Studio.
+    allow_host : sequence of str
+        The hosts from which images of tasks may be downloaded.
     """
 
     host: str = "127.0.0.1"
@@ -46,27 +62,13 @@ class Listening:
 
 
 def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
-    """Fits what is there, then listens; what is wrong with the files is told before."""
-    from crowdshot.service.http_app import LOOPBACK, Settings, make_app
-    from crowdshot.service.image_fetching import check_hosts
+    """Check the files, fit the first version and listen until the service is stopped."""
+    from crowdshot.service.http_app import make_app
     from crowdshot.service.journal import Journal
-    from crowdshot.service.label_studio_backend import Tool
     from crowdshot.service.live import Live, Worker
-    from crowdshot.service.security import Auth, is_loopback
 
-    if not is_loopback(listening.host) and listening.auth is None:
-        raise CrowdshotError(
-            f"host is {listening.host}, which others can reach, expected auth= with it, a token's file say."
-        )
-    auth = None if listening.auth is None else Auth.read(listening.auth)
-    tool = None if listening.label_studio is None else Tool.with_token(listening.label_studio, listening.token_file)
-    picture_hosts = check_hosts(listening.allow_host)
-    if tool is None and listening.token_file is not None:
-        raise CrowdshotError("token_file is given, expected label_studio= with it.")
-    if model is not None and not model.is_file():
-        raise CrowdshotError(f"model is {shown(model)}, expected a file that `crowdshot adapt` wrote.")
-    labels = replace(labels, paths=[file for path in labels.paths for file in _files(path)])
-    labels.naming.check()
+    labels = _check_files(labels, model)
+    settings = _settings(labels, model, listening)
     door = _bind(listening)
     journal, worker = Journal(data), Worker(partial(open_sources, labels, items, model), data)
     fitted = False
@@ -76,12 +78,6 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
         fitted = True
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         live = Live(journal, worker, data, listening.log_labels)
-        hosts = (*LOOPBACK, listening.host) if is_loopback(listening.host) else ()
-        tag = (labels.columns or {}).get("label")
-        settings = Settings(
-            auth, hosts, listening.read_only, model, _classes(labels), tag, labels.multi_label,
-            tool=tool, picture_hosts=picture_hosts,
-        )  # fmt: skip
         app = make_app(live, settings)
         live.version = version
         asyncio.run(_listen(app, door))
@@ -91,21 +87,63 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
         journal.close() if fitted else journal.discard()
 
 
+def _settings(labels: LabelFiles, model: Path | None, listening: Listening) -> Settings:
+    from crowdshot.service.http_app import LOOPBACK, Settings
+    from crowdshot.service.image_fetching import check_hosts
+    from crowdshot.service.label_studio_backend import Tool
+    from crowdshot.service.security import Auth, is_loopback
+
+    is_local = is_loopback(listening.host)
+    if not is_local and listening.auth is None:
+        message = f"is {listening.host}, which other machines can reach, but the service has no access control"
+        raise CrowdshotError(message, argument="host", found=listening.host, hint=Use(auth="FILE"))
+    auth = None if listening.auth is None else Auth.read(listening.auth)
+    tool = None if listening.label_studio is None else Tool.with_token(listening.label_studio, listening.token_file)
+    picture_hosts = check_hosts(listening.allow_host)
+    if tool is None and listening.token_file is not None:
+        message = "is given without the address of Label Studio"
+        raise CrowdshotError(message, argument="token_file", hint=Use(label_studio="URL"))
+    return Settings(
+        auth,
+        (*LOOPBACK, listening.host) if is_local else (),
+        listening.read_only,
+        model,
+        _classes(labels),
+        (labels.columns or {}).get("label"),
+        labels.multi_label,
+        tool=tool,
+        picture_hosts=picture_hosts,
+    )
+
+
+def _check_files(labels: LabelFiles, model: Path | None) -> LabelFiles:
+    """Return the labels with the files of folders in place of the folders."""
+    if model is not None and not model.is_file():
+        expected = "a file that `crowdshot adapt` wrote"
+        raise CrowdshotError(f"is {shown(model)}", argument="model", found=model, expected=expected)
+    labels = replace(labels, paths=[file for path in labels.paths for file in _files(path)])
+    labels.naming.check()
+    return labels
+
+
 def _bind(listening: Listening) -> socket.socket:
-    """Taken now, so that nobody waits for a fit in vain; it answers once there is something to say."""
+    """Bind the port before the slow first fit, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves TCP_NODELAY off
+    door = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # without the protocol, asyncio would not set TCP_NODELAY
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         door.bind((listening.host, listening.port))
     except (OSError, UnicodeError) as error:
         door.close()
-        raise CrowdshotError(f"port {listening.port} of {listening.host} could not be taken ({error}).") from None
+        message = f"is {listening.port}, which cannot be used on {listening.host} ({error})"
+        raise CrowdshotError(message, argument="port", found=listening.port) from None
     return door
 
 
 async def _listen(app: FastAPI, door: socket.socket) -> None:
-    # no access log, as it would have names of annotators; pages that listen would keep it from ending for ever
+    # An access log would contain names of annotators. Without the timeout, open pages would prevent the shutdown.
     import uvicorn
 
     config = uvicorn.Config(
@@ -119,33 +157,33 @@ async def _listen(app: FastAPI, door: socket.socket) -> None:
 
 
 def _classes(labels: LabelFiles) -> frozenset[str]:
-    """What a label may be where classes are ordered and nothing renames them; else it may be anything."""
+    """Return the allowed labels if classes are ordered and not renamed, or an empty set, which allows any label."""
     return frozenset(() if labels.rename or labels.merge_case else labels.ordered)
 
 
 def _files(path: Path) -> list[Path]:
-    """A folder stands for the files in it."""
+    """Return the files of a folder, or the file itself."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     if not files:
-        raise CrowdshotError(f"{shown(path)} is an empty folder, expected files of labels in it.")
+        raise CrowdshotError("is an empty folder", where=shown(path), expected="files of labels in it")
     return files
 
 
 def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> Sources:
-    """What the fitting process begins with: the labels of the files, and the items as the encoder sees them."""
+    """Read the labels and embed the items, for the process that fits."""
     from crowdshot.io.formulas import stay_excel_safe
     from crowdshot.service.snapshot import Sources
 
     stay_excel_safe(labels.excel_safe)
     try:
         parts: Sequence[LabelsRead] = labels.parts() if labels.paths else []
-    except NoLabelError:  # nobody has begun
+    except NoLabelError:  # labelling has not started
         parts = []
     if parts:
-        labels.joined(parts, strangers="tell")  # what is wrong with them is told now
-    read = partial(replace(labels, categories=True).joined, strangers="allow")  # from now on no label is refused
+        labels.joined(parts, strangers="tell")  # report problems before the service starts
+    read = partial(replace(labels, categories=True).joined, strangers="allow")  # accept any label that arrives later
     if not given:
         return Sources(parts, read)
     from crowdshot._cli.fitting import by_sets
@@ -171,12 +209,18 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
     return Sources(parts, read, items, embeddings, clf)
 
 
-# ---- serve ------------------------------------------------------------
-#
-# ``crowdshot serve`` on the command line; `app` adds it.
+def _check_packages() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
+            raise
+        hint = "Install the packages with pip install 'crowdshot[serve]'"
+        raise CrowdshotError(f"The service cannot start ({error})", hint=hint) from None
 
 
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot serve --labels export.json --images photos --data live
@@ -189,11 +233,22 @@ Examples:
 @flat
 def serve(
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where the journal of labels and the newest model are kept.")
+        Path,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="The folder that stores the received labels and the newest model.",
+            rich_help_panel=SERVER,
+        ),
     ],
     labels: Annotated[
         list[Path] | None,
-        typer.Option("--labels", metavar="FILE|DIR", help="Labels that there are already; may be given several times."),
+        typer.Option(
+            "--labels",
+            metavar="FILE|DIR",
+            help="Existing labels. The option can be repeated.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
     images: Images = None,
     features: Features = None,
@@ -203,62 +258,73 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A classifier that `adapt` wrote: its encoder sees the items; where there are none, it predicts.",
+            help="A classifier that `adapt` wrote. Its encoder embeds the items; without items, it predicts new ones.",
+            rich_help_panel=METHOD,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at; any but this machine's own needs --auth.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 9090,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="The address to listen at. An address that other machines can reach needs --auth.",
+            rich_help_panel=SERVER,
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen at; 0 chooses one.", rich_help_panel=SERVER)
+    ] = 9090,
     auth: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Who may ask: a file with one token, or with lines of `htpasswd -B`."),
+        typer.Option(
+            metavar="FILE",
+            help="Require a token or a password: a file with one token, or with lines of `htpasswd -B`.",
+            rich_help_panel=SERVER,
+        ),
     ] = None,
     label_studio: Annotated[
         str | None,
         typer.Option(
             "--label-studio",
             metavar="URL",
-            help="Tell the Label Studio there of each new version, so that its predictions and its order follow.",
+            help="The address of a Label Studio. It is notified of each new version, so that it updates its predictions"
+            " and the order of its tasks.",
+            rich_help_panel=SERVER,
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Its token, for --label-studio; else the environment's LABEL_STUDIO_API_KEY is it."
+            metavar="FILE",
+            help="A file with the token of Label Studio (default: the environment variable LABEL_STUDIO_API_KEY).",
+            rich_help_panel=SERVER,
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST",
-            help="Fetch pictures that tasks name from there, to predict them; may be given several times.",
+            help="Allow downloading the images of tasks from this host, to predict their labels. The option can be"
+            " repeated.",
+            rich_help_panel=SERVER,
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Take no labels; show what there is.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse new labels.", rich_help_panel=SERVER)] = False,
     log_labels: Annotated[
-        bool, typer.Option("--log-labels", help="Write labels and names into the log, which else has neither.")
+        bool,
+        typer.Option("--log-labels", help="Write labels and names of annotators to the log.", rich_help_panel=SERVER),
     ] = False,
     skip_bad: SkipBad = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Consensus, annotators and what to ask next while people label: an HTTP service with a live page.
+    """Run a service that aggregates labels while people label.
 
-    It takes labels over HTTP or from Label Studio, whose machine-learning backend it is, keeps them in --data, and fits
-    anew in the background whenever some have come. docs/live.md has ten minutes from an empty machine.
+    A live page shows the consensus, the annotators and the next questions. The service receives labels over HTTP, or
+    from Label Studio as its machine-learning backend. It stores them in --data and fits again in the background when
+    new labels arrive. docs/live.md has a tutorial of ten minutes.
     """
     from crowdshot._cli.inputs import ItemFiles
 
-    try:
-        pass
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
-            raise
-        raise CrowdshotError(
-            f"the service could not be started ({error}); pip install 'crowdshot[serve]' has all it needs."
-        ) from None
-
+    _check_packages()
     items = ItemFiles(images, features, encoder, skip_bad, texts)
     listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or ())
     run_serve(reading.of(labels or []), items, data, model, listening)

@@ -1,4 +1,4 @@
-"""``crowdshot simulate``: a crowd to try things with: labels.csv, truth.csv, annotators.csv."""
+"""``crowdshot simulate``: simulate annotators and write labels.csv, truth.csv and annotators.csv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
-from crowdshot.errors import CrowdshotError
+from crowdshot._cli.parameters import CROWD
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from crowdshot._cli.inputs import Output, Report
 
 
-AT_ONCE = 20_000_000  # cells of simulated labels
+AT_ONCE = 20_000_000  # items × annotators × classes that are drawn together
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """``labels_per_item``: by how many annotators; None: by all."""
+    """The sizes of a simulated data set; all annotators label each item if ``labels_per_item`` is None."""
 
     items: int
     classes: int
@@ -35,7 +36,7 @@ class Sizes:
 
 
 def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], seed: int = 0) -> Report:
-    """Annotators of a few kinds who err independently; classes are of (nearly) equal size."""
+    """Simulate annotators of a few kinds with independent errors; classes have (nearly) equal sizes."""
     import numpy as np
     import torch
 
@@ -47,14 +48,14 @@ def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], see
     generator = torch.Generator().manual_seed(seed)
     drawn = simulation.draw_annotators(sizes.annotators, sizes.classes, crowd, generator=generator)
     truth = (torch.arange(sizes.items) % sizes.classes)[torch.randperm(sizes.items, generator=generator)]
-    said = partial(
+    draw_labels = partial(
         simulation.draw_labels, confusion=drawn.confusion, labels_per_item=sizes.labels_per_item, generator=generator
     )
     block = max(1, AT_ONCE // (sizes.annotators * sizes.classes))
     triples: list[NDArray[np.int64]] = []
     with progress("drawing labels") as tick:
         for start in range(0, sizes.items, block):
-            triples.append(_triples(said(truth[start : start + block]).numpy(), start))
+            triples.append(_triples(draw_labels(truth[start : start + block]).numpy(), start))
             tick(start + len(truth[start : start + block]), sizes.items)
     accuracy = drawn.confusion.diagonal(dim1=-2, dim2=-1).mean(-1).numpy()
     people = {"kind": [default_settings.KINDS[kind] for kind in drawn.kind.tolist()], "accuracy": accuracy}
@@ -62,7 +63,7 @@ def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], see
 
 
 def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), seed: int = 0) -> Report:
-    """One crowd of the `World` that the inference learns from: people who share mistakes, classes of any size."""
+    """Draw one crowd of the `World` that the label model is trained on: correlated errors, classes of any size."""
     import numpy as np
     import torch
 
@@ -82,8 +83,8 @@ def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), se
         labels_an_item=(per_item, per_item),
         equal_classes=0.0,
     )
-    c = draw(world, 1, torch.Generator().manual_seed(seed))
-    triples, truth = torch.stack([c.item, c.annotator, c.label]).numpy(), c.truth.numpy()
+    crowd = draw(world, 1, torch.Generator().manual_seed(seed))
+    triples, truth = torch.stack([crowd.item, crowd.annotator, crowd.label]).numpy(), crowd.truth.numpy()
     right, n = (np.bincount(triples[1], w, sizes.annotators) for w in (triples[2] == truth[triples[0]], None))
     accuracy = np.divide(right, n, out=np.full(sizes.annotators, np.nan), where=n > 0)
     return _write(output, sizes, triples, truth, {"accuracy": accuracy})
@@ -92,7 +93,7 @@ def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), se
 def _write(
     output: Output, sizes: Sizes, triples: NDArray[np.int64], truth: NDArray[np.int64], people: Mapping[str, Any]
 ) -> Report:
-    """Triples (3, L) of items, annotators and labels, the truth (N,) and columns of annotators -> files."""
+    """Write triples (3, L) of items, annotators and labels, the truth (N,) and columns of annotators."""
     import numpy as np
     import pandas as pd
 
@@ -114,7 +115,7 @@ def _write(
 
 
 def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
-    """(n, R) labels -> (3, L) items, annotators, labels."""
+    """Return the triples (3, L) of items, annotators and labels in a matrix of labels (n, R)."""
     import numpy as np
 
     item, annotator = np.nonzero(labels >= 0)
@@ -131,39 +132,50 @@ Examples:
 
 def simulate(
     out: Folder,
-    items: Annotated[int, typer.Option(min=1)] = 40,
-    classes: Annotated[int, typer.Option(min=2)] = 4,
-    annotators: Annotated[int, typer.Option(min=1)] = 5,
+    items: Annotated[int, typer.Option(min=1, help="The number of items.", rich_help_panel=CROWD)] = 40,
+    classes: Annotated[int, typer.Option(min=2, help="The number of classes.", rich_help_panel=CROWD)] = 4,
+    annotators: Annotated[int, typer.Option(min=1, help="The number of annotators.", rich_help_panel=CROWD)] = 5,
     crowd: Annotated[
         str,
         typer.Option(
             "--crowd",
             "--mixture",  # its name in 0.1.0
-            help="How probable each kind is: expert, hammer, spammer, flipper, classwise. Or `world`: people who share"
-            " mistakes, as the inference learns from (docs/inference.md).",
+            help="The probability of each kind of annotator: expert, hammer, spammer, flipper, classwise. Or `world`:"
+            " annotators with correlated errors, as the label model is trained on (docs/inference.md).",
+            rich_help_panel=CROWD,
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",
     without: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="With --crowd world: ingredients that it lacks, like spammers,copies."),
+        typer.Option(
+            metavar="NAME,…",
+            help="Ingredients to leave out of --crowd world, like spammers,copies.",
+            rich_help_panel=CROWD,
+        ),
     ] = None,
     labels_per_item: Annotated[
-        int | None, typer.Option(min=1, help="How many annotators label each item; else all do.")
+        int | None,
+        typer.Option(min=1, help="The number of annotators who label each item (default: all).", rich_help_panel=CROWD),
     ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """A simulated crowd, to try things with: labels.csv, truth.csv, annotators.csv."""
+    """Simulate annotators and their labels, to try things out.
+
+    Writes labels.csv, truth.csv and annotators.csv.
+    """
     from crowdshot._cli.inputs import Output
     from crowdshot.training.default_settings import KINDS
 
     sizes = Sizes(items, classes, annotators, labels_per_item)
     output = Output(out, overwrite)
     if crowd == "world":
-        report = simulate_world(output, sizes, as_names("--without", without, like="spammers,copies"), seed)
+        left_out = [] if without is None else as_names("without", without, like="spammers,copies")
+        report = simulate_world(output, sizes, left_out, seed)
     elif without is not None:
-        raise CrowdshotError(f"--without is {without}, expected --crowd world with it.")
+        message = f"is {without}, but only the crowd 'world' has ingredients"
+        raise CrowdshotError(message, argument="without", found=without, hint=Use(crowd="world"))
     else:
-        report = simulate_kinds(output, sizes, as_shares("--crowd", crowd, KINDS), seed)
+        report = simulate_kinds(output, sizes, as_shares("crowd", crowd, KINDS), seed)
     print_result(report, as_json)

@@ -1,4 +1,4 @@
-"""What ``crowdshot train`` does: a source, a recipe and a network's size -> an encoder in a file, safe to interrupt."""
+"""``crowdshot train``: meta-train an encoder; an interrupted run continues when it is repeated."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crowdshot._cli.console import flat
-from crowdshot._cli.options import as_shares
+from crowdshot._cli.options import AsJson, as_shares
+from crowdshot._cli.parameters import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import about_duration, command_line
 
 if TYPE_CHECKING:
-    from crowdshot._cli.inputs import Network, TrainingFiles
+    from crowdshot._cli.inputs import Network, Report, TrainingFiles
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.training.pools import ClassPool
     from crowdshot.training.recipe import Job, Recipe
     from crowdshot.training.sources import TrainingData
 
+    Split = tuple[list[int], list[int], list[int]]  # classes for training, validation and test
 
-Report = dict[str, Any]
-LONG = 600  # seconds, from which on other ways are told of
+
+LONG = 600  # seconds; slower training on a CPU prints alternatives
 
 
 def train_encoder(
@@ -41,78 +42,52 @@ def train_encoder(
     fewer_labelings: bool = False,
     command: Sequence[str] = (),
 ) -> Report:
-    """Train one encoder on a source and save it, with a card that says how it came about.
+    """Train an encoder and save it with a card that describes how it was trained.
 
-    ``others`` are further recipes, which differ in what a stack allows (say J or b): all are trained side by side, and
-    the one with the best validation accuracy is kept. ``fewer_labelings`` lets episodes have fewer classes than the recipe
-    says, where the source has not so many.
+    Under torchrun, every process has to call this function; the first one writes. An interrupted run (``"interrupted"``
+    in the report) continues when it is started again with the same arguments.
 
-    Under torchrun, every process is to call this; the first one writes. An interrupted run (``"interrupted"`` in the
-    report) goes on when it is started again in the same way. ``command`` is what the user typed, for the card.
+    Parameters
+    ----------
+    files : TrainingFiles
+        The data and the files to write.
+    recipe : Recipe
+        The training settings.
+    network : Network, optional
+        The network to train.
+    others : sequence of Recipe
+        Recipes that differ in settings which can be trained side by side, such as J or b. The encoder with the best
+        validation accuracy is saved.
+    fewer_labelings : bool
+        Whether episodes may have fewer classes than the recipe says, if the source has too few.
+    command : sequence of str
+        The command as typed, for the card.
     """
     from torch import distributed as dist
 
     from crowdshot._cli.inputs import Network
-    from crowdshot.encoders.encoder_files import START, fresh_encoder, on_backbone, save_encoder, start_principal
-    from crowdshot.encoders.networks import MLP, choose_device
-    from crowdshot.io.atomic import check_writable
-    from crowdshot.labels.formats import read_labels
-    from crowdshot.training import encoder_scores
+    from crowdshot.encoders.networks import choose_device
     from crowdshot.training.distributed import _ignore, interruptions, join_world
     from crowdshot.training.loop import TrainingLog, expected_seconds
     from crowdshot.training.loop import train as meta_train
-    from crowdshot.training.recipe import Job
-    from crowdshot.training.sources import open_source
 
-    world = join_world()
-    recipe = replace(recipe, episodes=max(recipe.episodes, world.size))  # one each, at least
-    out, checkpoint, history, rival = files.out, files.progress, files.history, files.rival
-    if world.leads:
-        for file in (out, checkpoint, history, *([rival] if rival else [])):
-            check_writable(file)
-            _remove_rests(file)
-    if 0 < files.test_classes < encoder_scores.WAYS:
-        raise CrowdshotError(f"test_classes is {files.test_classes}, expected 0, or {encoder_scores.WAYS} or more.")
     network = network or Network()
-    if network.backbone is not None and network.hidden:
-        raise CrowdshotError(
-            f"hidden is {list(network.hidden)}, expected none, as a backbone has one linear layer on top."
-        )
-    needed = recipe.shots[1] + recipe.queries
-    if files.test_classes:
-        needed = max(needed, encoder_scores.EXAMPLES)
-    place = choose_device(network.device)
-    labels = None if files.annotations is None else read_labels(files.annotations).annotations
-    data = open_source(
-        files.source,
-        image_size=files.image_size,
-        at_least=needed,
-        rotate_classes=files.rotate_classes,
-        annotations=labels,
-        terms=files.terms,
-    )
+    world = join_world()
+    recipe = replace(recipe, episodes=max(recipe.episodes, world.size))  # at least one per process
+    _check_training(files, network, prepare=world.leads)
+    data = _open_data(files, recipe)
     if fewer_labelings:
-        most = max(2, min(recipe.ways[1], data.most_labelings(files.validation_classes, files.test_classes)))
-        ways = (min(recipe.ways[0], most), most)
-        recipe, *others = (replace(each, ways=ways) for each in (recipe, *others))
-    learned_from, validated_on, tested_on = data.split(
-        recipe.ways[1], recipe.seed, files.validation_classes, files.test_classes
-    )
+        recipe, *others = _with_fewer_classes([recipe, *others], data, files)
+    split = data.split(recipe.ways[1], recipe.seed, files.validation_classes, files.test_classes)
     candidates = [replace(each, episodes=recipe.episodes) for each in (recipe, *others)]
-    rivals = [] if rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
-    jobs = []
-    for each in (*candidates, *rivals):
-        encoder = fresh_encoder(
-            data.input, network.architecture, network.width, network.hidden, network.embedding, recipe.seed
-        )
-        if isinstance(encoder.module, MLP) and not network.hidden:
-            start_principal(encoder.module, data.pool.take(learned_from).all_examples().float(), START[each.objective])
-        encoder.card |= _card(data, learned_from, validated_on, tested_on, network.precision, command)
-        jobs.append(Job(encoder, learned_from, validated_on, each))
+    rivals = [] if files.rival is None else [replace(recipe, objective="prototypical", pseudo_annotation=False)]
+    jobs = [_job(each, data, split, network, recipe.seed, command) for each in (*candidates, *rivals)]
+    place = choose_device(network.device)
     pool = data.pool.to(place)
-    if world.leads and world.size == 1 and place.type == "cpu" and not checkpoint.exists():
+    resumed = files.progress.exists()
+    if world.leads and world.size == 1 and place.type == "cpu" and not resumed:
         print(warn_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
-    log = TrainingLog(history, resumed=checkpoint.exists()) if world.leads else None
+    log = TrainingLog(files.history, resumed=resumed) if world.leads else None
     began = time.monotonic()
     try:
         with interruptions() as interrupted:
@@ -120,7 +95,7 @@ def train_encoder(
                 jobs,
                 pool,
                 precision=network.precision,
-                checkpoint=checkpoint,
+                checkpoint=files.progress,
                 checkpoint_every=files.checkpoint_every,
                 stop=interrupted,
                 world=world,
@@ -136,29 +111,100 @@ def train_encoder(
         "interrupted": trained is None,
         "leads": world.leads,
         "seconds": round(time.monotonic() - began, 2),
-        "files": [str(checkpoint if trained is None else out), str(history)],
+        "files": [str(files.progress if trained is None else files.out), str(files.history)],
     }
     if trained is not None:
         kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
-        if len(validated_on) >= encoder_scores.WAYS and pool.smallest >= encoder_scores.EXAMPLES:
-            for encoder in kept:
-                if encoder.card["recipe"]["objective"] == "prototypical":
-                    validation = encoder_scores.embedded(pool.take(validated_on), encoder)
-                    encoder.card["labelings"] = encoder_scores.best_labelings(validation)
-        if tested_on:
-            _add_test_scores(kept, pool.take(tested_on))
+        _score(kept, pool, split)
         scores = kept[0].card["scores"]
         report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
         if world.leads:
-            for place_of, encoder in zip([out] if rival is None else [out, rival], kept, strict=True):
-                save_encoder(on_backbone(encoder) if network.backbone else encoder, place_of)
-            checkpoint.unlink(missing_ok=True)
+            _save(kept, files, network)
     return report
 
 
+def _check_training(files: TrainingFiles, network: Network, prepare: bool) -> None:
+    """Refuse bad arguments; ``prepare``: also check the files to write and remove partly written ones."""
+    from crowdshot.io.atomic import check_writable
+    from crowdshot.training import encoder_scores
+
+    if prepare:
+        for file in (files.out, files.progress, files.history, *([files.rival] if files.rival else [])):
+            check_writable(file)
+            _remove_partial_files(file)
+    if 0 < files.test_classes < encoder_scores.WAYS:
+        expected = f"0, or {encoder_scores.WAYS} or more"
+        message = f"is {files.test_classes}"
+        raise CrowdshotError(message, argument="test_classes", found=files.test_classes, expected=expected)
+    if network.backbone is not None and network.hidden:
+        message = f"is {list(network.hidden)}, but a backbone has a single linear layer on top"
+        raise CrowdshotError(message, argument="hidden", found=list(network.hidden), expected="none")
+
+
+def _open_data(files: TrainingFiles, recipe: Recipe) -> TrainingData:
+    from crowdshot.labels.formats import read_labels
+    from crowdshot.training import encoder_scores
+    from crowdshot.training.sources import open_source
+
+    examples = recipe.shots[1] + recipe.queries
+    return open_source(
+        files.source,
+        image_size=files.image_size,
+        at_least=max(examples, encoder_scores.EXAMPLES) if files.test_classes else examples,
+        rotate_classes=files.rotate_classes,
+        annotations=None if files.annotations is None else read_labels(files.annotations).annotations,
+        terms=files.terms,
+    )
+
+
+def _with_fewer_classes(recipes: Sequence[Recipe], data: TrainingData, files: TrainingFiles) -> list[Recipe]:
+    ways = recipes[0].ways
+    most = max(2, min(ways[1], data.most_labelings(files.validation_classes, files.test_classes)))
+    return [replace(each, ways=(min(ways[0], most), most)) for each in recipes]
+
+
+def _job(recipe: Recipe, data: TrainingData, split: Split, network: Network, seed: int, command: Sequence[str]) -> Job:
+    from crowdshot.encoders.encoder_files import START, fresh_encoder, start_principal
+    from crowdshot.encoders.networks import MLP
+    from crowdshot.training.recipe import Job
+
+    learned_from, validated_on, _ = split
+    encoder = fresh_encoder(data.input, network.architecture, network.width, network.hidden, network.embedding, seed)
+    if isinstance(encoder.module, MLP) and not network.hidden:
+        examples = data.pool.take(learned_from).all_examples().float()
+        start_principal(encoder.module, examples, START[recipe.objective])
+    encoder.card |= _card(data, split, network.precision, command)
+    return Job(encoder, learned_from, validated_on, recipe)
+
+
+def _score(trained: Sequence[Encoder], pool: ClassPool, split: Split) -> None:
+    """Add the best settings of the labeling search and the scores on test classes to the cards."""
+    from crowdshot.training import encoder_scores
+
+    _, validated_on, tested_on = split
+    if len(validated_on) >= encoder_scores.WAYS and pool.smallest >= encoder_scores.EXAMPLES:
+        for encoder in trained:
+            if encoder.card["recipe"]["objective"] == "prototypical":
+                validation = encoder_scores.embedded(pool.take(validated_on), encoder)
+                encoder.card["labelings"] = encoder_scores.best_labelings(validation)
+    if tested_on:
+        _add_test_scores(trained, pool.take(tested_on))
+
+
+def _save(trained: Sequence[Encoder], files: TrainingFiles, network: Network) -> None:
+    from crowdshot.encoders.encoder_files import on_backbone, save_encoder
+
+    paths = [files.out] if files.rival is None else [files.out, files.rival]
+    for path, encoder in zip(paths, trained, strict=True):
+        save_encoder(on_backbone(encoder) if network.backbone else encoder, path)
+    files.progress.unlink(missing_ok=True)
+
+
 def _best(trained: Sequence[Encoder]) -> Encoder:
-    """The encoder with the best validation accuracy; its card lists what it was chosen from."""
-    best = max(trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0)  # None: it diverged
+    """Return the encoder with the best validation accuracy; its card lists all candidates."""
+    best = max(
+        trained, key=lambda encoder: encoder.card["scores"]["validation_accuracy"] or 0.0
+    )  # None: training diverged
     if len(trained) > 1:
         names = ("steps", "b")
         best.card["chosen_from"] = [
@@ -169,13 +215,13 @@ def _best(trained: Sequence[Encoder]) -> Encoder:
 
 
 def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
-    """Accuracy on classes that training never touched; the same episodes and labels for all. The paper's beside it."""
+    """Add the accuracy on test classes to the cards; all encoders see the same episodes and labels."""
     from crowdshot.training import encoder_scores
 
     for encoder in trained:
         card = encoder.card
         card["scores"]["test"] = encoder_scores.unseen_scores(encoder, pool)
-        if "labelings" in card:  # the default method is what it will be used with
+        if "labelings" in card:  # also score the default method
             classify = encoder_scores.by_labelings(card["labelings"])
             card["scores"]["test by Labelings"] = encoder_scores.score_table(
                 encoder_scores.embedded(pool, encoder), classify
@@ -185,34 +231,28 @@ def _add_test_scores(trained: Sequence[Encoder], pool: ClassPool) -> None:
 
 
 def warn_time(seconds: float, job: Job) -> str:
-    """How long it will take on this CPU, before it begins, and what takes less where that is long."""
+    """Return a sentence about the expected duration on this CPU, with faster alternatives if it is long."""
     time = f"{job.recipe.iterations:,} iterations of {job.encoder.architecture} take {about_duration(seconds)}"
     if seconds < LONG or job.encoder.architecture != "conv4":
         return f"{time} on this CPU"
     return (
-        f"{time} on this CPU; shipped encoders (crowdshot encoders) need no training, a head on a frozen one a minute"
-        " (docs/training.md)"
+        f"{time} on this CPU. Shipped encoders (`crowdshot encoders`) need no training, and training a head on a frozen"
+        " encoder takes a minute (docs/training.md)."
     )
 
 
 def tell(report: Report) -> str:
-    """The report for a person."""
+    """Return the report as text."""
     if report["interrupted"]:
-        return f"interrupted; the same command goes on from {report['files'][0]}"
+        return f"interrupted; repeat the same command to continue from {report['files'][0]}"
     diverged = report["scores"].get("diverged_at_step")
     lines = [f"validation accuracy {report['validation_accuracy']:.4f}"] if report["validation_accuracy"] else []
-    lines += [f"diverged at iteration {diverged:,}: these are the best weights before"] if diverged else []
+    lines += [f"diverged at iteration {diverged:,}; the best weights before that were saved"] if diverged else []
     return "\n".join([*lines, *report["files"]])
 
 
-def _card(
-    data: TrainingData,
-    learned_from: list[int],
-    validated_on: list[int],
-    tested_on: list[int],
-    precision: str,
-    command: Sequence[str],
-) -> Report:
+def _card(data: TrainingData, split: Split, precision: str, command: Sequence[str]) -> Report:
+    learned_from, validated_on, tested_on = split
     return {
         "command": command_line(command) if command else "",
         "trained_on": f"{data.description['classes']:,} classes of {data.description['name']}",
@@ -226,19 +266,16 @@ def _card(
     }
 
 
-def _remove_rests(file: Path) -> None:
-    """What a run that was killed while it wrote has left behind."""
-    for rest in glob.glob(f".{glob.escape(file.name)}.*.tmp", root_dir=file.absolute().parent, include_hidden=True):
+def _remove_partial_files(file: Path) -> None:
+    """Remove what a run that was killed while writing has left."""
+    for name in glob.glob(f".{glob.escape(file.name)}.*.tmp", root_dir=file.absolute().parent, include_hidden=True):
         with suppress(OSError):
-            file.with_name(rest).unlink()
+            file.with_name(name).unlink()
 
 
-# ---- train ------------------------------------------------------------
-#
-# ``crowdshot train`` on the command line: its many options, turned into a recipe; `app` adds it.
+# ---- options ----
 
-
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot train omniglot/images_background.zip --out omniglot.safetensors
@@ -285,119 +322,235 @@ class Architecture(StrEnum):
 
 @dataclass(frozen=True)
 class FileOptions:
-    """As `crowdshot._cli.inputs.TrainingFiles`: what is learned from, what is written, which classes are kept."""
+    """The options for `crowdshot._cli.inputs.TrainingFiles`."""
 
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="glyphs, a folder or zip of class/image files, or an .npz of images or features with labels.",
+            help="The training data: glyphs, a folder or zip file with one folder of images per class, or an .npz file"
+            " of images or features with labels.",
         ),
     ]
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The encoder to write.")]
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The encoder to write.", rich_help_panel=OUTPUT)]
     annotations: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What real annotators said of the items, used instead; where labels are clean, their consensus alone.",
+            help="Labels of real annotators for the items, used in place of simulated ones. Where training needs clean"
+            " labels, their consensus is used.",
+            rich_help_panel=INPUT,
         ),
     ] = None
-    image_size: Annotated[int | None, typer.Option(help="Pixels a side; else 28 for grey images, 84 for colour.")] = (
-        None
-    )
-    rotate_classes: Annotated[
-        bool, typer.Option("--rotate-classes", help="Images turned by 90, 180 and 270 degrees are other classes.")
-    ] = False
-    terms: Annotated[str | None, typer.Option(help="What may be done with the source, for the card.")] = None
-    validation_classes: Annotated[int | None, typer.Option(min=2, help="Else about one in seven.")] = None
-    test_classes: Annotated[int, typer.Option(min=0, help="Left for a final test, whose scores go on the card.")] = 0
-    checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where progress is kept; else next to --out.")
+    image_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Pixels per side (default: 28 for grey images, 84 for colour images).", rich_help_panel=INPUT
+        ),
     ] = None
-    checkpoint_every: Annotated[int | None, typer.Option(min=1, help="Iterations; else at every validation.")] = None
+    rotate_classes: Annotated[
+        bool,
+        typer.Option(
+            "--rotate-classes",
+            help="Add classes of images rotated by 90, 180 and 270 degrees.",
+            rich_help_panel=INPUT,
+        ),
+    ] = False
+    terms: Annotated[
+        str | None, typer.Option(help="The licence of the training data, for the card.", rich_help_panel=INPUT)
+    ] = None
+    validation_classes: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="The number of classes for validation (default: about one in seven).", rich_help_panel=INPUT
+        ),
+    ] = None
+    test_classes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="The number of classes for a final test. The card lists its scores.",
+            rich_help_panel=INPUT,
+        ),
+    ] = 0
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file that stores progress (default: a file next to --out).",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Iterations between checkpoints (default: as --validate-every).", rich_help_panel=TRAINING
+        ),
+    ] = None
     rival: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also train a prototypical network on clean labels, to compare with."),
+        typer.Option(
+            metavar="FILE",
+            help="Also train a prototypical network on clean labels, for comparison, and write it to this file.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None
 
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """Of the episodes: `crowdshot.training.episodes.EpisodeShape`, as typed."""
+    """The options for the `crowdshot.training.episodes.EpisodeShape`."""
 
     ways: Annotated[
         str | None,
         typer.Option(
-            metavar="A:B", help="Classes of an episode, drawn anew for each; else up to 16 for labelings, or 4."
+            metavar="A:B",
+            help="The number of classes (default: up to 16 for the objective labelings, else 4).",
+            rich_help_panel=EPISODES,
         ),
     ] = None
-    shots: Annotated[str, typer.Option(metavar="A:B", help="Examples of each class.")] = "1:5"
-    annotators: Annotated[str, typer.Option(metavar="A:B", help="Who labels the examples.")] = "3:7"
+    shots: Annotated[
+        str, typer.Option(metavar="A:B", help="The number of labelled items per class.", rich_help_panel=EPISODES)
+    ] = "1:5"
+    annotators: Annotated[
+        str, typer.Option(metavar="A:B", help="The number of annotators.", rich_help_panel=EPISODES)
+    ] = "3:7"
     labels_per_item: Annotated[
-        str | None, typer.Option(metavar="A:B", help="How many annotators label each example; else all do.")
+        str | None,
+        typer.Option(
+            metavar="A:B",
+            help="The number of annotators who label each item (default: all).",
+            rich_help_panel=EPISODES,
+        ),
     ] = None
     queries: Annotated[
         int | None,
-        typer.Option(min=1, help="Items of each class that the loss is taken on; else 5 for labelings, or 10."),
+        typer.Option(
+            min=1,
+            help="The number of items per class in the loss (default: 5 for the objective labelings, else 10).",
+            rich_help_panel=EPISODES,
+        ),
     ] = None
     crowd: Annotated[
-        str, typer.Option(help="How probable each kind is: expert, hammer, spammer, flipper, classwise.")
+        str,
+        typer.Option(
+            help="The probability of each kind of simulated annotator: expert, hammer, spammer, flipper, classwise.",
+            rich_help_panel=EPISODES,
+        ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2"
-    augment: Annotated[Augment, typer.Option(help="photo: mirrored and moved.")] = Augment.NONE
+    augment: Annotated[Augment, typer.Option(help="photo: mirror and shift images.", rich_help_panel=EPISODES)] = (
+        Augment.NONE
+    )
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """What the encoder is trained for, and how: the rest of a `crowdshot.training.recipe.Recipe`, as typed."""
+    """The other options for the `crowdshot.training.recipe.Recipe`."""
 
     objective: Annotated[
         Objective,
         typer.Option(
-            help="labelings: what the default method wants, a prototypical network on clean labels. mixture: the "
-            "paper's. Else a rival's: see `crowdshot methods`."
+            help="labelings: a prototypical network on clean labels, which suits the default method; mixture: the"
+            " objective of the paper; the others belong to the methods of `crowdshot methods` that need them.",
+            rich_help_panel=TRAINING,
         ),
     ] = Objective.LABELINGS
     clean: Annotated[
-        bool, typer.Option("--clean", help="Annotators make no mistakes in training; for labelings they never do.")
+        bool,
+        typer.Option(
+            "--clean",
+            help="Train on clean labels, without simulated errors. The objective labelings always does so.",
+            rich_help_panel=TRAINING,
+        ),
     ] = False
     steps: Annotated[
-        str, typer.Option(metavar="J[,J…]", help="EM steps; of several, validation chooses. They train side by side.")
+        str,
+        typer.Option(
+            metavar="J[,J…]",
+            help="The number of EM steps. Several values are trained side by side, and validation chooses one.",
+            rich_help_panel=TRAINING,
+        ),
     ] = "2"
-    step_size: Annotated[float, typer.Option(help="Of maml's gradient steps.")] = 0.1
-    b: Annotated[str, typer.Option("--b", metavar="B[,B…]", help="Weight of equal class probabilities; likewise.")] = (
-        "100"
-    )
-    prior: Annotated[Prior, typer.Option(help="On confusion matrices: the paper's constant, or learned.")] = Prior.PAPER
-    iterations: Annotated[int, typer.Option(min=1)] = 30_000
-    episodes: Annotated[int, typer.Option(min=1, help="In an iteration, over all processes.")] = 1
-    learning_rate: Annotated[float, typer.Option(help="Of Adam.")] = 1e-3
-    validate_every: Annotated[int, typer.Option(min=1, help="Iterations.")] = 1_000
-    validation_episodes: Annotated[int, typer.Option(min=1)] = 200
-    patience: Annotated[int, typer.Option(min=0, help="Validations without a new best; 0: to the end.")] = 0
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0
+    step_size: Annotated[
+        float, typer.Option(help="The step size of the gradient steps of maml.", rich_help_panel=TRAINING)
+    ] = 0.1
+    b: Annotated[
+        str,
+        typer.Option(
+            "--b",
+            metavar="B[,B…]",
+            help="The weight of equal class probabilities in their prior. Several values are possible, as for --steps.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = "100"
+    prior: Annotated[
+        Prior,
+        typer.Option(
+            help="The prior of confusion matrices: the constant of the paper, or one of the learned forms.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = Prior.PAPER
+    iterations: Annotated[int, typer.Option(min=1, help="The number of iterations.", rich_help_panel=TRAINING)] = 30_000
+    episodes: Annotated[
+        int,
+        typer.Option(min=1, help="The number of episodes per iteration, over all processes.", rich_help_panel=TRAINING),
+    ] = 1
+    learning_rate: Annotated[float, typer.Option(help="The learning rate of Adam.", rich_help_panel=TRAINING)] = 1e-3
+    validate_every: Annotated[
+        int, typer.Option(min=1, help="Iterations between validations.", rich_help_panel=TRAINING)
+    ] = 1_000
+    validation_episodes: Annotated[
+        int, typer.Option(min=1, help="The number of episodes per validation.", rich_help_panel=TRAINING)
+    ] = 200
+    patience: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Stop after this number of validations without improvement; 0: never.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = 0
+    seed: Annotated[
+        int, typer.Option(help="The random seed: the same seed gives the same result.", rich_help_panel=TRAINING)
+    ] = 0
     cool_down: Annotated[
         float | None,
         typer.Option(
-            help="Share of the iterations, the last ones, in which the learning rate falls to zero; else 0.3 for "
-            "labelings, or 0."
+            help="The share of iterations, at the end, in which the learning rate falls to zero (default: 0.3 for the"
+            " objective labelings, else 0).",
+            rich_help_panel=TRAINING,
         ),
     ] = None
 
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """`crowdshot._cli.inputs.Network`, as typed."""
+    """The options for `crowdshot._cli.inputs.Network`."""
 
     architecture: Annotated[
-        Architecture | None, typer.Option(help="conv4 is for images, mlp for features.", show_default=False)
+        Architecture | None,
+        typer.Option(help="conv4: for images; mlp: for features.", show_default=False, rich_help_panel=NETWORK),
     ] = None
-    width: Annotated[int, typer.Option(min=1, help="Channels of conv4.")] = 64
-    hidden: Annotated[str, typer.Option(metavar="N,N,…|none", help="Hidden layers of mlp.")] = "128"
-    embedding: Annotated[int, typer.Option(min=1, help="Numbers that mlp makes of an item.")] = 64
-    precision: Annotated[Precision, typer.Option(help="Of the network; the rest is float32.")] = Precision.FLOAT32
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda")] = "auto"
+    width: Annotated[int, typer.Option(min=1, help="The number of channels of conv4.", rich_help_panel=NETWORK)] = 64
+    hidden: Annotated[
+        str,
+        typer.Option(metavar="N,N,…|none", help="The sizes of the hidden layers of mlp.", rich_help_panel=NETWORK),
+    ] = "128"
+    embedding: Annotated[int, typer.Option(min=1, help="The number of outputs of mlp.", rich_help_panel=NETWORK)] = 64
+    precision: Annotated[
+        Precision,
+        typer.Option(help="The precision of the network; all else is float32.", rich_help_panel=NETWORK),
+    ] = Precision.FLOAT32
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="The device to train on.", rich_help_panel=NETWORK)
+    ] = "auto"
     backbone: Annotated[
-        Backbone | None, typer.Option(help="The features are this network's: save it with the new layer on top.")
+        Backbone | None,
+        typer.Option(
+            help="The frozen network that computed the features. The saved encoder is this network with the trained"
+            " layer on top.",
+            rich_help_panel=NETWORK,
+        ),
     ] = None
 
 
@@ -407,11 +560,12 @@ def train(
     shape: ShapeOptions,
     how: RecipeOptions,
     network: NetworkOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Meta-train an encoder of your own on many small problems, drawn from classes with clean labels.
+    """Meta-train an encoder on classes with clean labels.
 
-    Ranges like 1:5 are drawn anew for every episode. Interrupted or killed, the same command goes on where it was.
+    Training solves many small problems (episodes), drawn from these classes. From a range like 1:5, a number is drawn
+    for every episode. If training is interrupted, repeat the same command to continue.
     """
     from crowdshot._cli.inputs import Network, TrainingFiles
 
@@ -440,7 +594,7 @@ def train(
 
 
 def recipes(shape: ShapeOptions, how: RecipeOptions) -> list[Recipe]:
-    """One for each combination of steps and b."""
+    """Return a recipe for each combination of steps and b."""
     from crowdshot.training.default_settings import KINDS, NARROW, WIDE
     from crowdshot.training.episodes import as_range
     from crowdshot.training.recipe import Recipe, sweep
@@ -448,12 +602,12 @@ def recipes(shape: ShapeOptions, how: RecipeOptions) -> list[Recipe]:
     for_labelings = how.objective is Objective.LABELINGS
     usual = WIDE if for_labelings else NARROW
     recipe = Recipe(
-        ways=(usual.ways, usual.ways) if shape.ways is None else as_range(shape.ways, "--ways"),
-        shots=as_range(shape.shots, "--shots"),
-        annotators=as_range(shape.annotators, "--annotators"),
-        labels_per_item=None if shape.labels_per_item is None else as_range(shape.labels_per_item, "--labels-per-item"),
+        ways=(usual.ways, usual.ways) if shape.ways is None else as_range(shape.ways, "ways"),
+        shots=as_range(shape.shots, "shots"),
+        annotators=as_range(shape.annotators, "annotators"),
+        labels_per_item=None if shape.labels_per_item is None else as_range(shape.labels_per_item, "labels_per_item"),
         queries=usual.queries if shape.queries is None else shape.queries,
-        crowd=as_shares("--crowd", shape.crowd, KINDS),
+        crowd=as_shares("crowd", shape.crowd, KINDS),
         augment=shape.augment.value,
         episodes=how.episodes,
         iterations=how.iterations,
@@ -468,15 +622,16 @@ def recipes(shape: ShapeOptions, how: RecipeOptions) -> list[Recipe]:
         learning_rate=how.learning_rate,
         seed=how.seed,
     )
-    return sweep(recipe, steps=_numbers("--steps", how.steps, int), b=_numbers("--b", how.b, float))
+    return sweep(recipe, steps=_numbers("steps", how.steps, int), b=_numbers("b", how.b, float))
 
 
-def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]:
+def _numbers(argument: str, text: str, kind: type[int] | type[float]) -> list[Any]:
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise CrowdshotError(f"{option} is {text!r}, expected numbers like 2 or 1,2,3.") from None
+        expected = "numbers like 2 or 1,2,3"
+        raise CrowdshotError(f"is {text!r}", argument=argument, found=text, expected=expected) from None
 
 
 def _layers(text: str) -> list[int]:
-    return [] if text == "none" else _numbers("--hidden", text, int)
+    return [] if text == "none" else _numbers("hidden", text, int)

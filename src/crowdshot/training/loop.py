@@ -161,7 +161,7 @@ class TrainingLog:
         self.began = self.said = time.monotonic()
         self.first: int | None = None
         self.last: Progress | None = None
-        self.bar = open_bar(self.stream, "", telling=True)
+        self.bar = open_bar(self.stream, "", with_text=True)
 
     def tick(self, done: int, total: int) -> None:
         """After every step."""

@@ -1,0 +1,72 @@
+"""Errors and warnings with fields are printed with the names of options, and their hints below them."""
+
+import warnings
+from typing import Annotated
+
+import pytest
+import typer
+
+from crowdshot._cli.console import handle_errors
+from crowdshot._cli.parameters import FromText, flat
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+
+
+def stderr_of(capsys: pytest.CaptureFixture[str], problem: Exception) -> tuple[int, str]:
+    def command(
+        steps: int = 0,
+        columns: Annotated[str, typer.Option()] = "",
+        skip_bad: Annotated[bool, typer.Option("--skip-bad", "-s")] = False,
+    ) -> None:
+        if isinstance(problem, Warning):
+            warnings.warn_explicit(problem, None, "x.py", 1, module="crowdshot.x")
+        else:
+            raise problem
+
+    code = 0
+    try:
+        handle_errors(command)()
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "text"),
+    [
+        (CrowdshotError("is 'a'", argument="columns", expected="b"), 2, "crowdshot: --columns is 'a', expected b.\n"),
+        (CrowdshotError("is 0", argument="unknown", expected="1"), 2, "crowdshot: unknown is 0, expected 1.\n"),
+        (
+            CrowdshotError("has no column", where="a.csv", hint=Use(columns={"annotator": "who is it"})),
+            2,
+            "crowdshot: a.csv has no column.\n  Use --columns 'annotator=who is it'.\n",
+        ),
+        (
+            CrowdshotWarning("2 images cannot be read", hint=Use("to leave them out", skip_bad=True)),
+            0,
+            "crowdshot: note: 2 images cannot be read.\n  Use --skip-bad to leave them out.\n",
+        ),
+        (
+            CrowdshotError("is empty", where="a.csv", hint=Use(other=True)),
+            2,
+            "crowdshot: a.csv is empty.\n  Use other=True.\n",
+        ),
+    ],
+)
+def test_fields_are_rendered(capsys, problem: Exception, code: int, text: str) -> None:
+    assert stderr_of(capsys, problem) == (code, text)
+
+
+def test_text_is_converted_when_the_command_runs() -> None:
+    seen = []
+
+    @flat
+    def command(
+        numbers: Annotated[list[int], FromText(lambda text: [int(part) for part in text.split(",")]), typer.Option()],
+        names: Annotated[tuple[str, ...], FromText(str.split), typer.Option()] = ("default",),
+    ) -> None:
+        seen.append((numbers, names))
+
+    command(numbers="1,2", names=None)
+    command(numbers="3", names="a b")
+    assert seen == [([1, 2], ("default",)), ([3], ["a", "b"])]
+    assert command.__annotations__["numbers"].__origin__ == (str | None)
