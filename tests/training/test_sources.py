@@ -304,7 +304,7 @@ def test_labels_of_files_by_name(tmp_path):
         open_source(str(root), annotations=labels_of([("zebra", "ann", "a")]))
     with pytest.raises(CrowdshotError, match=r"has the labels 'q', expected classes of .*, such as 'a', 'b'"):
         open_source(str(root), annotations=labels_of([("1", "ann", "q")]))
-    with pytest.warns(UserWarning, match="1 of the 2 labelled items are not in"):
+    with pytest.warns(UserWarning, match="Labels of 1 of 2 items left out"):
         open_source(str(root), annotations=labels_of([("1", "ann", "a"), ("zebra", "ann", "a")]))
 
 

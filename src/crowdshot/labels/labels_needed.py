@@ -6,7 +6,7 @@ Bayes' rule says what is believed then. People share mistakes, the more so the m
 them an answer's evidence counts for `EXPECTED` · 2 / K of what independent answers would have; `BEST` and `WORST` are
 how far crowds differ in that: labels of real crowds that were
 held back and given back, a few at a time, mostly accepted as many items as with something between the two
-(benchmarks/settling.py). The forecast is for a label or two an item: further ahead nobody has looked.
+(benchmarks/labels_needed.py). The forecast is for a label or two an item: further ahead nobody has looked.
 """
 
 from __future__ import annotations
