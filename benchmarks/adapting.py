@@ -1,11 +1,11 @@
-"""Adapting to new problems: one classifier at a time, and thousands of episodes in a batch, on one core.
+"""Measure how long adapting to new problems takes on one core: one classifier at a time, and episodes in a batch.
 
     python benchmarks/adapting.py [--episodes 10000]
 
-The batched fit is compared with the same fit called once for each episode, and with equations written as loops over
-classes and annotators. Forty items, five annotators, four classes, 64 dimensions, two EM steps. Below, the search for
-labelings on the same problems, against the mixture's EM: what it costs to look further than EM does; then the search
-against the same written as loops over lists (``tests/plain_labelings.py``), on fewer items.
+Problems have 40 items, 5 annotators, 4 classes and 64 dimensions. `mixture.fit` with two EM steps is compared in a
+batch, once per episode, and with a plain implementation with loops over classes and annotators. The labeling search is
+compared with the mixture's EM on the same problems, and with a plain implementation with loops over lists
+(``tests/plain_labelings.py``) on fewer items.
 """
 
 import argparse
@@ -26,7 +26,7 @@ N, R, K, D = 40, 5, 4, 64
 
 
 def looped(u, y, steps=2):
-    """The equations as one would first write them, for one episode."""
+    """Run EM for one episode with loops over classes and annotators."""
     votes = torch.nn.functional.one_hot(y, K).float()
     lam = votes.mean(1)
     for _ in range(steps):
@@ -83,7 +83,7 @@ def main():
         ("labelings as loops, 12 items, 8 labelings", timed(lambda: plain(u[0, :12], y[0, :12]), 1)),
         ("labelings.fit, the same", timed(lambda: labelings.fit(u[0, :12], y[0, :12], K, width=8), 50)),
     ]
-    print(f"{'one core, 40 items × 5 annotators':55s} {'ms an episode':>14s} {'a second':>10s} {'ratio':>7s}")
+    print(f"{'one core, 40 items × 5 annotators':55s} {'ms/episode':>14s} {'per second':>10s} {'ratio':>7s}")
     for name, seconds in rows:
         print(f"{name:55s} {seconds * 1e3:14.3f} {1 / seconds:10,.0f} {rows[0][1] / seconds:7.2g}")
 

@@ -1,13 +1,13 @@
-"""crowdshot.aggregate beside crowd-kit: wall time and peak memory of a majority vote and of Dawid–Skene.
+"""Compare crowdshot.aggregate with crowd-kit: time and peak memory of majority vote and Dawid–Skene.
 
-    python benchmarks/aggregate.py                          # 1e4, 1e5 and 1e6 labels; some three minutes
+    python benchmarks/aggregate.py                          # 1e4, 1e5 and 1e6 labels; about three minutes
     python benchmarks/aggregate.py --labels 10000 100000
 
-Simulated crowds with 5 labels an item, integer ids, rows in random order; 100, 500 and 5,000 annotators. Both do
-the same number of EM steps (``--steps``) in the same process, and their posteriors are compared. crowd-kit starts
-from its table; crowdshot from Annotations ("ours") and from the same table ("with table", which adds
-``Annotations.from_frame``). Times are medians of up to 7 runs within 5 seconds. Memory is how far the resident
-set of a fresh process rises above the loaded table (Linux only); for crowdshot the Annotations are counted in.
+Simulated crowds have 5 labels per item, integer ids, rows in random order, and 100, 500 and 5,000 annotators. Both
+libraries run the same number of EM steps (``--steps``) in the same process, and their posteriors are compared.
+crowd-kit starts from its table; crowdshot starts from Annotations ("ours") and from the same table ("with table", which
+includes ``Annotations.from_frame``). Times are medians of up to 7 runs within 5 seconds. Memory is the increase of the
+resident set of a new process over the loaded table (Linux only); for crowdshot it includes the Annotations.
 """
 
 import argparse
@@ -32,11 +32,11 @@ METHODS = ("majority vote", "Dawid–Skene")
 
 
 def crowd(n_labels: int, n_classes: int, n_annotators: int, seed: int = 0) -> pd.DataFrame:
-    """A task, worker, label table: each annotator knows the truth with a probability of 0.3 to 0.9, else guesses."""
+    """Return a table task, worker, label; each annotator is right with probability 0.3 to 0.9, else guesses."""
     rng = np.random.default_rng(seed)
     n_items = n_labels // LABELS_AN_ITEM
     item = np.repeat(np.arange(n_items), LABELS_AN_ITEM)
-    # five different annotators an item: a random first one, then steps that together stay below a full round
+    # five different annotators per item: a random first one, then steps that together stay below a full round
     steps = rng.integers(1, n_annotators // LABELS_AN_ITEM, size=(n_items, LABELS_AN_ITEM))
     steps[:, 0] = rng.integers(n_annotators, size=n_items)
     annotator = (steps.cumsum(axis=1) % n_annotators).ravel()
@@ -66,7 +66,7 @@ def our_methods(steps: int) -> dict[str, Callable[[Any], Any]]:
 
 
 def timed(call: Callable[[], Any], runs: int = 7, limit: float = 5.0) -> tuple[float, Any]:
-    """The median of the seconds it takes, and what it returns."""
+    """Return the median time in seconds and the result."""
     times: list[float] = []
     while len(times) < runs and sum(times) < limit:
         start = time.perf_counter()
@@ -76,7 +76,7 @@ def timed(call: Callable[[], Any], runs: int = 7, limit: float = 5.0) -> tuple[f
 
 
 def measure_times(df: pd.DataFrame, method: str, steps: int) -> tuple[float, float, float]:
-    """Seconds of crowd-kit, ours, and ours from the table."""
+    """Return the seconds of crowd-kit, of crowdshot, and of crowdshot from the table."""
     from crowdshot.labels.annotations import Annotations
 
     ann = Annotations.from_frame(df)
@@ -91,7 +91,7 @@ def measure_times(df: pd.DataFrame, method: str, steps: int) -> tuple[float, flo
 
 
 def measure_memory(side: str, size: tuple[int, int, int], steps: int) -> dict[str, float]:
-    """For each method the peak in MB, from a fresh process: this very file with ``--memory``."""
+    """Return the peak memory of each method in MB, each in a new process (this file with ``--memory``)."""
     command = [sys.executable, str(SELF), "--memory", side, *map(str, size), "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(zip(METHODS, map(float, done.stdout.split()), strict=True))
@@ -111,7 +111,7 @@ def print_memory(side: str, size: tuple[int, int, int], steps: int) -> None:
         gc.collect()
         with contextlib.suppress(AttributeError, OSError):
             ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         before = _resident("VmRSS")
         run(method, df)
         print((_resident("VmHWM") - before) / 1e6)
@@ -145,7 +145,9 @@ def main() -> None:
         for n_classes in options.classes:
             size = (n_labels, n_classes, annotators.get(n_labels, max(100, n_labels // 200)))
             df = crowd(*size)
-            peaks = [measure_memory(side, size, 2) for side in ("crowd-kit", "ours")]  # no step needs more
+            peaks = [
+                measure_memory(side, size, 2) for side in ("crowd-kit", "ours")
+            ]  # further steps need no more memory
             for method in METHODS:
                 theirs, ours, whole = measure_times(df, method, options.steps)
                 big, small = (peak[method] for peak in peaks)

@@ -1,15 +1,18 @@
-"""Texts that a real crowd labelled, from a handful to all: ours against what one would build from the usual parts.
+"""Compare crowdshot with combinations of common tools on texts that a real crowd labelled, for few to all items.
 
     python benchmarks/any_item.py --data ../shared/data --work /tmp/any-item
     python benchmarks/any_item.py --data ../shared/data --same-features
 
-Sentence polarity: two classes, 4,999 film reviews with 5.6 labels each, 5,432 others with truth alone. First, each from
-texts to probabilities: `CrowdClassifier().fit(texts, labels)` with and without the extra ``text``; TF-IDF of words and
-pairs of words with logistic regression on the vote and on Dawid–Skene; and CROWDLAB, for which that regression on the
-vote is one more annotator. The regression's C is chosen by five folds. For fairness also regression on what MiniLM
-makes of the texts. ``--same-features``: 100 directions of TF-IDF, fitted on all texts, for ours and for rivals alike;
-the constants of `crowdshot.model.feature_model` and `learned` were set on other crowds. Prints what is right of new texts and
-of labelled ones, the log-loss, and by how much confidence is above what is right. ``--work`` keeps embeddings.
+The data are sentence polarity: two classes, 4,999 film reviews with 5.6 labels each, and 5,432 reviews with the truth
+only. First, every method starts from the texts: `CrowdClassifier().fit(texts, labels)` with and without the extra
+``text``; TF-IDF of words and word pairs with logistic regression on majority vote and on Dawid–Skene; and CROWDLAB,
+which treats the regression on the vote as another annotator. The regression's C is chosen by five-fold
+cross-validation. Logistic regression on MiniLM embeddings is included for a fair comparison.
+
+With ``--same-features`` all methods use 100 components of TF-IDF, fitted on all texts. The constants of
+`crowdshot.model.feature_model` and of the learned aggregation were chosen on other crowds. Prints the accuracy on new
+and on labelled texts, the log-loss, and the over-confidence (mean confidence minus accuracy). ``--work`` keeps
+embeddings.
 """
 
 import argparse
@@ -39,7 +42,7 @@ DAWID_SKENE = "Dawid–Skene"
 
 
 def regression(targets):
-    """Its C chosen by as many folds as the smaller class allows."""
+    """Fit logistic regression; C is chosen by cross-validation with as many folds as the smaller class allows."""
     folds = int(min(5, np.bincount(targets).min()))
     if folds < 2:
         return LogisticRegression(C=1, max_iter=1_000)
@@ -49,7 +52,7 @@ def regression(targets):
 
 
 def usual_parts(seen, new, ann):
-    """{method: (of labelled, of new)} by logistic regression on features, sparse or not."""
+    """Return {method: (probabilities of labelled, of new items)} for logistic regression on features."""
     targets = {"the vote": FROM_LABELS[VOTE](ann).argmax(1), DAWID_SKENE: FROM_LABELS[DAWID_SKENE](ann).argmax(1)}
     told = {}
     for name, target in targets.items():
@@ -63,8 +66,8 @@ def usual_parts(seen, new, ann):
 
 
 def one_more_annotator(seen, new, ann, voted):
-    """CROWDLAB with out-of-fold predictions of the regression on the vote; then the regression on its consensus."""
-    from cleanlab import multiannotator  # of the extra `bench`
+    """Run CROWDLAB with out-of-fold predictions of the regression on the vote, then regression on its consensus."""
+    from cleanlab import multiannotator  # from the extra `bench`
 
     strength = getattr(regression(voted).fit(seen, voted), "best_params_", {"C": 1})["C"]
     folds = StratifiedKFold(int(min(5, np.bincount(voted).min())))

@@ -1,29 +1,27 @@
-"""Labels bought one by one: how fast does the truth come out, by whom and what one asks?
+"""Simulate buying labels one by one, and compare strategies that choose the next label to buy.
 
     python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/measured.md
-    python benchmarks/asking.py --figures [--out results/asking]              # only draws, from what was measured
-    python benchmarks/asking.py DATA --crowds [--repeats 20] [--only WAY …]   # real crowds by labels alone
-    python benchmarks/asking.py --crowds --tables                             # only their tables
+    python benchmarks/asking.py --figures [--out results/asking]              # draws figures from saved results only
+    python benchmarks/asking.py DATA --crowds [--repeats 20] [--only WAY …]   # real crowds, labels only
+    python benchmarks/asking.py --crowds --tables                             # only the tables of these
 
-Real crowds by labels alone are in `asking_crowds.py`. For the others DATA holds omniglot/images_evaluation.zip and
-labelme/LabelMe.zip. Each problem starts with a few labels; the others are held back and can be bought, some at a time,
-and after each purchase all is learned again from what there is (by EM, method Ours, with the encoders omniglot and
-photo-lite0).
+Real crowds with labels only are in `asking_crowds.py`. For the others, DATA holds omniglot/images_evaluation.zip and
+labelme/LabelMe.zip. Each problem starts with a few labels. The other labels are hidden and can be bought, several at a
+time; after each purchase all methods are fitted again (EM, method Ours, encoders omniglot and photo-lite0).
 
     Omniglot   10 characters that no encoder was trained on, 5 drawings of each, 7 simulated annotators
-    LabelMe    1,000 photographs with the 2,547 labels that 59 people really gave; a label that nobody gave
-               cannot be bought
+    LabelMe    1,000 photographs with the 2,547 labels of 59 people; only existing labels can be bought
 
-"first labels" starts with one label for every item, "few first labels" with one label for some items only (20 of 100
-drawings, 50 of 500 photographs). "labels alone" learns without looking at the items. Counted is the share of items
-whose consensus is right and, where items are looked at, of other items that the classifier has right. Ways to choose:
+"first labels" starts with one label per item, "few first labels" with one label for some items only (20 of 100
+drawings, 50 of 500 photographs). "labels alone" does not use images. The measures are the accuracy of the consensus
+and, with images, the accuracy of the classifier on other items. The strategies are:
 
-    expected gain       what `crowdshot next` does
-    random              any label that can be bought
-    least agreement     the item whose labels agree least (the leading label's share; of equal ones the item with the
-                        fewest labels, of these any), of any annotator
-    fewest, then least  the same, but one more label that disagrees is imagined: items with few labels come earlier
-    entropy, likeliest  expected gain with another doubt: see `crowdshot.labels.asking`
+    expected gain       that of `crowdshot next`
+    random              a random label
+    least agreement     the item with the lowest share of its leading label, then with the fewest labels, then a random
+                        item; any annotator
+    fewest, then least  the same with one additional, imagined label that disagrees: items with few labels come earlier
+    entropy, likeliest  expected gain for other measures of uncertainty: see `crowdshot.labels.asking`
 """
 
 import argparse
@@ -53,8 +51,8 @@ from crowdshot_paper.datasets import omniglot
 from crowdshot_paper.figures import INK, SOFT, Course, draw_lines, panels, save
 
 OURS = "expected gain"
-FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.labels.asking`
-RIVALS = {"random": None, "least agreement": 0, "fewest, then least": 1}  # labels that are imagined to disagree
+FIRST_SEED = 1000  # smaller seeds were used to choose the constants of `crowdshot.labels.asking`
+RIVALS = {"random": None, "least agreement": 0, "fewest, then least": 1}  # imagined labels that disagree
 STYLES = {
     OURS: {"color": INK, "lw": 2.2, "marker": ""},
     "random": {"color": SOFT, "lw": 1.2, "marker": "", "ls": ":"},
@@ -64,7 +62,7 @@ STYLES = {
 
 
 class Problem(NamedTuple):
-    """``answers`` (N, R): all there are; ``first`` (N, R): which of them are there from the start."""
+    """All labels ``answers`` (N, R), and those that are known from the start, ``first`` (N, R)."""
 
     answers: np.ndarray
     first: np.ndarray
@@ -79,8 +77,8 @@ class Setting(NamedTuple):
     data: str
     batch: int
     rounds: int
-    look: bool = True  # at the items
-    labelled: int | None = None  # items that have a label at first; else all
+    look: bool = True  # whether to use the images
+    labelled: int | None = None  # items with a label at the start; None for all
     size: int | None = None  # items, or drawings of each character
 
 
@@ -93,11 +91,11 @@ SETTINGS = (
     Setting("few first labels", "labelme", 20, 20, labelled=50, size=500),
 )
 
-# ---- problems ---------------------------------------------------------------------------------------------------
+# ---- problems ----
 
 
 def prepare(data: Path, kept: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Embeddings and answers, made once."""
+    """Compute embeddings and labels once."""
     makers = {"omniglot": prepare_omniglot, "labelme": prepare_labelme}
     kept.mkdir(parents=True, exist_ok=True)
     for name, make in makers.items():
@@ -151,7 +149,7 @@ def draw(setting: Setting, data: dict[str, np.ndarray], seed: int) -> Problem:
     return Problem(answers, first, truth, torch.from_numpy(items), torch.from_numpy(unseen), unseen_truth)
 
 
-# ---- choosing ---------------------------------------------------------------------------------------------------
+# ---- choosing ----
 
 
 def entropy_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
@@ -164,7 +162,7 @@ def entropy_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
 
 
 def likeliest_gains(cases: np.ndarray, confusion: np.ndarray) -> np.ndarray:
-    """A little of the usual gain decides where no answer can change the likeliest class."""
+    """Break ties by a small multiple of the default gain, if no answer can change the likeliest class."""
     after = (cases[:, None, :, None] * confusion).max(2).sum(2)
     return np.maximum(after - cases.max(1)[:, None], 0) + 1e-4 * asking.gains(cases, confusion)
 
@@ -173,7 +171,7 @@ GAINS = {OURS: asking.gains, "entropy": entropy_gains, "likeliest": likeliest_ga
 
 
 def buy(way: str, ann: Annotations, posterior: np.ndarray, open_: np.ndarray, n: int, random: np.random.Generator):
-    """n pairs among those that are open (N, R)."""
+    """Return n pairs to buy among those that are available (N, R)."""
     chosen: list[tuple[int, int]] = []
     if way in GAINS:
         confusion = asking.expected_confusion(ann, posterior)
@@ -188,12 +186,12 @@ def buy(way: str, ann: Annotations, posterior: np.ndarray, open_: np.ndarray, n:
             chosen.append((item, random.choice(np.flatnonzero(open_[item]))))
     rest = open_.copy()
     rest[tuple(np.array(chosen, dtype=int).reshape(-1, 2).T)] = False
-    more = random.permutation(np.argwhere(rest))[: n - len(chosen)]  # what a way leaves over is bought at random
+    more = random.permutation(np.argwhere(rest))[: n - len(chosen)]  # the rest is bought at random
     return np.array([*chosen, *more], dtype=int).T
 
 
 def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, seed: int) -> list[tuple[float, float]]:
-    """The share of items, and of unseen items, that are right: at first and after each round."""
+    """Return the accuracy of the consensus and on unseen items, at the start and after each round."""
     random = np.random.default_rng(seed)
     labels = np.where(problem.first, problem.answers, -1)
     K = int(problem.truth.max()) + 1
@@ -214,11 +212,11 @@ def course(problem: Problem, setting: Setting, way: str, clf: CrowdClassifier, s
     return found
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 def measure(setting: Setting, data: dict[str, np.ndarray], repeats: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A row for each way and number of labels bought; and how far ours is ahead over the whole course."""
+    """Return a row for each strategy and number of labels, and the lead of expected gain averaged over the course."""
     clf = CrowdClassifier({"omniglot": "omniglot", "labelme": "photo-lite0"}[setting.data], method="Ours")
     scores = {}  # way: (repeats, rounds + 1, 2)
     for way in (*GAINS, *RIVALS):
@@ -246,7 +244,7 @@ def measure(setting: Setting, data: dict[str, np.ndarray], repeats: int) -> tupl
 
 
 def figure(courses: pd.DataFrame, data: str, out: Path) -> None:
-    """Consensus and unseen items with the items in view, and the consensus of labels alone."""
+    """Draw the accuracy of the consensus and on unseen items with images, and of the consensus from labels only."""
     shown = [
         ("first labels", "consensus", "right: the consensus"),
         ("first labels", "unseen", "right: other items, by the classifier"),
@@ -260,7 +258,9 @@ def figure(courses: pd.DataFrame, data: str, out: Path) -> None:
             bought, right, error = (
                 rows.loc[rows["way"] == way, name].tolist() for name in ("bought", column, f"{column}_stderr")
             )
-            if all(right != line.y for line in lines):  # with three labels an item, both least agreements are the same
+            if all(
+                right != line.y for line in lines
+            ):  # with three labels per item, both kinds of least agreement are the same
                 lines.append(Course(way, bought, right, error))
         last = int(rows["bought"].max())
         draw_lines(ax, lines, {x: str(x) for x in range(0, last + 1, last // 3)}, STYLES)

@@ -1,18 +1,17 @@
-"""Real crowds for `asking.py`: labels alone, by replaying answers that were really given.
+"""Compare strategies for buying labels on real crowds, using labels only (a part of `asking.py`).
 
-All labels of a crowd but the first are held back. A question can only be asked of somebody whose real answer for that
-item is held back, so that the choice is narrower than a user's, and annotators who have said nothing yet can be asked.
-Of a crowd of more than 1,000 items, 1,000 are drawn anew for each repeat. Starts: one label for each item, which by
-lot, or one for a fifth of the items and none for the others. A round buys labels for a fifth of the items, ten rounds
-are bought, and after each the default (`aggregate.learned`, whose network saw no real crowd)
-and the vote judge all items again. Ways to choose:
+All labels of a crowd except the first ones are hidden. A label can be bought only from an annotator who really labelled
+the item, so there is less choice than in practice. Annotators without known labels can be chosen. From a crowd of more
+than 1,000 items, each repeat draws 1,000. A problem starts with one random label per item, or with one label for a
+fifth of the items. Each of ten rounds buys labels for a fifth of the items; then the default (`aggregate.learned`,
+whose network saw no real crowd) and majority vote are applied again. The strategies are:
 
-    expected gain         what `crowdshot next` does, nobody above `asking.fair_share`
-    random                any label that can be bought
-    fewest labels         the item with the fewest, of anybody
-    vote entropy          the item whose votes, one more for each class, have the greatest entropy, of anybody
-    Dawid–Skene's doubt   the item whose likeliest class has the smallest probability by Dawid–Skene, of anybody
-    ActiveLab             cleanlab's score, of anybody; it wants a classifier, which here knows the class sizes alone
+    expected gain         that of `crowdshot next`, with every annotator limited to `asking.fair_share`
+    random                a random label
+    fewest labels         the item with the fewest labels, any annotator
+    vote entropy          the item with the highest entropy of votes, with one pseudo-vote per class, any annotator
+    Dawid–Skene's doubt   the item with the lowest confidence by Dawid–Skene, any annotator
+    ActiveLab             cleanlab's score, any annotator; instead of a classifier it gets the class frequencies
 """
 
 import contextlib
@@ -34,17 +33,17 @@ from crowdshot.labels import annotator_quality, asking
 
 Floats = NDArray[np.float64]
 CROWDS = ("sentiment", "sentence-polarity", "face", "dog", "bluebird")
-STARTS = {"one label an item": 1.0, "a fifth of the items": 0.2}  # start -> items that have a label
+STARTS = {"one label an item": 1.0, "a fifth of the items": 0.2}  # start -> share of items with a label
 KEYS = ("crowd", "start", "method", "seed", "bought")
 FIRST = ("How far above random", "Forecasts and annotators")
 OURS, RANDOM, ACTIVELAB = "expected gain", "random", "ActiveLab"
-FIRST_SEED = 1000  # those below were used to choose the constants of `crowdshot.labels.asking`
-ITEMS, ROUNDS, SHARE = 1000, 10, 0.2  # items at most, purchases, labels in each for every item
-ENOUGH = 10  # labels in the whole crowd by which an annotator's true accuracy is known
+FIRST_SEED = 1000  # smaller seeds were used to choose the constants of `crowdshot.labels.asking`
+ITEMS, ROUNDS, SHARE = 1000, 10, 0.2  # items at most, rounds, labels bought per item and round
+ENOUGH = 10  # labels in the whole crowd that an annotator needs for a known accuracy
 
 
 class Problem(NamedTuple):
-    """``annotations``: all labels; ``first`` (L,): which of them are there from the start; ``truth`` (N,)."""
+    """All labels ``annotations``, those known from the start ``first`` (L,), and the truth (N,)."""
 
     annotations: Annotations
     first: NDArray[np.bool_]
@@ -52,7 +51,7 @@ class Problem(NamedTuple):
 
 
 class State(NamedTuple):
-    """``annotations``: what is known so far; ``open_`` (L,): which labels of the problem can be bought."""
+    """The known labels ``annotations``, and those that can be bought, ``open_`` (L,)."""
 
     annotations: Annotations
     posterior: Floats
@@ -75,11 +74,11 @@ def draw(crowd: crowds.Crowd, labelled: float, seed: int) -> Problem:
     return Problem(ann, first, truth)
 
 
-# ---- choosing: (problem, state, how many) -> rows of the labels to buy -------------------------------------------
+# ---- choosing: (problem, state, how many) -> rows of the labels to buy ----
 
 
 def expected_gain(problem: Problem, state: State, n: int) -> tuple[NDArray[np.int64], float, float]:
-    """Also how much doubt, and how many errors, the answers are expected to take away."""
+    """Choose labels by expected gain; also return the expected reduction of uncertainty and of errors."""
     ann = problem.annotations
     row_of = np.full((ann.n_items, ann.n_annotators), -1)
     row_of[ann.item[state.open_], ann.annotator[state.open_]] = np.flatnonzero(state.open_)
@@ -99,7 +98,7 @@ def vote_entropy(ann: Annotations) -> Floats:
 
 
 def activelab(ann: Annotations) -> Floats:
-    from cleanlab.multiannotator import get_active_learning_scores  # here, because it is of the extra `bench`
+    from cleanlab.multiannotator import get_active_learning_scores  # imported here: from the extra `bench`
 
     labels = np.full((ann.n_items, ann.n_annotators), np.nan)
     labels[ann.item, ann.annotator] = ann.label
@@ -127,17 +126,17 @@ WAYS = (OURS, RANDOM, *BY_ITEM)
 
 
 def of_anybody(problem: Problem, state: State, n: int, score: Floats, random: np.random.Generator):
-    """One open label each, by lot, of the items that score lowest; of equal ones, any."""
+    """Choose a random available label of each of the items with the lowest scores; ties are broken at random."""
     rows = random.permutation(np.flatnonzero(state.open_))
     rows = rows[np.unique(problem.annotations.item[rows], return_index=True)[1]]
     return rows[np.lexsort((random.random(len(rows)), score[problem.annotations.item[rows]]))][:n]
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 def measure(rows: Rows, data: Path, repeats: int, only: set[str]) -> None:
-    """What is not there yet; what ``only`` names, anew and alone."""
+    """Measure what is missing; measure the strategies in ``only`` again."""
     version, ways = commit(), [way for way in WAYS if not only or way in only]
     if importlib.util.find_spec("cleanlab") is None:
         print("ActiveLab is left out: cleanlab is not installed (extra bench).")
@@ -150,7 +149,9 @@ def measure(rows: Rows, data: Path, repeats: int, only: set[str]) -> None:
             for seed in range(FIRST_SEED, FIRST_SEED + repeats):
                 problem = draw(crowd, labelled, seed)
                 for way in ways:
-                    if way == ACTIVELAB and seed >= FIRST_SEED + repeats // 4:  # fifty times as slow as the others
+                    if (
+                        way == ACTIVELAB and seed >= FIRST_SEED + repeats // 4
+                    ):  # it takes fifty times as long as the others
                         continue
                     case = {"crowd": name, "start": start, "method": way, "seed": seed}
                     if tuple(case.values()) not in there:
@@ -160,7 +161,7 @@ def measure(rows: Rows, data: Path, repeats: int, only: set[str]) -> None:
 
 
 def course(problem: Problem, way: str, seed: int) -> list[Row]:
-    """A row at first and after each purchase: what is right now, and what is forecast of the next purchase."""
+    """Return a row per purchase: the accuracy after it, and the forecast for the next purchase."""
     random = np.random.default_rng(seed)
     ann, known = problem.annotations, problem.truth != crowds.UNKNOWN
     bought, n = problem.first.copy(), round(SHARE * ann.n_items)
@@ -181,7 +182,7 @@ def course(problem: Problem, way: str, seed: int) -> list[Row]:
         row["largest_share"] = np.bincount(ann.annotator[chosen]).max() / n if len(chosen) else np.nan
         row["allowed_share"] = asking.fair_share(n, ann.n_annotators) / n
         rest[chosen] = False
-        more = random.permutation(np.flatnonzero(rest))[: n - len(chosen)]  # what a way leaves over is bought at random
+        more = random.permutation(np.flatnonzero(rest))[: n - len(chosen)]  # the rest is bought at random
         row["by_lot"] = len(more)
         bought[chosen], bought[more] = True, True
         found.append(row)
@@ -189,14 +190,14 @@ def course(problem: Problem, way: str, seed: int) -> list[Row]:
 
 
 def right(posterior: Floats, truth: NDArray[np.int64]) -> float:
-    """Ties in expectation."""
+    """Return the accuracy; items with ties count in part."""
     top = posterior >= posterior.max(1, keepdims=True) - 1e-9
     hit = np.where(truth >= 0, top[np.arange(len(truth)), truth], False)
     return float((hit / top.sum(1)).mean())
 
 
 def intervals(problem: Problem, state: State) -> Row:
-    """How many annotators' accuracy, over all labels of theirs, lies in the interval that is said of it now."""
+    """Count the annotators whose accuracy, over all their labels, is within the current interval."""
     ann = problem.annotations
     known = problem.truth[ann.item] != crowds.UNKNOWN
     hits = np.bincount(ann.annotator, known & (ann.label == problem.truth[ann.item]), ann.n_annotators)
@@ -208,11 +209,11 @@ def intervals(problem: Problem, state: State) -> Row:
     return {"annotators": int(counted.sum()), "within": int(within.sum())}
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
+# ---- tables ----
 
 
 def tables(rows: Rows) -> dict[str, str]:
-    """Title -> Markdown."""
+    """Return {title: Markdown table}."""
     table = rows.table
     after = table[table["bought"] > 0]
     means = after.groupby(["crowd", "start", "method", "seed"])[["default", "vote"]].mean()
@@ -235,7 +236,7 @@ def above_random(means: pd.Series) -> pd.DataFrame:
         for start in STARTS:
             wide = means[crowd, start].unstack("method") * 100
             ways = [way for way in WAYS if way in wide]
-            best = wide[[way for way in ways if way != ACTIVELAB]].mean().idxmax()  # which has fewer repeats
+            best = wide[[way for way in ways if way != ACTIVELAB]].mean().idxmax()  # it has fewer repeats
             row = {"crowd": crowd, "start": start, RANDOM: f"{wide[RANDOM].mean() / 100:.3f}"}
             for way in ways:
                 ahead, behind = wide[way] - wide[RANDOM], wide[best] - wide[way]
@@ -253,7 +254,9 @@ def forecasts(table: pd.DataFrame) -> pd.DataFrame:
             part = table[(table["crowd"] == crowd) & (table["start"] == start)]
             mine = part[part["method"] == OURS].sort_values(["seed", "bought"])
             mended = -mine.groupby("seed")["errors"].diff().sum()
-            buys = mine[mine.groupby("seed").cumcount(ascending=False) > 0]  # what the last state asks is not bought
+            buys = mine[
+                mine.groupby("seed").cumcount(ascending=False) > 0
+            ]  # labels chosen in the last state are not bought
             first = mine[mine["bought"] == 0]
             found.append(
                 {

@@ -1,14 +1,14 @@
-"""How far the search for labelings goes beyond the paper's EM, and how far it is from perfect knowledge.
+"""Compare the labeling search with the paper's EM and with perfect knowledge of annotators or labels.
 
     python benchmarks/beyond.py images_evaluation.zip [--episodes 100] [--out rows.csv]
     python benchmarks/beyond.py tiny-imagenet-100.zip --photos
 
-The first takes Omniglot's evaluation set, 659 characters of alphabets that the shipped encoders have not seen; the
-second the 20 classes of Tiny-ImageNet-100 that were left for a test when ``photo`` was trained. Episodes are the
-paper's: 4 classes, 1, 3 and 5 images of each, 3, 5 and 7 annotators of its four crowds, and besides a crowd of flippers
-and one of class-wise spammers. All ways meet the same episodes. Prints the share of queries classified right, averaged
-over shots and annotators, and calibration errors (ten bins over all queries of a cell, and over all labelled items for
-the consensus on these); ``--out`` keeps every cell.
+The first command uses Omniglot's evaluation set: 659 characters of alphabets that the shipped encoders were not trained
+on. The second uses the 20 test classes of Tiny-ImageNet-100 of the encoder ``photo``. Episodes are the paper's: 4
+classes, 1, 3 and 5 images of each, 3, 5 and 7 annotators of its four crowds, and also a crowd of flippers and a crowd
+of class-wise spammers. All methods get the same episodes. Prints the accuracy on queries, averaged over shots and
+annotators, and calibration errors (ten bins over all queries of a cell, and over all labelled items for the consensus).
+``--out`` keeps every cell.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from crowdshot_paper.compared import prototypical
 from crowdshot_paper.registry import CEILINGS, METHODS
 
 CROWDS = {"the paper's crowds": simulate.PAPER_TARGETS, "flippers, class-wise": simulate.OTHER_TARGETS[1:3]}
-CLEAN, NOISY = "clean", "noisy"  # encoders that met clean labels, and simulated annotators
+CLEAN, NOISY = "clean", "noisy"  # encoders trained with clean labels, and with simulated annotators
 
 
 def em(steps, posteriors):
@@ -48,7 +48,7 @@ def searched(**settings):
 
 
 def with_queries(steps, **settings):
-    """Labelings, then a few steps of EM in which the queries are items without labels: their company helps."""
+    """Run the labeling search, then a few EM steps in which queries are additional items without labels."""
 
     def classify(episodes):
         fit = labelings.fit(episodes.support, episodes.labels, WAYS, **settings)
@@ -72,9 +72,9 @@ def system(known, name, consensus=None):
 
 
 def ways_to_learn(learned, trusted):
-    """What they are called, the encoder, and the way: episodes -> probabilities of queries, and of labelled items.
+    """Return names, encoders and methods: episodes -> probabilities of queries, and of labelled items.
 
-    ``learned`` priors are those of the noisy encoder's card, ``trusted`` is what the clean one's says.
+    ``learned`` are the priors of the noisy encoder's card, ``trusted`` those of the clean encoder's card.
     """
     return [
         ("soft votes (PrSV)", CLEAN, system(METHODS, "PrSV", lambda labels: prototypes.soft_vote(labels, WAYS))),
@@ -168,7 +168,7 @@ def main():
     print(f"| | encoder | {' | '.join(heads)} |\n|{'---|' * (2 + len(heads))}")
     for way, encoder, _ in ways:
         cells = [f"{mean(i, crowd=c, encoder=encoder, way=way):.3f}" for c in CROWDS for i in (5, 6, 7)]
-        cells = ["–" if cell == "nan" else cell for cell in cells]  # no consensus is asked of perfect knowledge
+        cells = ["–" if cell == "nan" else cell for cell in cells]  # with perfect knowledge there is no consensus
         print(f"| {way} | {encoder} | {' | '.join(cells)} |")
 
 

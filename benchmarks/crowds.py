@@ -1,11 +1,11 @@
-"""Every real crowd there is, with the truth: what issue 21's tables are measured on, and what others learn from.
+"""Load all real crowds with known truth; other benchmarks measure on them and learn from them.
 
-    python benchmarks/crowds.py --data ../shared/data                        # prints how large they are
+    python benchmarks/crowds.py --data ../shared/data                        # prints their sizes
     python benchmarks/crowds.py --data ../shared/data --out runs/projects    # writes each as a project
 
 A project is a folder with ``answers.csv`` (item, annotator, label) and ``truth.csv`` (item, truth; only items whose
-truth is known). Who learns from some of these crowds and is measured on another leaves out that one's RELATIVES too:
-they share items or annotators.
+truth is known). A method that learns from some crowds and is measured on another must not learn from the RELATIVES of
+that crowd, which share items or annotators with it.
 """
 
 import argparse
@@ -27,17 +27,17 @@ RELATIVES = (
     frozenset({"SP_amt", "sentence-polarity"}),
     frozenset({"sentiment", "mozafari"}),  # may share tweets
 )
-UNKNOWN, UNNAMED = -1, -2  # in place of a true class: nobody knows it; nobody named it
+UNKNOWN, UNNAMED = -1, -2  # in place of a true class: unknown; not among the classes that were named
 
 
 class Crowd(NamedTuple):
-    """``truth``: the true class of each item that has labels, in the order of ``annotations.items``; NaN: not known."""
+    """A crowd; ``truth`` has the true class of each item of ``annotations.items``, NaN if unknown."""
 
     annotations: Annotations
     truth: pd.Series
 
     def true_classes(self) -> NDArray[np.int64]:
-        """(N,) positions in ``annotations.classes``; UNKNOWN, or UNNAMED where it is none of the classes."""
+        """Return (N,) positions in ``annotations.classes``, UNKNOWN, or UNNAMED for other classes."""
         found = pd.Index(self.annotations.classes).get_indexer(pd.Index(self.truth.to_numpy()))
         found[found < 0] = UNNAMED
         found[self.truth.isna().to_numpy()] = UNKNOWN
@@ -45,12 +45,12 @@ class Crowd(NamedTuple):
 
 
 def relatives(name: str) -> frozenset[str]:
-    """The crowds that must not be learned from where this one is measured, itself among them."""
+    """Return the crowds, including this one, that a method must not learn from if it is measured on this one."""
     return next((family for family in RELATIVES if name in family), frozenset({name}))
 
 
 def thinned(annotations: Annotations, per_item: int, seed: int) -> Annotations:
-    """At most so many labels an item, which ones by lot; items, annotators and classes without a label are gone."""
+    """Keep at most so many random labels per item, and only items, annotators and classes that still have labels."""
     shuffled = np.random.default_rng(seed).permutation(len(annotations))
     turn = pd.Series(annotations.item[shuffled]).groupby(annotations.item[shuffled]).cumcount().to_numpy()
     kept = np.zeros(len(annotations), dtype=bool)
@@ -58,11 +58,11 @@ def thinned(annotations: Annotations, per_item: int, seed: int) -> Annotations:
     return Annotations.from_frame(annotations.keep(kept).to_frame(), items=annotations.items)
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------
+# ---- reading ----
 
 
 def names(data: Path) -> list[str]:
-    """Of all crowds in the data folder; the ones with features or images last."""
+    """Return the names of all crowds in the data folder; those with features or images come last."""
     alone = sorted(path.name.removesuffix(".answers.csv") for path in (data / "truth-inference").glob("*.answers.csv"))
     return [*alone, "sentence-polarity", "leaves", "labelme", "cifar10s", "cifar10h"]
 
@@ -87,7 +87,7 @@ def load_all(data: Path) -> Iterator[tuple[str, Crowd]]:
 
 
 def _labelme(path: Path) -> Crowd:
-    """An item is the place of an image in the archive's list."""
+    """Read LabelMe; an item is an image's position in the archive's list."""
     with zipfile.ZipFile(path) as archive:
         answers, truth = (
             np.loadtxt(io.BytesIO(archive.read(f"LabelMe/{name}.txt")), dtype=int)
@@ -105,13 +105,13 @@ def _crowd(answers: pd.DataFrame, truth: pd.DataFrame) -> Crowd:
     return Crowd(annotations, known.reindex(pd.Index(annotations.items, name="item")))
 
 
-# ---- writing ----------------------------------------------------------------------------------------------------
+# ---- writing ----
 
 
 def write(crowd: Crowd, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     known = crowd.truth.dropna()
-    if pd.api.types.is_float_dtype(known):  # whole numbers, until some were missing
+    if pd.api.types.is_float_dtype(known):  # integers that became floats because some are missing
         known = known.astype(int)
     crowd.annotations.to_frame().to_csv(folder / "answers.csv", index=False)
     known.to_csv(folder / "truth.csv")

@@ -1,10 +1,12 @@
-"""How sure to be of single labelled items: shares of labelings, and what labelings say of an item given all others.
+"""Compare estimates of the confidence of single labelled items by the labeling search.
 
     python benchmarks/doubt.py [--problems 12]
 
-Ten classes of scikit-learn's digits as they are, and with noise, so that images say little; the demo's seven
-annotators, of whom some label each image. Of the consensus on the labelled images: how much is right, its calibration
-error (ten bins), the mean negative log-probability of the truth, how often it is 99 % sure, and right in that.
+The data are the ten classes of scikit-learn's digits, with and without noise that makes images less informative, and
+labels of the demo's seven annotators, some of whom label each image. The estimates are shares of 32 and 256 labelings,
+and the posterior of each item given all others. Prints, for the consensus of the labelled images: accuracy, calibration
+error (ten bins), mean negative log-probability of the truth, the number of items with 99 % confidence, and their
+accuracy.
 """
 
 import argparse
@@ -21,7 +23,7 @@ NOISE = {"as they are": 0.0, "with noise": 0.5}
 SURE = 0.99
 
 
-def told(probabilities, truth):
+def summary(probabilities, truth):
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     where = np.minimum((confidence * 10).astype(int), 9)
     error = np.abs(np.bincount(where, right - confidence, 10)).sum() / len(truth)
@@ -37,7 +39,7 @@ def main():
     torch.set_num_threads(1)
     digits = load_digits()
     truth = digits.target.astype(np.int64)
-    print(f"{'digits, items a class, labels an item, by':58} right calibration  log-loss  sure  right")
+    print(f"{'digits, items per class, labels per item, method':58} right calibration  log-loss  sure  right")
     for kind, noise in NOISE.items():
         images = digits.images / 16 + noise * np.random.default_rng(0).normal(size=digits.images.shape)
         base = CrowdClassifier()
@@ -63,7 +65,7 @@ def main():
                     part.append(posterior.double().numpy())
             for name, parts in found.items():
                 place = f"{kind}, {shots}, {per_item}, {name}"
-                print(f"{place:58} {told(np.concatenate(parts), np.concatenate(known))}", flush=True)
+                print(f"{place:58} {summary(np.concatenate(parts), np.concatenate(known))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Embedding images with Conv4 on a CPU: as `Conv4` does it, and as one would first write it.
+"""Measure the time of embedding images with Conv4 on a CPU, compared with a plain implementation.
 
     python benchmarks/embedding.py [--threads 1]
 
-In evaluation `Conv4` takes a few images at a time, so that what is between two layers stays in the processor's cache,
-and keeps channels last. The plain way puts a whole batch through the layers; `Encoder.embed` reads 64 images at a time.
+In evaluation mode `Conv4` processes a few images at a time, so that activations stay in the processor's cache, and uses
+the channels-last format. The plain implementation passes a whole batch through the layers; `Encoder.embed` reads 64
+images at a time.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main():
         best = dict.fromkeys(ways, float("inf"))
         with torch.no_grad():
             assert torch.allclose(plain(64), ours(64), atol=1e-4)
-            for _ in range(REPEATS):  # in turns, so that what else the machine does hits all alike
+            for _ in range(REPEATS):  # alternate, so that other programs affect all variants equally
                 for name, (way, batch) in ways.items():
                     start = time.perf_counter()
                     way(batch)

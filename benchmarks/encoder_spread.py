@@ -1,11 +1,11 @@
-"""Narrow and wide encoders on items they never met: how far a class spreads, and what one, three or five items tell.
+"""Measure how compact unseen classes are for narrow and wide encoders, and how accurate one, three or five items are.
 
     python benchmarks/encoder_spread.py DATA [--datasets labelme cifar10s] [--splits 5] [--episodes 200]
 
-DATA holds the datasets; encoders are those of ``results/``. An episode's classes are told by the nearest mean of their
-items, with true labels and with soft votes. *Spread* is the mean squared distance between two items of a class over
-that between two class means: what a single item lacks to stand for its class. *Dimensions* is the participation ratio
-of the queries' covariance.
+DATA holds the datasets; encoders are those of ``results/``. Queries of an episode are classified by the nearest class
+mean, with true labels and with soft votes. *Spread* is the mean squared distance between two items of a class divided
+by that between two class means; it shows how well a single item represents its class. *Dimensions* is the participation
+ratio of the queries' covariance.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ENCODERS = {"narrow": "PrSV", "wide": "PrSV wide"}
 
 
 def right(support: Tensor, weights: Tensor, query: Tensor, truth: Tensor) -> float:
-    """Share of queries (B, Q, D) nearest to the mean of their class, from items (B, N, D) and weights (B, N, K)."""
+    """Return the share of queries (B, Q, D) nearest to their class mean, from items (B, N, D) and weights (B, N, K)."""
     total = weights.sum(1)
     means = weights.mT @ support / total[..., None].clamp_min(1e-9)
     far = torch.cdist(query, means).masked_fill((total == 0)[:, None], torch.inf)
@@ -37,7 +37,7 @@ def right(support: Tensor, weights: Tensor, query: Tensor, truth: Tensor) -> flo
 
 
 def spread_and_dimensions(query: Tensor, truth: Tensor) -> tuple[float, float]:
-    """Of one episode's queries, (Q, D) and (Q,)."""
+    """Return the spread and dimensions of the queries (Q, D) and (Q,) of one episode."""
     means = torch.stack([query[truth == k].mean(0) for k in truth.unique()])
     within = 2 * (query - means[truth]).square().sum(-1).mean()
     energy = torch.linalg.svdvals(query - query.mean(0)).square()

@@ -1,11 +1,11 @@
-"""Seconds of one fit, by items, annotators and classes: the default, the search and EM, beside the same as loops.
+"""Measure the time of one fit by items, annotators and classes, for the default, the labeling search and EM.
 
     python benchmarks/fitting.py [--device cuda] [--most 5000] [--episodes 10000]
 
-Features are 64 normal numbers around their class, every annotator is right in 0.7 of the cases, an item has 5 labels.
-The default runs on the processor whatever the device; the search and EM run on the device. "Loops" is the search
-written as loops over lists (``tests/plain_labelings.py``) of as many labelings, where that ends in this century. Last
-comes what a batch gives: many episodes of 40 items × 5 annotators × 4 classes in one call.
+Features are 64 normal numbers around the class mean, every annotator is right with probability 0.7, and an item has 5
+labels. The default always runs on the CPU; the search and EM run on the device. "Loops" is a plain implementation of
+the search with loops over lists (``tests/plain_labelings.py``), for sizes at which it ends in reasonable time. The last
+rows show batches: many episodes of 40 items × 5 annotators × 4 classes in one call.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LOOPED = 4_000  # items × annotators × classes at most
 
 
 def problem(N, R, K, B=(), seed=0):
-    """Items (*B, N, D) and labels (*B, N, R), -1 = none."""
+    """Return items (*B, N, D) and labels (*B, N, R); -1 is a missing label."""
     g = torch.Generator().manual_seed(seed)
     truth = torch.randint(K, (*B, N), generator=g)
     centres = torch.randn(K, D, generator=g)
@@ -40,7 +40,7 @@ def problem(N, R, K, B=(), seed=0):
 
 
 def timed(run, device, least=0.5):
-    """Seconds of one call, by as many as fit into half a second; the first one warms up."""
+    """Return the mean seconds of the calls that fit into half a second, after one call to warm up."""
 
     def wait():
         if device != "cpu":

@@ -1,12 +1,12 @@
-"""Does a head that learns from some classes of a domain help with others of it? Five domains, few items, a crowd.
+"""Measure whether a head trained on some classes of a domain helps with other classes of it, in five domains.
 
     python benchmarks/heads.py --data ../shared/data --work /tmp/heads
 
-Each domain's classes are parted three times at random: a linear head on a frozen backbone learns from one part as
-`crowdshot train` has it, and episodes of four of the others are solved: one, three or five items a class, five
-simulated annotators (the paper's mixture for training), 60 episodes, the same for all. Prints the share of queries that
-is right, and how long the head took. Backbones are `lite0` and, for drawings, the shipped network of characters.
-``--work`` keeps images and embeddings.
+The classes of each domain are divided three times at random. A linear head on a frozen backbone is trained on one part
+as `crowdshot train` does, and tested on episodes of four other classes: one, three or five items per class, five
+simulated annotators (the paper's mixture for training), 60 episodes, the same for all. Prints the accuracy on queries,
+and the time of training. Backbones are `lite0` and, for drawings, the shipped network of characters. ``--work`` keeps
+images and embeddings.
 """
 
 import argparse
@@ -31,11 +31,14 @@ from crowdshot.training.source_files import find_items
 
 MOST, SPLITS, EPISODES, WAYS, ANNOTATORS = 60, 3, 60, 4, 5
 DRAWN = ("Omniglot", "digits")
-OWN = {"drawn": "glyphs-protonet", "photographs": "photo-lite0-protonet"}  # what `auto` takes for such images
+OWN = {
+    "drawn": "glyphs-protonet",
+    "photographs": "photo-lite0-protonet",
+}  # the encoder that `auto` chooses for such images
 
 
 def from_zip(file, class_of):
-    """{class: [(name, bytes)]} of a zip's images."""
+    """Return {class: [(name, bytes)]} of a zip's images."""
     found = {}
     with zipfile.ZipFile(file) as archive:
         for name in sorted(archive.namelist()):
@@ -45,7 +48,7 @@ def from_zip(file, class_of):
 
 
 def domains(data):
-    """{domain: (images by class, how many classes are learned from)}"""
+    """Return {domain: (images by class, number of training classes)}."""
     yield "LabelMe", from_zip(data / "labelme" / "LabelMe.zip", lambda path: path.parent.name), 4
     truth = pd.read_csv(data / "cifar10s" / "truth.csv", dtype=str).set_index("task")
     yield "CIFAR-10S", from_zip(data / "cifar10s" / "images.zip", lambda path: truth["label"].get(path.name)), 5
@@ -61,7 +64,7 @@ def domains(data):
 
 
 def extracted(folder, images):
-    """As files, so that embeddings can be kept by content."""
+    """Write images to files, so that embeddings can be cached by content."""
     paths, classes = [], []
     for kind, found in sorted(images.items()):
         chosen = np.random.default_rng(0).permutation(len(found))[:MOST]
@@ -79,14 +82,17 @@ def extracted(folder, images):
 
 
 def features_as_source(work, features, classes):
-    """The pool that `crowdshot train features.npz` would see."""
+    """Return the pool that `crowdshot train features.npz` uses."""
     np.savez(work / "features.npz", features=features, labels=classes)
     items = find_items(str(work / "features.npz"), None)
     return pool_of(items), items.input
 
 
 def head(pool, fed, learned_from, seed, shipped=None, rate=1e-5):
-    """As `crowdshot train` makes it, from principal components or from a shipped head: (encoder, settings, seconds)."""
+    """Train a head as `crowdshot train` does, from principal components or a shipped head.
+
+    Returns (encoder, settings, seconds).
+    """
     n = len(learned_from)
     validated = max(2, min(10, round(0.15 * n)))
     ways = max(2, min(16, n - validated))
@@ -109,7 +115,7 @@ def head(pool, fed, learned_from, seed, shipped=None, rate=1e-5):
 
 
 def right(pool, predict):
-    """The share of queries that is right, by shots."""
+    """Return the accuracy on queries, by shots."""
     found = []
     for shots in encoder_scores.SHOTS:
         shape = EpisodeShape(

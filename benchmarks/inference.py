@@ -1,10 +1,10 @@
-"""How long the learned inference takes, and how much memory: many small crowds at once, and one large.
+"""Measure time and memory of the learned aggregation, for many small crowds at once and for one large crowd.
 
     OMP_NUM_THREADS=1 python benchmarks/inference.py [--most 1000000] [--device cuda]
 
-Small: episodes of 40 items, 5 annotators and 4 classes side by side, by torch (as in training). Large: 4 classes, 5
-labels an item, 50,000 annotators at most, by NumPy in double precision, each size in a process of its own, beside the
-one-coin model's EM on the same labels (20 steps).
+Small crowds are episodes of 40 items, 5 annotators and 4 classes in a batch, with torch (as in training). Large crowds
+have 4 classes, 5 labels per item and at most 50,000 annotators, with NumPy in double precision, each size in a process
+of its own, compared with the one-coin model's EM on the same labels (20 steps).
 """
 
 import argparse
@@ -27,7 +27,7 @@ ITEMS, ANNOTATORS, CLASSES, LABELS_AN_ITEM = 40, 5, 4, 5
 
 
 def episodes(G: int, device: str) -> Crowds:
-    """G of them, in which everybody labels everything."""
+    """Draw G episodes in which every annotator labels every item."""
     random = torch.Generator().manual_seed(0)
     item = torch.arange(G * ITEMS).repeat_interleave(ANNOTATORS)
     annotator = (item // ITEMS) * ANNOTATORS + torch.arange(ANNOTATORS).repeat(G * ITEMS)

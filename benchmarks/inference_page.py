@@ -1,8 +1,8 @@
-"""Fills the tables of docs/inference.md from what benchmarks/networks.py and benchmarks/world.py have measured.
+"""Update the tables of docs/inference.md from the results of benchmarks/networks.py and benchmarks/world.py.
 
     python benchmarks/inference_page.py
 
-What stands between two comments, <!-- name --> and <!-- end -->, is written anew.
+The text between the comments <!-- name --> and <!-- end --> is replaced.
 """
 
 import re
@@ -19,7 +19,7 @@ COLUMNS = ("accuracy", "log_loss", "over", "accepted", "right")
 
 
 def means(table: pd.DataFrame) -> str:
-    """Over the crowds, full and thinned."""
+    """Average over the crowds, full and thinned."""
     lines = ["| | right | log-loss | over | accepted → right |", "|---|---|---|---|---|"]
     for title, part in (("full", table[table["labels"] == "all"]), ("thinned", table[table["labels"] != "all"])):
         for variant, name in (("vote", "vote"), ("shipped", "**learned**")):
@@ -33,7 +33,7 @@ def means(table: pd.DataFrame) -> str:
 
 
 def crowds(table: pd.DataFrame) -> str:
-    """Each crowd with all its labels."""
+    """Return a row for each crowd with all its labels."""
     full = table[table["labels"] == "all"].set_index(["crowd", "variant"])
     lines = [
         "| Crowd | items | right: vote | learned | log-loss: vote | learned | over | accepted → right |",
@@ -44,13 +44,14 @@ def crowds(table: pd.DataFrame) -> str:
         right = "–" if pd.isna(ours["right"]) else f"{ours['right']:.3f}"
         lines.append(
             f"| {crowd} | {int(ours['items']):,} | {vote['accuracy']:.3f} | {ours['accuracy']:.3f} | "
-            f"{vote['log_loss']:.3f} | {ours['log_loss']:.3f} | {ours['over']:+.3f} | {ours['accepted']:.2f} → {right} |"
+            f"{vote['log_loss']:.3f} | {ours['log_loss']:.3f} | {ours['over']:+.3f}"
+            f" | {ours['accepted']:.2f} → {right} |"
         )
     return "\n".join(lines)
 
 
 def below(table: pd.DataFrame) -> str:
-    """Where it is more than 0.01 below the vote."""
+    """Return the cases with an accuracy more than 0.01 below the vote."""
     wide = table.pivot(index=["crowd", "labels"], columns="variant", values="accuracy")
     ahead = wide["shipped"] - wide["vote"]
     worse = ahead[ahead < -0.01]

@@ -1,12 +1,12 @@
-"""Whether the 90 % intervals of annotators' accuracy hold the truth, on real crowds.
+"""Measure how often the 90 % intervals of annotators' accuracy contain the true accuracy, on real crowds.
 
     python benchmarks/intervals.py --data ../shared/data
 
-Each crowd is believed by the default, whose network saw no real crowd, in full and thinned to 1, 2, 3 and 5 labels an
-item. True is an annotator's accuracy over all labels of theirs whose truth is known, 20 of them or more;
-crowds with fewer than three such annotators are left out, and so are hitspam_cf, adult and fact_eval, whose truth is
-known for few items. The width of intervals (`labels.annotators.SHARED`) was chosen on these crowds. Prints a
-table of means over crowds, and the crowds that are covered least and most in full.
+Each crowd is aggregated by the default, whose network saw no real crowd, in full and thinned to 1, 2, 3 and 5 labels
+per item. The true accuracy of an annotator is that over all their labels of items with known truth, at least 20. Crowds
+with fewer than three such annotators are left out, and so are hitspam_cf, adult and fact_eval, whose truth is known for
+few items only. The width of intervals (`crowdshot.labels.annotator_quality`) was chosen on these crowds. Prints a table
+of means over crowds, and the crowds with the lowest and highest coverage.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def rows(data: Path) -> pd.DataFrame:
                 continue
             inside = (people["low"] <= true[who]) & (true[who] <= people["high"])
             width, error = people["high"] - people["low"], people["accuracy"] - true[who]
-            case = {"crowd": name, "labels an item": most or "all", "held": inside[use].mean()}
-            found.append(case | {"width": width[use].mean(), "too high by": error[use].mean()})
+            case = {"crowd": name, "labels per item": most or "all", "coverage": inside[use].mean()}
+            found.append(case | {"width": width[use].mean(), "bias": error[use].mean()})
     return pd.DataFrame(found)
 
 
@@ -51,10 +51,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     table = rows(parser.parse_args().data)
-    means = table.groupby("labels an item", sort=False)[["held", "width", "too high by"]].mean()
-    means.insert(0, "crowds", table.groupby("labels an item", sort=False).size())
+    means = table.groupby("labels per item", sort=False)[["coverage", "width", "bias"]].mean()
+    means.insert(0, "crowds", table.groupby("labels per item", sort=False).size())
     print(means.round(3).to_string())
-    full = table[table["labels an item"] == "all"].set_index("crowd")["held"].sort_values().round(2)
+    full = table[table["labels per item"] == "all"].set_index("crowd")["coverage"].sort_values().round(2)
     print(pd.concat([full.head(4), full.tail(2)]).to_string())
 
 

@@ -1,11 +1,11 @@
-"""Very many items: how long ``predict`` and ``adapt`` take, and how much memory, as images or rows of features grow.
+"""Measure time and memory of ``predict`` and ``adapt`` for very many images or rows of features.
 
     python benchmarks/items.py [--images 2e4 6e4 2e5] [--rows 1e6 3e6 1e7] [--adapt 1e5 3e5 1e6] [--kill] [--out FILE]
 
-Images are drawn, 28×28 pixels, a thousand in a folder, and one in ten thousand is no image; rows are 16 numbers in an
-.npy file. Commands run as they are typed, each in a process of its own, whose processor time, time by the clock and
-peak memory are told. A cold run finds no embedding from before, a warm one finds all. ``--kill``: a cold run is killed
-after half of the time that the one before it took, and gone on with.
+Images have 28×28 pixels, a folder has a thousand, and one file in ten thousand is not an image. Rows are 16 numbers in
+an .npy file. Each command runs in a process of its own; processor time, wall-clock time and peak memory are printed. A
+cold run has an empty embedding cache, a warm run finds all embeddings there. With ``--kill``, a cold run is killed
+after half of the previous run's time, and then continued.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def draw_rows(file: Path, n: int) -> None:
 
 
 def write_labels(file: Path, names: list[str]) -> None:
-    """Three labels of each of the first items, four in five of them right."""
+    """Write three labels of each of the first items; 80 % are correct."""
     random = np.random.default_rng(1)
     item = np.repeat(np.arange(len(names)), 3)
     right = random.random(len(item)) < 0.8
@@ -61,7 +61,7 @@ def write_labels(file: Path, names: list[str]) -> None:
 
 
 def run(arguments: list[object], cache: Path, kill_after: float | None = None) -> dict[str, float]:
-    """One command of crowdshot: seconds of all processors and by the clock, and megabytes at most."""
+    """Run a crowdshot command; return processor seconds, wall-clock seconds and peak megabytes."""
     start = time.monotonic()
     command = [sys.executable, "-m", "crowdshot", *map(str, arguments)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -1,10 +1,11 @@
-"""Real annotators: LabelMe (Rodrigues & Pereira 2018), eight kinds of scenes, 59 workers, 2.5 labels an image.
+"""Measure accuracy with real annotators on LabelMe's photographs (Rodrigues & Pereira 2018).
 
     python benchmarks/labelme.py LabelMe.zip [--episodes 100] [--encoders photo-protonet photo-lite0-protonet lite0]
 
-Draws episodes of all eight classes with 1, 3 and 5 images of each and the labels their workers really gave, and 10
-queries a class; prints the share of queries classified right, and of support items whose consensus is right, for
-prototypes of soft votes and for CrowdClassifier in the same embedding. None of the encoders saw LabelMe.
+LabelMe has eight kinds of scenes, 59 workers and 2.5 labels per image. Episodes have all eight classes with 1, 3 and 5
+images of each, the real labels of their workers, and 10 queries per class. Prints the accuracy on queries and of the
+consensus of support items, for prototypes of soft votes and for CrowdClassifier in the same embedding. None of the
+encoders was trained on LabelMe.
 """
 
 import argparse
@@ -25,7 +26,7 @@ K, QUERIES = 8, 10
 
 
 def read(path):
-    """Images, true classes (N,) and answers (N, workers) with -1."""
+    """Return images, true classes (N,) and labels (N, workers); -1 is a missing label."""
     with zipfile.ZipFile(path) as archive:
 
         def lines(name):

@@ -1,12 +1,12 @@
-"""Which compared method serves real annotators best: LabelMe's photographs, each method as a user gets it by default.
+"""Compare all methods on LabelMe's photographs and real annotators, each with its default settings.
 
     python benchmarks/labelme_methods.py LabelMe.zip [--episodes 100] [--methods Ours PrSV …] [--out rows.csv]
 
-The episodes of `labelme.py`: all eight classes with 1, 3 and 5 images of each and the labels their workers really gave,
-10 queries a class. Every method meets the same ones, with the encoder and the settings that `CrowdClassifier(method=…)`
-takes for photographs where the extra lite0 is installed. Prints, as a Markdown table, the share of queries classified
-right ± its standard error over episodes, and how far Ours is ahead, episode by episode. ``--out`` keeps a row for each
-episode.
+Episodes are those of `labelme.py`: all eight classes with 1, 3 and 5 images of each, the real labels of their workers,
+and 10 queries per class. All methods get the same episodes, with the encoder and settings that
+`CrowdClassifier(method=…)` uses for photographs if the extra lite0 is installed. Prints, as a Markdown table, the
+accuracy on queries ± its standard error over episodes, and the mean difference of Ours to each method. ``--out`` keeps
+a row for each episode.
 """
 
 import argparse
@@ -25,14 +25,14 @@ SHOTS = (1, 3, 5)
 
 
 def behind_backbone(module, features):
-    """What a method's reader makes of photographs, from what the backbone of all of them makes of these."""
+    """Return a method's embeddings of photographs, from the features of the backbone that all methods share."""
     if isinstance(module, Lite0):
         return module.head(behind_backbone(module.body, features))
     return (features - module.mean) / module.std
 
 
 def accuracies(clf, embeddings, truth, answers, shots, n_episodes):
-    """Of the queries of each episode, (n_episodes,)."""
+    """Return the accuracy on the queries of each episode, (n_episodes,)."""
     found = []
     for support, query in episodes(truth, shots, n_episodes):
         clf.fit_embeddings(embeddings[support], Annotations.from_matrix(answers[support], classes=range(K)))
@@ -41,7 +41,7 @@ def accuracies(clf, embeddings, truth, answers, shots, n_episodes):
     return np.array(found)
 
 
-def told(values):
+def mean_and_error(values):
     return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
 
 
@@ -66,7 +66,7 @@ def main():
         for shots in SHOTS:
             right = accuracies(clf, embeddings, truth, answers, shots, arguments.episodes)
             ours.setdefault(shots, right)
-            cells += [told(right), told(ours[shots] - right) if name != "Ours" else ""]
+            cells += [mean_and_error(right), mean_and_error(ours[shots] - right) if name != "Ours" else ""]
             rows += [(name, shots, episode, value) for episode, value in enumerate(right)]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     if arguments.out:

@@ -1,19 +1,19 @@
-"""A label party over HTTP: how fast the service takes labels and asks questions, and what its order of asking is worth.
+"""Measure the speed of the HTTP service, and the accuracy that its order of questions achieves.
 
     python benchmarks/live.py speed [--items 10000] [--people 20] [--seconds 30] [--rate 200]
     python benchmarks/live.py party [--data ../shared/data] [--items 300] [--people 20] [--repeats 3]
 
-**speed**: ``people`` clients at once, each with a connection of their own, ask `/v1/next` and post one label for each
-question, ``rate`` a second in all, to a service with ``items`` items and three labels of each. Printed are percentiles
-of both, the rate that was reached, how long fits took, and how busy the machine was before and after: all of it runs on
-the same one, and what else runs there shows in the numbers.
+**speed**: ``people`` clients, each with its own connection, ask `/v1/next` and post one label per question, ``rate``
+per second in all, to a service with ``items`` items and three labels of each. Prints percentiles of both, the achieved
+rate, the time of fits, and the load of the machine before and after. Clients and service run on the same machine, so
+other programs influence the numbers.
 
-**party**: the people with the most answers in LabelMe and in CIFAR-10S label ``items`` images at once, over HTTP, from
-one label an image to three. Their real answers are held back and given when asked for. Where a person never saw an
-image, which is the rule, the answer is drawn as that person answered others of its class, with as many answers of the
-whole crowd's as ALIKE says: real people, whose answers are mostly drawn. The order is the service's (`/v1/next`),
-random, or the item with the least agreement (the leading label's share; of equal ones that with the fewest labels, of
-these any). All orders begin with the same labels and are judged by the service's own consensus, once it knows all.
+**party**: the people with the most labels in LabelMe and in CIFAR-10S label ``items`` images at once, over HTTP, from
+one label per image to three. Their real labels are hidden and returned when asked for. In most cases the person never
+saw the image; then the label is drawn from the person's labels for other images of its class, mixed with ALIKE labels
+of the whole crowd. The people are real, but most of their labels are simulated. The order of questions is the service's
+(`/v1/next`), random, or the item with the least agreement (the lowest share of its leading label, then the fewest
+labels, then at random). All orders start with the same labels and are evaluated by the service's own consensus.
 """
 
 import argparse
@@ -38,16 +38,19 @@ import pandas as pd
 CLASSES = 4  # of the simulated crowd
 CROWDS = ("labelme", "cifar10s")
 ORDERS = ("service", "random", "least agreement")
-SHARES = (1.0, 1.5, 2.0, 2.5, 3.0)  # labels an item
-ALIKE = 3.0  # answers to each class
+SHARES = (1.0, 1.5, 2.0, 2.5, 3.0)  # labels per item
+ALIKE = 3.0  # labels of the whole crowd that are mixed with a person's labels for each class
 
 
-# ---- the service and who asks it ------------------------------------------------------------------------------------
+# ---- the service and its clients ----
 
 
 @contextmanager
 def service(pairs, said):
-    """``pairs``: (person, item) that are labelled from the start; ``said`` (people, items). -> where it listens"""
+    """Start a service and yield its address.
+
+    ``pairs`` (person, item) are labelled from the start, with the labels ``said`` (people, items).
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = [(f"i{i}", f"p{p}", f"c{said[p, i]}") for p, i in pairs]
@@ -68,7 +71,7 @@ class Client:
         self.connection = http.client.HTTPConnection(netloc, timeout=60)
 
     def send(self, path, body=None):
-        """-> (answer, seconds)"""
+        """Return (answer, seconds)."""
         started = time.perf_counter()
         data = None if body is None else json.dumps(body)
         self.connection.request("GET" if body is None else "POST", path, data, {"content-type": "application/json"})
@@ -82,7 +85,7 @@ class Client:
         return self.send("/v1/labels", {"labels": [row]})[1]
 
     def next(self, person):
-        """-> (item, seconds); None where nothing is worth asking"""
+        """Return (item, seconds); the item is None if no question is useful."""
         text, seconds = self.send(f"/v1/next?annotator={quote(f'p{person}')}")
         questions = json.loads(text)["questions"]
         return (int(questions[0]["item"][1:]) if questions else None), seconds
@@ -91,11 +94,11 @@ class Client:
         return float(re.search(rf"^crowdshot_{name} (\S+)$", self.send("/metrics")[0].decode(), re.M)[1])
 
 
-# ---- speed ----------------------------------------------------------------------------------------------------------
+# ---- speed ----
 
 
 def simulated(items, people, seed=0):
-    """(items,) truths and (people, items) answers: each is right with a probability of their own, from 0.5 to 0.95."""
+    """Return (items,) truths and (people, items) labels; each person has an accuracy between 0.5 and 0.95."""
     random = np.random.default_rng(seed)
     truth = random.integers(CLASSES, size=items)
     skill = random.uniform(0.5, 0.95, people)
@@ -104,7 +107,7 @@ def simulated(items, people, seed=0):
 
 
 def label_for_a_while(netloc, person, said, every, seconds):
-    """-> (seconds of appends, of questions), at moments that were fixed before: who is late does not wait"""
+    """Return (seconds of appends, of questions); requests start at fixed times, even if earlier ones are late."""
     client, appends, nexts = Client(netloc), [], []
     started = time.perf_counter() + every * np.random.default_rng(person).random()
     for turn in range(round(seconds / every)):
@@ -139,11 +142,11 @@ def speed(options):
     print(f"fits: {fits:g}, the last took {last:.2f} s")
 
 
-# ---- the party ------------------------------------------------------------------------------------------------------
+# ---- the party ----
 
 
 def real(data, name, items, people, seed):
-    """(items,) truths and (people, items) answers of those who gave the most, as the module's text tells."""
+    """Return (items,) truths and (people, items) labels of the people with the most labels, as described above."""
     crowd = crowds.load(data, name)
     ann, truth, random = crowd.annotations, crowd.true_classes(), np.random.default_rng(seed)
     busiest = np.argsort(-np.bincount(ann.annotator, minlength=ann.n_annotators), kind="stable")[:people]
@@ -166,7 +169,7 @@ def real(data, name, items, people, seed):
 
 
 class Party:
-    """What was labelled, by whom; several threads ask what is next."""
+    """The labels so far; several threads ask for the next item."""
 
     def __init__(self, order, said, start, seed):
         self.order, self.said, self.given = order, said, set(start)
@@ -176,7 +179,7 @@ class Party:
         self.lock, self.random = threading.Lock(), np.random.default_rng(seed)
 
     def label(self, client, person):
-        """One more label, if there is an item left for this person."""
+        """Add one label of this person, if an item is left."""
         item = client.next(person)[0] if self.order == "service" else None
         with self.lock:
             if item is None or (person, item) in self.given:
@@ -199,7 +202,7 @@ class Party:
 
 
 def run(order, truth, said, start, seed):
-    """Accuracy at each of SHARES."""
+    """Return the accuracy at each of SHARES."""
     people, items = said.shape
     party, found = Party(order, said, start, seed), []
     with service(start, said) as netloc, ThreadPoolExecutor(people) as pool:
@@ -226,7 +229,7 @@ def hold_party(options):
             for order in ORDERS:
                 tables[order].append(run(order, truth, said, start, seed))
         print(f"{name}: {options.items} images, {options.people} people, {given:.0%} of their answers real")
-        print("| order | " + " | ".join(f"{share:g} labels an item" for share in SHARES) + " |")
+        print("| order | " + " | ".join(f"{share:g} labels per item" for share in SHARES) + " |")
         print("|---" * (len(SHARES) + 1) + "|")
         for order in ORDERS:
             middle = np.mean(tables[order], 0)

@@ -1,10 +1,11 @@
-"""`crowdshot predict` on long files: time and memory by rows.
+"""Measure time and memory of `crowdshot predict` on long files.
 
     python benchmarks/long_files.py --rows 100000 1000000 --work /tmp/long
 
-Fits a classifier to 400 items of 64 features (four classes, three simulated annotators each) and predicts files of so
-many new ones, as CSV and as Parquet, in a process of its own; and texts, by the pieces of their words alone. Prints
-seconds of processor time and the largest memory of the process, of which a bare start takes a part.
+A classifier is fitted to 400 items with 64 features (four classes, three simulated annotators per item). Files of new
+items are predicted in a process of their own: CSV and Parquet files with features, and files with texts, for which the
+features are parts of words. Prints the processor time in seconds and the peak memory of the process, including that of
+starting it.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def vectors(random, n):
 
 
 def write(folder, rows):
-    """The same items as CSV and Parquet, written in parts; and texts."""
+    """Write the same items as CSV and Parquet, in parts, and texts."""
     random = np.random.default_rng(1)
     names = [f"f{i}" for i in range(FEATURES)]
     files = {kind: folder / f"{kind}-{rows}" for kind in ("csv", "parquet", "texts")}
@@ -64,7 +65,7 @@ def write(folder, rows):
 
 
 def measured(*words):
-    """(seconds, megabytes) of a command."""
+    """Return (seconds, megabytes) of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "CROWDSHOT_CACHE": ""}
     command = [sys.executable, "-c", RUN, *map(str, words)]

@@ -1,4 +1,4 @@
-"""How right probabilities of classes are, and whether they know it."""
+"""Measure accuracy and calibration of class probabilities."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,18 +6,17 @@ from numpy.typing import NDArray
 from crowdshot.labels.confidence import THRESHOLD
 
 Floats = NDArray[np.float64]
-FLOOR = 0.001  # of probabilities, for the log-loss: one mistake costs seven nats at most
+FLOOR = 0.001  # lower bound of probabilities in the log-loss: a mistake costs at most seven nats
 BINS = 10
 MEASURES = ("accuracy", "log_loss", "calibration", "over", "accepted", "settled_right")
 
 
 def score(probabilities: Floats, truth: NDArray[np.int64]) -> dict[str, float]:
-    """Probabilities (N, K) against true classes (N,), of which negative ones are none of the K: always wrong.
+    """Score probabilities (N, K) against true classes (N,); negative classes are none of the K and always wrong.
 
-    ``accuracy``: classes that tie for the lead share the item, as if lots were drawn. ``log_loss``: see FLOOR.
-    ``calibration``: |confidence - accuracy| within BINS equal bins of confidence, on average over items. ``over``: mean
-    confidence minus accuracy. ``accepted``: share of items whose leading class has SETTLED or more; ``settled_right``:
-    the accuracy of these, NaN where there are none.
+    ``accuracy``: an item with ties for the likeliest class counts in part. ``log_loss``: see FLOOR. ``calibration``:
+    expected calibration error with BINS bins of confidence. ``over``: mean confidence minus accuracy. ``accepted``:
+    share of items with a confidence of THRESHOLD or more. ``settled_right``: their accuracy, NaN if there are none.
     """
     every = np.arange(len(truth))
     confidence = probabilities.max(1)

@@ -1,14 +1,14 @@
-"""How long each compared system takes to adapt to episodes and classify their queries, beside the paper's times.
+"""Measure how long each compared method takes to adapt to episodes and classify queries, next to the paper's times.
 
-    python benchmarks/methods.py                                    # 4 episodes on the CPU; two minutes or so
-    python benchmarks/methods.py --episodes 200 --device cuda       # all systems
+    python benchmarks/methods.py                                    # 4 episodes on the CPU; about two minutes
+    python benchmarks/methods.py --episodes 200 --device cuda       # all methods
     python benchmarks/methods.py --episodes 200 --methods Ours LRDS PrDS
-    python benchmarks/methods.py --all-candidates                   # every hyper-parameter candidate, sharing work
+    python benchmarks/methods.py --all-candidates                   # every candidate of hyper-parameters, sharing work
 
-Episodes are the paper's for its table of times: Omniglot's shape (28×28 grey, Conv4), 4 classes, 1 shot, 5 annotators,
-10 queries a class; pixels and weights are random, because time does not depend on them. One setting of each system: the
-slowest candidate, which is what a user of the best one may have to pay. Ratios are to Ours, in the paper's times (one
-A100, settings chosen on validation data) as in ours. Times are the better of two runs, the first of which warms up.
+Episodes are those of the paper's table of times: Omniglot's shape (28×28 grey, Conv4), 4 classes, 1 shot, 5 annotators,
+10 queries per class. Pixels and weights are random, because they do not influence the time. Each method uses its
+slowest candidate of hyper-parameters. Ratios are relative to Ours, for the paper's times (one A100, settings chosen on
+validation data) and for ours. Times are the better of two runs, the first of which warms up.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from crowdshot.encoders.networks import Conv4
 from crowdshot.methods import CrowdEpisodes, Method
 from crowdshot_paper.registry import METHODS
 
-# method: seconds of testing, from the paper's table of computation times (Omniglot)
+# method -> seconds of testing, from the paper's table of computation times (Omniglot)
 PAPER = {
     "Ours": 0.960,
     "LRMV": 0.679,
@@ -76,7 +76,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     encoder, batch = Conv4(1).to(device).eval(), episodes(options.episodes, device)
-    names = options.methods or [name for name in METHODS if not name.endswith("w/ PA")]  # those take the same time
+    names = options.methods or [
+        name for name in METHODS if not name.endswith("w/ PA")
+    ]  # pseudo-annotation does not change the time
     reference = seconds(METHODS["Ours"], batch, encoder, options.all_candidates)
     print(f"{options.episodes} episodes on {device.type}, {options.threads} thread(s) for the CPU's part")
     print(f"{'':10}{'seconds':>10}{'to Ours':>10}{'paper s':>10}{'to Ours':>10}")

@@ -1,12 +1,12 @@
-"""Networks of the inference, trained in several ways and scored on real crowds, of which none of them saw any.
+"""Train networks of the learned aggregation in several ways and score them on real crowds that none of them saw.
 
     python benchmarks/crowds.py --data ../shared/data --out runs/projects
     OMP_NUM_THREADS=1 python benchmarks/networks.py --projects runs/projects [--processes 2]
 
-Each row of `VARIANTS` is the usual training but for one thing: another seed, another size, a world that lacks an
-ingredient. "projects" learns from the crowds too, five times, each time without those it is then scored on and their
-relatives. Writes scores.csv to results/inference: each crowd full and thinned to 1, 2, 3 and 5 labels an item, beside
-the vote. A training takes some three minutes on one core.
+Each of `VARIANTS` changes one thing in the default training: the seed, the size, or an ingredient of the simulated
+crowds that is left out. "projects" also learns from real crowds, five times, each time without the crowds on which it
+is scored and their relatives. Writes scores.csv to results/inference: each crowd in full and thinned to 1, 2, 3 and 5
+labels per item, with majority vote for comparison. A training takes about three minutes on one core.
 """
 
 import argparse
@@ -40,15 +40,24 @@ GROUPS = [
     ["product", "rte", "cifar10s", "cifar10h", "adult"],
     ["temp", "dog", "face", "wsd", "hitspam_cf"],
 ]
-TWICE = "fact_eval"  # has the truth of fej2013 once more: not counted
+TWICE = "fact_eval"  # has the same truth as fej2013: not counted
 THINNED = (1, 2, 3, 5)
-SHARED = ("shared-bias", "look-alikes", "hard-items", "misleading-items", "copies")  # why mistakes are not independent
+SHARED = (
+    "shared-bias",
+    "look-alikes",
+    "hard-items",
+    "misleading-items",
+    "copies",
+)  # ingredients that make mistakes dependent
 
 
 @dataclass(frozen=True)
 class Variant:
-    """``without``: ingredients that the world lacks; ``fold``: the group of crowds that is left out, of those it learns
-    from; None where it learns from none."""
+    """A way to train.
+
+    ``without`` are ingredients that simulated crowds lack; ``fold`` is the group of real crowds that is left out of
+    training, None if there are no real crowds in training.
+    """
 
     name: str
     without: tuple[str, ...] = ()
@@ -76,7 +85,7 @@ VARIANTS = [
 
 
 def vote(project: Project) -> Scores:
-    """Shares of the votes, of which one is spread over the classes."""
+    """Return the shares of votes, with one pseudo-vote divided among the classes."""
     ann, known = project.annotations, project.truth >= 0
     counts = ann.vote_counts()[known]
     posterior = (counts + 1 / ann.n_classes) / (counts.sum(axis=1, keepdims=True) + 1)
@@ -103,7 +112,7 @@ ALWAYS = {"vote": vote, "shipped": shipped}
 
 
 def cases(project: Project) -> dict[int, Project]:
-    """Labels an item, 0 for all of them -> the project so thinned."""
+    """Return {labels per item, 0 for all: thinned project}."""
     ann = project.annotations
     each = ann.n_labels / ann.n_items
     found = {0: project}
@@ -172,7 +181,7 @@ def main() -> None:
 
 
 def summary(table: pd.DataFrame) -> str:
-    """A line a variant: means over full and over thinned crowds, and in how many cases it is behind the vote."""
+    """Return a line per variant: means over full and over thinned crowds, and the number of cases below the vote."""
     table = table[table["crowd"] != TWICE]
     key = ["crowd", "labels"]
     by_vote = table[table["variant"] == "vote"].set_index(key)["accuracy"]

@@ -1,12 +1,12 @@
-"""How far the report's estimate of what a classifier gets right on new items is from the truth, on real digits.
+"""Compare the report's estimate of the accuracy on new items with the true accuracy, on real digits.
 
     python benchmarks/new_items.py [--problems 12]
 
-Ten classes of scikit-learn's digits, 3 or 10 images of each, labelled by the demo's seven annotators (an expert, five
-middling ones, a spammer), of whom 1, 3 or 5 label each image. The estimate is the report's: all labels of a tenth of
-the images are hidden, ten times over, and what is then said of these counts as far as it is believed. "New" is what is
-right of 500 other images. Once by the default for images, once with pixels as feature vectors. Last, a table of three
-columns that tell three classes in about eight of ten items: 200 rows with 2.4 labels, and 1,000 new ones.
+The data are the ten classes of scikit-learn's digits, with 3 or 10 images of each, labelled by 1, 3 or 5 of the demo's
+seven annotators (an expert, five of medium accuracy, a spammer). The estimate is the report's: it hides all labels of a
+tenth of the images, ten times, and weights predictions for them by the posterior. "New" is the accuracy on 500 other
+images. Images are used with the default encoder and as feature vectors of pixels. The last part is a table of three
+columns that determine three classes for about 80 % of the items: 200 rows with 2.4 labels, and 1,000 new ones.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main():
     truth = digits.target.astype(np.int64)
     kinds = {"images": digits.images / 16, "pixels": digits.data / 16}
     embedded = {name: CrowdClassifier().embed(X) for name, X in kinds.items()}
-    print("items a class, labels an item   " + "   ".join(f"{name}: estimate    new" for name in kinds))
+    print("items per class, labels per item " + "   ".join(f"{name}: estimate    new" for name in kinds))
     for shots, labels in SIZES:
         found = {name: [] for name in kinds}
         for seed in range(n):
@@ -44,8 +44,8 @@ def main():
                 check = leave_out(clf, embedded[name][support])
                 found[name].append((check.when_sure().share, clf.score(X[new], truth[new])))
         means = {name: np.mean(pairs, axis=0) for name, pairs in found.items()}
-        told = "   ".join(f"{'':{len(name) + 1}} {a:8.3f} {b:6.3f}" for name, (a, b) in means.items())
-        print(f"{shots:13} {labels:14}   {told}", flush=True)
+        cells = "   ".join(f"{'':{len(name) + 1}} {a:8.3f} {b:6.3f}" for name, (a, b) in means.items())
+        print(f"{shots:13} {labels:14}   {cells}", flush=True)
     found = np.array([of_table(np.random.default_rng(seed)) for seed in range(101, 113)])
     worst = found[(found[:, 0] - found[:, 1]).argmax()]
     print(
@@ -55,7 +55,7 @@ def main():
 
 
 def of_table(random):
-    """Estimate, and what is right of new rows."""
+    """Return the estimate and the accuracy on new rows."""
     k = random.integers(3, size=1200)
     country = np.where(random.random(1200) < 0.6, k, random.integers(0, 4, 1200))
     month = np.clip(k + random.integers(0, 3, 1200), 0, 4)

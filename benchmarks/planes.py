@@ -1,11 +1,11 @@
-"""Classes that planes part, where a plain regression on votes is at home, and classes that lie in several places.
+"""Compare crowdshot with logistic regression on linearly separable classes, and on classes with two clusters.
 
     python benchmarks/planes.py [--draws 6] [--seed 100]
 
-Each item is of the class whose linear score is the highest; three of five annotators label it. Prints the share of new
-items that are right: logistic regression on the vote, ours, and logistic regression on our consensus; and by how much
-our mean confidence is above what is right. Then the same for scikit-learn's ``make_classification`` with two clusters a
-class, which no way that we have to see features is made for.
+The class of an item is the one with the highest linear score; three of five annotators label it. Prints the accuracy on
+new items of logistic regression on the vote, of crowdshot, and of logistic regression on crowdshot's consensus; and
+crowdshot's over-confidence (mean confidence minus accuracy). Then the same for scikit-learn's ``make_classification``
+with two clusters per class, for which none of our feature models is designed.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from crowdshot import CrowdClassifier
 
 NEW = 1_000  # items
-EACH = 3  # labels of an item
+EACH = 3  # labels per item
 PLANES = [  # features, classes, labelled items, accuracies of annotators
     (30, 6, 600, 0.90, 0.98),
     (30, 6, 600, 0.70, 0.90),
@@ -31,7 +31,7 @@ CLUSTERS = [(500, 0.5, 0.9), (500, 0.8, 0.95)]
 
 
 def answers(random, truth, K, low, high, annotators):
-    """(n, annotators), -1 for no label."""
+    """Return (n, annotators) labels; -1 is a missing label."""
     n = len(truth)
     right = random.random((n, annotators)) < random.uniform(low, high, annotators)
     said = np.where(right, truth[:, None], (truth[:, None] + random.integers(1, K, (n, annotators))) % K)
@@ -40,13 +40,15 @@ def answers(random, truth, K, low, high, annotators):
 
 
 def votes(random, said, K):
-    """(n,), ties by lot."""
+    """Return (n,) majority votes; ties are broken at random."""
     counts = np.stack([(said == k).sum(1) for k in range(K)], 1)
     return (counts + 0.5 * random.random(counts.shape)).argmax(1)
 
 
 def compare(random, X, truth, n, said, K):
-    """Right of new items: regression on votes, ours, regression on our consensus; and our confidence less ours."""
+    """Return the accuracy on new items of regression on votes, of ours and of regression on our consensus, and our
+    over-confidence.
+    """
     clf = CrowdClassifier().fit(X[:n], said)
     regressions = [
         LogisticRegression(max_iter=1_000).fit(X[:n], labels).score(X[n:], truth[n:])

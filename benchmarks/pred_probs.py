@@ -1,10 +1,10 @@
-"""What another classifier's word adds to labels: photographs with two labels each, a regression that never met them.
+"""Measure what another classifier's predictions add to labels: photographs with two labels each and a regression.
 
     python benchmarks/pred_probs.py --data ../shared/data --work /tmp/pred_probs
 
-LabelMe and CIFAR-10S, at most two labels a photograph, drawn three times. The word is that of a logistic regression on
-`lite0`'s features, which learned the vote on the other four fifths of the photographs; CROWDLAB gets the same. Prints
-the share of photographs that is right; ± is the standard error of the difference from labels alone. ``--work`` keeps
+The data are LabelMe and CIFAR-10S with at most two labels per photograph, drawn three times. Predictions are those of
+logistic regression on `lite0` features, trained on the vote for the other four fifths of the photographs. CROWDLAB gets
+the same predictions. Prints the accuracy; ± is the standard error of the difference to labels only. ``--work`` keeps
 embeddings.
 """
 
@@ -24,7 +24,7 @@ LABELS, DRAWS = 2, 3
 
 
 def posteriors(X, ann):
-    """{way: (N, K)}"""
+    """Return {method: (N, K)}."""
     ready = regression.prepare(X, X[:1])
     voted = one_hot(aggregate.soft_vote(ann).argmax(1), ann.n_classes)
     said = np.exp(regression.cross_validate(ready.items, voted)[1])

@@ -1,15 +1,15 @@
-"""Is the default ever worse than a vote or plain glue, and is it surer than right? Tables of regrets.
+"""Compare the default with majority vote and combinations of common tools, in accuracy and calibration.
 
-    python benchmarks/reality.py A --data ../shared/data                    # labels alone: 23 real crowds, also thinned
-    python benchmarks/reality.py B --data ../shared/data [--quick]          # features from outside
-    python benchmarks/reality.py C --data ../shared/data [--quick]          # images through shipped encoders
-    python benchmarks/reality.py A --only ours                              # ours anew; rivals stay as they are
-    python benchmarks/reality.py A --tables                                 # nothing anew, only the tables
+    python benchmarks/reality.py A --data ../shared/data                    # labels only: 23 real crowds, also thinned
+    python benchmarks/reality.py B --data ../shared/data [--quick]          # feature vectors
+    python benchmarks/reality.py C --data ../shared/data [--quick]          # images and shipped encoders
+    python benchmarks/reality.py A --only ours                              # measure ours again, keep the others
+    python benchmarks/reality.py A --tables                                 # measure nothing, write the tables
 
-Rows are kept in ``results/reality/A/rows.parquet`` (what was measured × method × seed, with the commit), and a run that
-was stopped goes on from there; a method that failed is kept too, with the reason. ``tables.md`` beside it is made of
-them. The parts are in `reality_labels.py`, `reality_features.py` and `reality_images.py`, rivals in `rivals_labels.py`
-and `rivals_features.py`, measures in `measures.py`.
+Rows are kept in ``results/reality/A/rows.parquet`` (problem × method × seed, with the commit). A run that was stopped
+continues from there; failures are kept as well, with the reason. ``tables.md`` in the same folder is made from these
+rows. The parts are in `reality_labels.py`, `reality_features.py` and `reality_images.py`, other methods in
+`rivals_labels.py` and `rivals_features.py`, and measures in `measures.py`.
 """
 
 import argparse
@@ -51,7 +51,7 @@ PARTS = {"A": reality_labels, "B": reality_features, "C": reality_images}
 
 
 def show(found: dict[str, str], first: tuple[str, ...], path: Path, rows: Rows) -> None:
-    """All of it in a file, the first tables on the screen."""
+    """Write all tables to a file and print the first ones."""
     commits = rows.table.groupby("commit")["method"].unique()
     made = "\n".join(f"- at {at}: {', '.join(sorted(methods))}" for at, methods in commits.items())
     parts = [f"## {title}\n\n{text}" for title, text in found.items()]

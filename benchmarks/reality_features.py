@@ -1,4 +1,4 @@
-"""Part B of `reality.py`: features from outside, with real crowds and with simulated ones that share mistakes."""
+"""Part B of `reality.py`: feature vectors, with real crowds and simulated crowds that share mistakes."""
 
 import importlib.util
 import warnings
@@ -31,18 +31,21 @@ KEYS = ("scenario", "seed", "method", "of")
 CONSENSUS, UNSEEN = "consensus", "unseen"
 OURS_ALONE = "ours, labels alone"
 METHODS = (*RIVALS, OURS_ALONE, OURS)
-SEEDS, SEEDS_OF_FEW = 3, 8  # of few: three items a class or less, where chance decides
+SEEDS, SEEDS_OF_FEW = 3, 8  # the second for problems with three items per class or less, whose results vary more
 MOST_UNSEEN = 500
-RATIO = 20  # of the largest class to the smallest, where classes are unequal
-NOISE = 64  # features that say nothing
-STRAY = 1_000_000  # the first class that there is not
+RATIO = 20  # of the largest class to the smallest, if classes are unequal
+NOISE = 64  # uninformative features
+STRAY = 1_000_000  # the first non-existent class
 LIMIT = 120  # seconds for one method on one problem
 SLACK, CONSENSUS_SLACK, CALIBRATED = 0.01, 0.005, 0.05
-FIRST = ("Unseen items, on average", "Consensus, on average", "By group", "What was to be reached")  # on the screen
+FIRST = ("Unseen items, on average", "Consensus, on average", "By group", "Goals")  # printed
 
 
 class Scenario(NamedTuple):
-    """``items``: how many have labels, of each class or in all. ``labels``: of each item; 0: all there are."""
+    """A problem.
+
+    ``items`` is the number of labelled items, per class or in all; ``labels`` is that of labels per item, 0 for all.
+    """
 
     group: str
     source: str
@@ -53,7 +56,7 @@ class Scenario(NamedTuple):
     skill: str = ""
     unequal: bool = False
     noise: bool = False
-    stray: int = 0  # labels that say a class there is not, each another
+    stray: int = 0  # labels of different non-existent classes
 
     @property
     def name(self) -> str:
@@ -76,7 +79,7 @@ class Problem(NamedTuple):
     unseen_truth: Positions
 
 
-# ---- scenarios --------------------------------------------------------------------------------------------------
+# ---- scenarios ----
 
 SIZES = {
     "digits": (1, 3, 10, 30, 100),
@@ -110,7 +113,7 @@ def real() -> Iterator[Scenario]:
 
 
 def simulated_crowds() -> Iterator[Scenario]:
-    """Every kind of crowd on every set and size; how noisy it is, and how many labels, in turn."""
+    """Yield every kind of crowd for every data set and size; noise and labels per item alternate."""
     turn = 0
     for source, sizes in SIZES.items():
         for items in sizes:
@@ -120,7 +123,7 @@ def simulated_crowds() -> Iterator[Scenario]:
                 if items >= 10 and turn % 2:
                     yield Scenario(f"{skill}, 20:1", source, items, True, labels, kind, skill, unequal=True)
                 turn += 1
-            turn += 1  # so that a kind meets other loads at the next size
+            turn += 1  # combine each kind with other numbers of labels at the next size
 
 
 def useless() -> Iterator[Scenario]:
@@ -132,11 +135,11 @@ def useless() -> Iterator[Scenario]:
         yield Scenario("useless", "labelme:glyphs", items)
 
 
-# ---- problems ---------------------------------------------------------------------------------------------------
+# ---- problems ----
 
 
 def draw(scenario: Scenario, source: sources.Source, seed: int) -> Problem:
-    """The same for every method; two classes at least are named."""
+    """Draw the same problem for every method; at least two classes have labels."""
     random = np.random.default_rng(seed)
     while True:
         labelled, unseen = choose_items(scenario, source, random)
@@ -157,7 +160,7 @@ def draw(scenario: Scenario, source: sources.Source, seed: int) -> Problem:
 def choose_items(
     scenario: Scenario, source: sources.Source, random: np.random.Generator
 ) -> tuple[Positions, Positions]:
-    """Rows of items with labels, and of others."""
+    """Return rows of labelled items, and of others."""
     n_labelled = source.n_labelled or len(source.truth)
     shuffled = random.permutation(n_labelled)
     if scenario.each_class:
@@ -175,7 +178,10 @@ def choose_items(
 
 
 def class_counts(scenario: Scenario, truth: Positions) -> Positions:
-    """How many of each class, as many in all as if they were equal; never more than four fifths of what there is."""
+    """Return the number of items per class.
+
+    The total is that of equal classes; at most four fifths of the available items are used.
+    """
     K = int(truth.max()) + 1
     weights = np.geomspace(1, 1 / RATIO, K) if scenario.unequal else np.ones(K)
     counts = np.maximum(np.round(weights / weights.sum() * scenario.items * K), 1).astype(int)
@@ -183,7 +189,7 @@ def class_counts(scenario: Scenario, truth: Positions) -> Positions:
 
 
 def as_frequent(rest: Positions, truth: Positions, counts: Positions) -> Positions:
-    """As many of these as can be had with class sizes in proportion to ``counts``."""
+    """Return as many of these items as possible with class frequencies in proportion to ``counts``."""
     there = np.bincount(truth[rest], minlength=len(counts))
     wanted = np.maximum(np.round(counts * (there / counts).min()), 1).astype(int)
     turn = pd.Series(truth[rest]).groupby(truth[rest]).cumcount().to_numpy()
@@ -203,7 +209,7 @@ def draw_answers(
     return answers.groupby("item").head(scenario.labels) if scenario.labels else answers
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 def ours(problem: Problem) -> Judged:
@@ -230,7 +236,7 @@ def run(scenario: Scenario, seed: int, methods: list[str], data: Path, keep: Pat
 
 
 def measured(name: str, problem: Problem, features: regression.Features) -> list[Row]:
-    """A row for the consensus and one for unseen items, as far as the method says anything of them."""
+    """Return a row for the consensus and one for unseen items, if the method predicts them."""
     judged, told = attempt(lambda: judge(name, problem, features), LIMIT)
     consensus, unseen = judged or Judged()
     rows = []
@@ -239,11 +245,11 @@ def measured(name: str, problem: Problem, features: regression.Features) -> list
     if unseen is not None and len(problem.unseen):
         rows.append({"method": name, "of": UNSEEN, **score(unseen, problem.unseen_truth), **told})
     nothing = {"method": name, "of": UNSEEN, **told, "failed": told["failed"] or "no unseen items"}
-    return rows or [nothing]  # so that it is not tried again
+    return rows or [nothing]  # record that it was tried
 
 
 def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, processes: int) -> None:
-    """What is not there yet; what ``only`` names, anew and alone. Quick: every third scenario, one seed."""
+    """Measure what is missing; measure the methods in ``only`` again. Quick: every third scenario, one seed."""
     version, there = commit(), rows.measured("scenario", "seed", "method")
     possible = [name for name in METHODS if name != "CROWDLAB" or importlib.util.find_spec("cleanlab")]
     if len(possible) < len(METHODS):
@@ -251,7 +257,7 @@ def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, pro
     chosen = scenarios()[:: 3 if quick else 1]
     drawn = [(scenario, seed) for scenario in chosen for seed in range(1 if quick else scenario.seeds)]
     jobs = []
-    for scenario, seed in sorted(drawn, key=lambda each: each[1]):  # all once, then all again
+    for scenario, seed in sorted(drawn, key=lambda each: each[1]):  # the first seed of all scenarios first
         wanted = [
             name for name in possible if (is_named(name, only) if only else (scenario.name, seed, name) not in there)
         ]
@@ -271,11 +277,11 @@ def results(jobs: list[tuple], processes: int, run: Callable[..., list[Row]]) ->
             yield future.result()
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
+# ---- tables ----
 
 
 def tables(rows: Rows) -> dict[str, str]:
-    """Title -> Markdown."""
+    """Return {title: Markdown table}."""
     done = rows.table[rows.table["failed"] == ""]
     unseen, consensus = (done[done["of"] == of] for of in (UNSEEN, CONSENSUS))
     scenes = pd.concat([per_scenario(unseen, UNSEEN), per_scenario(consensus, CONSENSUS)], axis=1)
@@ -285,14 +291,14 @@ def tables(rows: Rows) -> dict[str, str]:
         "Unseen items, on average": markdown(averages(unseen)),
         "Consensus, on average": markdown(averages(consensus)),
         "By group": markdown(by_group(scenes, unseen, consensus)),
-        "What was to be reached": goals(unseen, consensus, scenes),
+        "Goals": goals(unseen, consensus, scenes),
         "By scenario": markdown(scenes.sort_values("group", kind="stable").reset_index()),
         "How to read this": CAPTION,
     }
 
 
 def wide(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
-    """A row for each scenario, the mean over its seeds; a column for each method, NaN where it failed with a seed."""
+    """Return a row per scenario, the mean over its seeds, and a column per method, NaN if it failed for a seed."""
     grouped = table.groupby(["scenario", "method"])
     seeds = grouped["seed"].count().unstack()
     found = grouped[measure].mean().unstack().where(seeds.ge(seeds[OURS], axis=0))
@@ -300,7 +306,7 @@ def wide(table: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
 
 
 def averages(table: pd.DataFrame) -> pd.DataFrame:
-    """Each method over the scenarios where it runs, and ours over the same."""
+    """Average each method over the scenarios that it can handle, and ours over the same."""
     right = wide(table)
     found = []
     for name in right:
@@ -314,7 +320,7 @@ def averages(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def per_scenario(table: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Regret: the best rival, picked with the truth, minus ours; ± the standard error over seeds."""
+    """Return regrets: accuracy of the best other method, chosen by the truth, minus ours; ± the standard error."""
     right, over = wide(table), wide(table, "over")
     rivals = right.drop(columns=[name for name in (OURS, OURS_ALONE) if name in right])
     best = rivals.idxmax(axis=1)
@@ -335,14 +341,14 @@ def per_scenario(table: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def by_group(scenes: pd.DataFrame, unseen: pd.DataFrame, consensus: pd.DataFrame) -> pd.DataFrame:
-    """Ours against the rival that is the best on average in a group; regrets are against the best of each scenario."""
+    """Compare ours with the best method on average in a group; regrets are relative to the best of each scenario."""
     found = []
     for group, part in scenes.groupby("group"):
         row = {"group": group, "scenarios": len(part)}
         for of, table in ((UNSEEN, unseen), (CONSENSUS, consensus)):
             right = wide(table[table["scenario"].isin(part.index)])
             alone = right.pop(OURS_ALONE).mean() if OURS_ALONE in right else None
-            right = right.dropna(subset=OURS).dropna(axis=1)  # who ran everywhere
+            right = right.dropna(subset=OURS).dropna(axis=1)  # methods that ran everywhere
             best = right.drop(columns=OURS).mean().idxmax()
             ahead = (right[OURS] - right[best]).dropna()
             row[f"{of}: ours"] = right[OURS].mean()
@@ -356,7 +362,7 @@ def by_group(scenes: pd.DataFrame, unseen: pd.DataFrame, consensus: pd.DataFrame
 
 
 def goals(unseen: pd.DataFrame, consensus: pd.DataFrame, scenes: pd.DataFrame) -> str:
-    """Issue 21, B."""
+    """Check the goals of part B."""
     lost = scenes[f"{UNSEEN}: regret"].dropna()
     below = (scenes[f"{CONSENSUS}: {OURS_ALONE}"] - scenes[f"{CONSENSUS}: ours"]).dropna()
     lines = [f"- unseen at most {SLACK} below the best rival: missed in {(lost > SLACK).sum()} of {len(lost)}"]

@@ -1,4 +1,4 @@
-"""Part C of `reality.py`: images through shipped encoders, right and wrong ones; classes that are rare, or mistakes."""
+"""Part C of `reality.py`: images and shipped encoders, suitable and unsuitable ones, with rare or misspelt classes."""
 
 import warnings
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ from crowdshot import CrowdClassifier
 
 KEYS = ("scenario", "seed", "method")
 ALONE = features.OURS_ALONE
-SEARCHED, LEARNED = "labeling-search", "features"  # both that the default chooses from
+SEARCHED, LEARNED = "labeling-search", "features"  # the methods that the default combines
 METHODS = (OURS, ALONE, SEARCHED, LEARNED)
 SEEDS = 5
-CHARACTERS, PHOTOGRAPHS = "glyphs-protonet", "photo-lite0-protonet"  # what "auto" takes
+CHARACTERS, PHOTOGRAPHS = "glyphs-protonet", "photo-lite0-protonet"  # what "auto" chooses
 SLACK = 0.005
-FIRST = ("What was to be reached", "By group", "A stray class", "Search or not")  # on the screen
+FIRST = ("Goals", "By group", "A stray class", "Search or not")  # printed
 
 
-# ---- scenarios --------------------------------------------------------------------------------------------------
+# ---- scenarios ----
 
 
 def scenarios() -> list[Scenario]:
@@ -37,7 +37,7 @@ def scenarios() -> list[Scenario]:
 
 
 def at_home() -> Iterator[Scenario]:
-    """Few items through the encoder that suits them."""
+    """Use few items with the encoder of their domain."""
     for items in (1, 3, 10):
         yield Scenario("at home", f"labelme:{PHOTOGRAPHS}", items)
         yield Scenario("at home", f"cifar10s:{PHOTOGRAPHS}", items, labels=2)
@@ -49,7 +49,7 @@ def at_home() -> Iterator[Scenario]:
 
 
 def many() -> Iterator[Scenario]:
-    """From where the default has searched to where it might."""
+    """Use numbers of items around the limit up to which the default searches labelings."""
     for items in (120, 200, 300, 500, 1000):
         yield Scenario("many", f"labelme:{PHOTOGRAPHS}", min(items, 990), False)
         yield Scenario("many", f"cifar10s:{PHOTOGRAPHS}", min(items, 800), False, 2)
@@ -62,7 +62,7 @@ def many() -> Iterator[Scenario]:
 
 
 def stray() -> Iterator[Scenario]:
-    """One label misspelt, or three labels that are each a class there is not; and the same without."""
+    """Use one misspelt label, or three labels of non-existent classes, and the same problems without them."""
     for items in (3, 10, 20, 40):
         for number in (0, 1, 3):
             yield Scenario("stray", f"labelme:{PHOTOGRAPHS}", items, stray=number)
@@ -81,7 +81,7 @@ def unequal() -> Iterator[Scenario]:
 
 
 def elsewhere() -> Iterator[Scenario]:
-    """Through an encoder of another domain."""
+    """Use an encoder of another domain."""
     for items in (3, 5, 10, 25, 60):
         yield Scenario("elsewhere", f"labelme:{CHARACTERS}", items)
         yield Scenario("elsewhere", f"cifar10s:{CHARACTERS}", items, labels=2)
@@ -92,11 +92,11 @@ def elsewhere() -> Iterator[Scenario]:
             yield Scenario("elsewhere", "omniglot10:photo-protonet", items, True, 2, "independent", "noisy")
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 def judge(name: str, encoder: str, problem: Problem) -> Row:
-    """Measures of the consensus and of unseen items."""
+    """Return measures of the consensus and of unseen items."""
     if name == ALONE:
         return described(CONSENSUS, problem, rivals_labels.ours(problem.annotations))
     method = "auto" if name == OURS else name
@@ -131,7 +131,7 @@ def run(scenario: Scenario, seed: int, methods: list[str], data: Path, keep: Pat
 
 
 def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, processes: int) -> None:
-    """What is not there yet; what ``only`` names, anew and alone. Quick: one seed."""
+    """Measure what is missing; measure the methods in ``only`` again. Quick: one seed."""
     version, there = commit(), rows.measured(*KEYS)
     jobs = []
     for seed in range(1 if quick else SEEDS):
@@ -146,11 +146,11 @@ def measure(rows: Rows, data: Path, keep: Path, only: set[str], quick: bool, pro
         print(f"{i}/{len(jobs)}", found[0]["scenario"], found[0]["seed"], right, flush=True)
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
+# ---- tables ----
 
 
 def tables(rows: Rows) -> dict[str, str]:
-    """Title -> Markdown."""
+    """Return {title: Markdown table}."""
     done = rows.table[rows.table["failed"] == ""]
     known = {scenario.name: scenario for scenario in scenarios()}
     done = done[done["scenario"].isin(known)]
@@ -159,7 +159,7 @@ def tables(rows: Rows) -> dict[str, str]:
     right = by_seed["consensus_accuracy"].unstack()
     ahead = (right[OURS] - right[ALONE]).groupby("scenario").agg(["mean", "sem"])
     return {
-        "What was to be reached": goals(done, ahead),
+        "Goals": goals(done, ahead),
         "By group": markdown(by_group(done)),
         "A stray class": markdown(strays(by_seed, known)),
         "Search or not": markdown(by_size(done[done["group"] == "many"])),
@@ -169,7 +169,7 @@ def tables(rows: Rows) -> dict[str, str]:
 
 
 def goals(done: pd.DataFrame, ahead: pd.DataFrame) -> str:
-    """Issue 21, C."""
+    """Check the goals of part C."""
     below = ahead[ahead["mean"] < -SLACK]
     surely = below[below["mean"] + below["sem"] < -SLACK]
     ours = done[done["method"] == OURS]
@@ -186,7 +186,7 @@ def goals(done: pd.DataFrame, ahead: pd.DataFrame) -> str:
 
 
 def mean_of(part: pd.DataFrame, column: str) -> float:
-    """Every scenario counts once."""
+    """Average such that every scenario has the same weight."""
     return float(part.groupby("scenario")[column].mean().mean())
 
 
@@ -213,7 +213,7 @@ def by_group(done: pd.DataFrame) -> pd.DataFrame:
 
 
 def strays(by_seed: pd.DataFrame, known: dict[str, Scenario]) -> pd.DataFrame:
-    """With labels that say a class there is not, and the same without them; ± the standard error over problems."""
+    """Compare problems with and without labels of non-existent classes; ± is the standard error over problems."""
     found = []
     cases = [each for each in known.values() if each.group == "stray" and each.stray]
     for source, number in sorted({(each.source, each.stray) for each in cases}):

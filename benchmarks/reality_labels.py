@@ -1,4 +1,4 @@
-"""Part A of `reality.py`: labels alone, on every real crowd, full and thinned."""
+"""Part A of `reality.py`: labels only, on every real crowd, full and thinned."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +15,11 @@ from crowdshot import Annotations
 
 KEYS = ("crowd", "per_item", "seed", "method")
 METHODS = (*RIVALS, CLOSED_FORM, OURS)
-FULL = 0  # in place of labels an item
+FULL = 0  # in place of labels per item
 THINNED, SEEDS = (1, 2, 3, 5), (0, 1)
 LIMIT = 60  # seconds for one method on one crowd
-FIRST = ("Full crowds, on average", "Thinned crowds, on average", "What was to be reached")  # on the screen
-SLACK = 0.01  # of accuracy: what "below the vote" may be
+FIRST = ("Full crowds, on average", "Thinned crowds, on average", "Goals")  # printed
+SLACK = 0.01  # accuracy below that of the vote that is tolerated
 
 
 class Case(NamedTuple):
@@ -38,11 +38,11 @@ def cases(data: Path) -> Iterator[tuple[Case, crowds.Crowd]]:
                 yield Case(name, per_item, seed), crowds.Crowd(less, crowd.truth)
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 def measure(rows: Rows, data: Path, only: set[str]) -> None:
-    """What is not there yet; what ``only`` names, anew and alone."""
+    """Measure what is missing; measure the methods in ``only`` again."""
     version = commit()
     for case, crowd in cases(data):
         wanted = [name for name in METHODS if wants(rows, case, name, only)]
@@ -65,7 +65,7 @@ def wants(rows: Rows, case: Case, name: str, only: set[str]) -> bool:
         return is_named(name, only)
     if (*case, name) in rows.measured(*KEYS):
         return False
-    if name in SLOW and case.per_item != FULL:  # one lot is enough, and none where the full crowd was too much
+    if name in SLOW and case.per_item != FULL:  # one draw is enough, and none if the full crowd took too long
         full = rows.table.query("crowd == @case.crowd and per_item == @FULL and method == @name")
         return case.seed == SEEDS[0] and (full["failed"] == "").all()
     return True
@@ -76,11 +76,11 @@ def run(name: str, annotations: Annotations) -> tuple[Floats | None, Row]:
     return attempt(lambda: way(annotations), LIMIT)
 
 
-# ---- tables -----------------------------------------------------------------------------------------------------
+# ---- tables ----
 
 
 def tables(rows: Rows) -> dict[str, str]:
-    """Title -> Markdown."""
+    """Return {title: Markdown table}."""
     done = rows.table[rows.table["failed"] == ""]
     mean = done.groupby(["crowd", "per_item", "method"], as_index=False)[list(MEASURES)].mean()
     full, thin = mean[mean["per_item"] == FULL], mean[mean["per_item"] != FULL]
@@ -90,19 +90,19 @@ def tables(rows: Rows) -> dict[str, str]:
         "Thinned crowds, on average": markdown(averages(thin)),
         "Thinned crowds, by labels an item": markdown(by_labels(thin)),
         "Full crowds": markdown(by_crowd),
-        "What was to be reached": goals(full, by_crowd),
+        "Goals": goals(full, by_crowd),
         "How to read this": caption(),
     }
 
 
 def wide(table: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """A row for each crowd and thinning, a column for each method, be it empty."""
+    """Return a row per crowd and thinning, and a column per method, which may be empty."""
     found = table.pivot_table(index=["crowd", "per_item"], columns="method", values=measure)
     return found.reindex(columns=list(METHODS))
 
 
 def averages(table: pd.DataFrame) -> pd.DataFrame:
-    """Each method over the crowds where it runs; ahead: ours minus it, there, with the standard error over crowds."""
+    """Average each method over the crowds that it can handle; ahead is ours minus the method."""
     right = wide(table, "accuracy")
     found = []
     for name in right.columns[right.notna().any()]:
@@ -133,7 +133,7 @@ TITLES = {
 
 
 def by_labels(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy, and log-loss of ours and the vote."""
+    """Return accuracy, and the log-loss of ours and the vote."""
     found = []
     for per_item, part in table.groupby("per_item"):
         right, loss = wide(part, "accuracy").mean(), wide(part, "log_loss").mean()
@@ -165,7 +165,7 @@ def per_crowd(full: pd.DataFrame) -> pd.DataFrame:
 
 
 def goals(full: pd.DataFrame, by_crowd: pd.DataFrame) -> str:
-    """Issue 21, A."""
+    """Check the goals of part A."""
     ahead = {name: (wide(full, "accuracy")[OURS] - wide(full, "accuracy")[name]).mean() for name in RIVALS}
     nearest = min(ahead, key=lambda name: ahead[name])
     below = by_crowd["crowd"][by_crowd["ours − vote"] < -SLACK]

@@ -1,11 +1,10 @@
-"""How far a cell of the paper's table moves when its episodes are drawn anew: is a difference luck?
+"""Measure how much a cell of the paper's table varies when its episodes are drawn again.
 
     python benchmarks/redraw.py data --draws 20 [--cell 4,5] [--out draws.csv]
 
-Omniglot's five splits with the encoders in results/encoders; 50 episodes for each of four crowds and five
-splits, as in the paper's table, drawn first as `crowdshot paper run main` draws them, then anew. A cell's standard
-error takes its 1,000 episodes for independent of each other, but those of a split share 100 test classes and one
-encoder.
+This uses Omniglot's five splits with the encoders in results/encoders. As in the paper's table there are 50 episodes
+for each of four crowds and five splits; they are drawn first as `crowdshot paper run main` draws them, then again. The
+standard error of a cell assumes 1,000 independent episodes, but those of a split share 100 test classes and an encoder.
 """
 
 import argparse
@@ -32,7 +31,7 @@ SYSTEMS = {"Ours": {"steps": 2, "b": 100.0}, "LRMV": {"C": 1.0}, "PrMV": {}, "Pr
 
 
 def plain(dataset):
-    """An untrained encoder: all that is taken from it is how pixels are brought into a network's form."""
+    """Return an untrained encoder, of which only the conversion of pixels is used."""
     return build_encoder("conv4", {"channels": dataset.input.channels}, dataset.input)
 
 

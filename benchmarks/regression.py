@@ -1,7 +1,7 @@
-"""Logistic regression on soft labels, its C chosen by cross-validation: what rivals learn from features with.
+"""Fit logistic regression to soft labels, with C chosen by cross-validation; compared methods use it for features.
 
-The same as scikit-learn's (a test holds it to that), but a label may be probabilities, and fits of one problem begin
-where others of it ended, which makes many of them affordable.
+Results equal scikit-learn's (a test checks this), but labels may be probabilities, and fits of one problem start from
+earlier solutions, which makes many fits affordable.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ FOLDS = 5
 
 
 class Features(NamedTuple):
-    """Standardised by the labelled items, and turned: what has more columns than items loses those that say nothing.
+    """Features standardised by the labelled items and rotated.
 
-    Items are in a space of as many dimensions as there are items, so a turn into it changes neither distances to class
-    means (but for a constant) nor a regression whose weights are kept small. ``columns``: standardised alone.
+    The rotation to as many dimensions as items drops the null space. It changes neither distances to class means (up to
+    a constant) nor a regression with an L2 penalty. ``columns`` are standardised, but not rotated.
     """
 
     items: Floats
@@ -43,7 +43,7 @@ def prepare(items: Floats, unseen: Floats) -> Features:
 
 
 def fit(items: Floats, targets: Floats, C: float, start: Floats | None = None) -> Floats:
-    """Weights (D + 1, K), the last row added to all items: least C · cross-entropy + ½ weights², as in scikit-learn."""
+    """Minimise C · cross-entropy + ½ weights², as scikit-learn does; return (D + 1, K), the intercept last."""
     shape = (items.shape[1] + 1, targets.shape[1])
     scale = 1 / (C * len(items))
 
@@ -64,7 +64,7 @@ def log_proba(items: Floats, weights: Floats) -> Floats:
 
 
 def folds(targets: Floats, seed: int = 0) -> Positions:
-    """(N,): which fold each item is held back in; each class (the likeliest) is dealt out evenly."""
+    """Return (N,) folds; each class (the likeliest of an item) is divided evenly."""
     lots = np.random.default_rng(seed).random(len(targets))
     order = np.lexsort((lots, targets.argmax(1)))
     dealt = np.empty(len(targets), dtype=np.int64)
@@ -73,14 +73,14 @@ def folds(targets: Floats, seed: int = 0) -> Positions:
 
 
 def splits(targets: Floats) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Learned from, held back."""
+    """Yield training and validation masks."""
     dealt = folds(targets)
     for fold in np.unique(dealt):
         yield dealt != fold, dealt == fold
 
 
 def cross_validate(items: Floats, targets: Floats) -> tuple[float, Floats]:
-    """The C that predicts the targets of items held back best, and its log-probabilities of them (N, K)."""
+    """Return the C with the best validation likelihood, and its log-probabilities of validation items (N, K)."""
     held_back = np.zeros((len(STRENGTHS), *targets.shape))
     for learned, held in splits(targets):
         weights = None

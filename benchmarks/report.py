@@ -1,13 +1,12 @@
-"""The report for many items: how much work it is, how large it gets, and how soon a browser shows it.
+"""Measure the report for many items: processor time, file size, and the time until a browser shows it.
 
     python benchmarks/report.py [--items 10000] [--images FOLDER | --features] [--keep report.html] [--out report.json]
 
-Without a folder of images, drawn ones are used, whose noise compresses worse than photographs do. Half of the items are
-labelled, three labels each, by forty annotators; embeddings are drawn, because embedding is not what is measured. With
-``--features`` there are no images, and all items are labelled. The fit and the page are made by a process of its own
-for each size, whose peak memory is told. The page is opened from disk in a fresh Chromium, where there is one: until
-the load event, when everything in the page has been read, and until the first paint. A page of fifty items is opened
-for comparison.
+Without a folder, images are drawn; their noise compresses worse than photographs. Half of the items have three labels
+each, from forty annotators. Embeddings are random, because embedding is not measured. With ``--features`` there are no
+images, and all items are labelled. Each size is fitted and written in a process of its own, whose peak memory is
+printed. If Chromium is installed, it opens the page from disk; the times until the load event and until the first paint
+are printed. A page of fifty items is opened for comparison.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from crowdshot.report.page import facts
 from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import write_page
 
-ANNOTATORS, CLASSES, WIDTH, FEW, LABELS = 40, 10, 192, 16, 3  # FEW: numbers an item, where there are no images
+ANNOTATORS, CLASSES, WIDTH, FEW, LABELS = 40, 10, 192, 16, 3  # FEW: features per item without images
 
 
 def draw_images(folder, n, random):
@@ -42,7 +41,7 @@ def draw_images(folder, n, random):
 
 
 def fitted(n, labelled, width, random):
-    """A classifier of which all but the embedding is real, and the embeddings."""
+    """Return a classifier, fitted to random embeddings, and the embeddings."""
     truth = random.integers(CLASSES, size=n)
     embeddings = torch.from_numpy(random.normal(size=(CLASSES, width))[truth] + 2.5 * random.normal(size=(n, width)))
     item, place = np.divmod(np.arange(labelled * LABELS), LABELS)
@@ -55,7 +54,7 @@ def fitted(n, labelled, width, random):
 
 
 def make(path, n, images):
-    """Seconds of the fit, seconds of the page, and gigabytes at most."""
+    """Return the seconds of the fit, the seconds of the page, and the peak memory in gigabytes."""
     torch.set_num_threads(1)
     start = time.process_time()
     clf, embeddings = fitted(n, n // 2 if images else n, WIDTH if images else FEW, np.random.default_rng(0))
@@ -67,7 +66,7 @@ def make(path, n, images):
 
 
 def opened(path, times=3):
-    """Median seconds until load and until the first paint; None where there is no browser."""
+    """Return the median seconds until load and until the first paint, or None without a browser."""
     import shutil
 
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,4 +1,4 @@
-"""What labels and features make of each other, glued together from the usual parts and tuned without the truth."""
+"""Compare with combinations of common tools for labels and features, tuned without the truth."""
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from crowdshot import Annotations
 
 
 class Judged(NamedTuple):
-    """Probabilities of classes: of labelled items (N, K), and of unseen ones (M, K); None where it has no say."""
+    """Probabilities of labelled items (N, K) and of unseen items (M, K), None if the method does not predict them."""
 
     consensus: Floats | None = None
     unseen: Floats | None = None
@@ -33,7 +33,7 @@ def alone(name: str, features: Features, annotations: Annotations) -> Judged:
 
 
 def then_regression(name: str, features: Features, annotations: Annotations) -> Judged:
-    """Logistic regression on the probabilities that labels alone give."""
+    """Fit logistic regression to the probabilities from labels only."""
     return Judged(unseen=learn_regression(features, FROM_LABELS[name](annotations)))
 
 
@@ -43,7 +43,7 @@ def learn_regression(features: Features, targets: Floats) -> Floats:
 
 
 def then_discriminant(name: str, features: Features, annotations: Annotations) -> Judged:
-    """Linear discriminant analysis with a shrunk covariance, on the consensus of labels alone."""
+    """Fit linear discriminant analysis with a shrunk covariance to the consensus from labels only."""
     consensus = FROM_LABELS[name](annotations)
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(features.columns, consensus.argmax(1))
     unseen = np.zeros((len(features.unseen), annotations.n_classes))
@@ -52,10 +52,10 @@ def then_discriminant(name: str, features: Features, annotations: Annotations) -
 
 
 def regression_in_em(features: Features, annotations: Annotations) -> Judged:
-    """Raykar et al. 2010: regression and annotators' confusion matrices explain the labels together.
+    """Fit logistic regression and annotators' confusion matrices together (Raykar et al. 2010).
 
-    Begins with one-coin's consensus, by which C is chosen, once. Of each annotator and class three right labels and one
-    wrong one are imagined.
+    EM starts from the one-coin consensus, by which C is chosen once. Confusion matrices have pseudo-counts of three
+    correct labels and one wrong label per annotator and class.
     """
     posterior = FROM_LABELS["one-coin"](annotations)
     said, K = label_matrix(annotations), annotations.n_classes
@@ -69,11 +69,11 @@ def regression_in_em(features: Features, annotations: Annotations) -> Judged:
     return Judged(posterior, np.exp(regression.log_proba(features.unseen, weights)))
 
 
-# ---- prototypes -------------------------------------------------------------------------------------------------
+# ---- prototypes ----
 
 
 def prototypes(features: Features, annotations: Annotations) -> Judged:
-    """Each class is the mean of its votes; how much a distance says is chosen by cross-validation."""
+    """Use the mean of the votes as class mean; the scale of distances is chosen by cross-validation."""
     votes = FROM_LABELS[VOTE](annotations)
     sharpness = np.array([0.03, 0.1, 0.3, 1, 3, 10, 30, 100]) / features.items.shape[1]
     gain = np.zeros(len(sharpness))
@@ -85,7 +85,7 @@ def prototypes(features: Features, annotations: Annotations) -> Judged:
 
 
 def distances(items: Floats, learned: Floats, votes: Floats) -> Floats:
-    """(N, K): squared, to the class means; a class without votes is as far as the farthest."""
+    """Return (N, K) squared distances to class means; a class without votes gets the largest distance."""
     total = votes.sum(0)
     means = (votes.T @ learned) / np.maximum(total, 1e-9)[:, None]
     found = ((items**2).sum(1)[:, None] - 2 * items @ means.T + (means**2).sum(1)).clip(0)
@@ -93,12 +93,12 @@ def distances(items: Floats, learned: Floats, votes: Floats) -> Floats:
     return found
 
 
-# ---- CROWDLAB ---------------------------------------------------------------------------------------------------
+# ---- CROWDLAB ----
 
 
 def crowdlab(features: Features, annotations: Annotations) -> Judged:
-    """cleanlab's: out-of-fold predictions of a regression on the vote are one more annotator; then learned anew."""
-    from cleanlab import multiannotator  # here, because it is of the extra `bench`
+    """Run CROWDLAB: out-of-fold predictions of a regression on the vote are another annotator; then fit again."""
+    from cleanlab import multiannotator  # imported here: from the extra `bench`
 
     K = annotations.n_classes
     voted = one_hot(FROM_LABELS[VOTE](annotations).argmax(1), K)
@@ -109,7 +109,7 @@ def crowdlab(features: Features, annotations: Annotations) -> Judged:
         warnings.simplefilter("ignore")
         majority = multiannotator.get_majority_vote_label(labels, probabilities, verbose=False)
         n_labels = (~np.isnan(labels)).sum(1)
-        # what get_label_quality_multiannotator does inside; it keeps the probabilities for itself
+        # the same as get_label_quality_multiannotator, which does not return the probabilities
         consensus = multiannotator._get_consensus_stats(
             labels, probabilities, n_labels, majority, quality_method="crowdlab", verbose=False
         )[2]

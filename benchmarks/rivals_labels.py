@@ -1,4 +1,4 @@
-"""What makes a consensus of labels alone: a function from annotations to probabilities (N, K) for each name."""
+"""Define methods that aggregate labels only: {name: function from annotations to probabilities (N, K)}."""
 
 from collections.abc import Callable
 
@@ -16,26 +16,26 @@ OURS, CLOSED_FORM = "ours", "ours, closed form"
 
 
 def ours(annotations: Annotations) -> Floats:
-    """The default."""
+    """Run the default."""
     return aggregate.learned(annotations).probabilities
 
 
 def closed_form(annotations: Annotations) -> Floats:
-    """What ours starts from, without anything learned."""
+    """Run the closed-form start of the default, without its learned part."""
     return aggregate.shrunk(annotations).probabilities
 
 
-# ---- votes ------------------------------------------------------------------------------------------------------
+# ---- votes ----
 
 
 def pseudo_vote(annotations: Annotations) -> Floats:
-    """One more vote on each item, shared by all classes."""
+    """Add a pseudo-vote to each item, divided among the classes."""
     votes = annotations.vote_counts()
     return (votes + 1 / annotations.n_classes) / (votes.sum(1, keepdims=True) + 1)
 
 
 def weighted_vote(annotations: Annotations, weights: Floats) -> Floats:
-    """Shares of votes where each annotator's counts as much as ``weights`` (R,) says."""
+    """Return shares of votes, weighted by annotator with ``weights`` (R,)."""
     votes = np.zeros((annotations.n_items, annotations.n_classes))
     np.add.at(votes, (annotations.item, annotations.label), weights[annotations.annotator])
     total = votes.sum(1, keepdims=True)
@@ -43,7 +43,7 @@ def weighted_vote(annotations: Annotations, weights: Floats) -> Floats:
 
 
 def agreement(annotations: Annotations, shares: Floats) -> Floats:
-    """(R,): how often an annotator says what leads the vote; classes that tie for the lead share it."""
+    """Return (R,) each annotator's agreement with the vote; classes that tie for the lead share it."""
     leads = np.isclose(shares, shares.max(1, keepdims=True), rtol=0, atol=1e-12)
     hits = (leads / leads.sum(1, keepdims=True))[annotations.item, annotations.label]
     total = np.bincount(annotations.annotator, minlength=annotations.n_annotators)
@@ -51,12 +51,12 @@ def agreement(annotations: Annotations, shares: Floats) -> Floats:
 
 
 def wawa(annotations: Annotations) -> Floats:
-    """Worker agreement with aggregate: votes weighted by how often their annotator agrees with the vote."""
+    """Worker agreement with aggregate: weight votes by the agreement of their annotator with the vote."""
     return weighted_vote(annotations, agreement(annotations, aggregate.soft_vote(annotations)))
 
 
 def zero_based_skill(annotations: Annotations, steps: int = 100, rate: float = 1.0) -> Floats:
-    """Wawa again and again, with a rate that is halved every 20 steps; as crowd-kit 1.4.2 has it."""
+    """Iterate Wawa with a learning rate that is halved every 20 steps, as crowd-kit 1.4.2 does."""
     skills = np.full(annotations.n_annotators, 1 / annotations.n_classes + 1e-5)
     for step in range(1, steps + 1):
         rate *= 0.5 if step % 20 == 0 else 1
@@ -64,25 +64,25 @@ def zero_based_skill(annotations: Annotations, steps: int = 100, rate: float = 1
     return weighted_vote(annotations, skills)
 
 
-# ---- Dawid–Skene with pseudo-counts -----------------------------------------------------------------------------
+# ---- Dawid–Skene with pseudo-counts ----
 
 
 def label_matrix(annotations: Annotations) -> sparse.csr_array:
-    """(N, R·K) with a 1 at [item, annotator · K + label]."""
+    """Return (N, R·K) with a 1 at [item, annotator · K + label]."""
     shape = (annotations.n_items, annotations.n_annotators * annotations.n_classes)
     cells = (annotations.item, annotations.annotator * annotations.n_classes + annotations.label)
     return sparse.coo_array((np.ones(len(annotations)), cells), shape=shape).tocsr()
 
 
 def confusion_matrices(said: sparse.csr_array, posterior: Floats, right: float, wrong: float) -> Floats:
-    """(R, K observed, K true), with so many pseudo-counts of the right label and of each wrong one."""
+    """Return (R, K observed, K true), with pseudo-counts of correct labels and of each wrong label."""
     K = posterior.shape[1]
     counts = (said.T @ posterior).reshape(-1, K, K) + wrong + (right - wrong) * np.eye(K)
     return counts / counts.sum(1, keepdims=True)
 
 
 def dawid_skene_prior(annotations: Annotations, right: float = 3, wrong: float = 0.5, steps: int = 50) -> Floats:
-    """Dawid–Skene that expects people to be better than chance, with one pseudo-item a class."""
+    """Run Dawid–Skene with a prior that favours annotators above chance, and one pseudo-item per class."""
     said, posterior = label_matrix(annotations), aggregate.soft_vote(annotations)
     K = annotations.n_classes
     for _ in range(steps):
@@ -92,14 +92,14 @@ def dawid_skene_prior(annotations: Annotations, right: float = 3, wrong: float =
     return posterior
 
 
-# ---- crowd-kit --------------------------------------------------------------------------------------------------
+# ---- crowd-kit ----
 
 
 def crowd_kit(name: str) -> FromLabels:
-    """GLAD, MACE or MMSR with crowd-kit's own settings; MMSR gives no probabilities, only labels."""
+    """Run GLAD, MACE or MMSR with default settings of crowd-kit; MMSR returns labels without probabilities."""
 
     def run(annotations: Annotations) -> Floats:
-        import crowdkit.aggregation  # here, because it is of the extra `test`
+        import crowdkit.aggregation  # imported here: from the extra `test`
 
         rival, table = getattr(crowdkit.aggregation, name)(), annotations.to_crowdkit()
         if name in LABELS_ONLY:

@@ -1,4 +1,4 @@
-"""Measured rows, kept by what was measured: a run that was stopped goes on, and one method can be measured again."""
+"""Keep measured rows in a file, so that a stopped run continues and single methods can be measured again."""
 
 import shlex
 import signal
@@ -19,18 +19,18 @@ Found = TypeVar("Found")
 
 
 class Rows:
-    """A table in a parquet file; rows with the same ``keys`` are measurements of the same thing."""
+    """A table in a Parquet file; rows with the same ``keys`` are measurements of the same thing."""
 
     def __init__(self, path: Path, keys: tuple[str, ...]) -> None:
         self.path, self.keys = path, keys
         self.table = pd.read_parquet(path) if path.exists() else pd.DataFrame()
 
     def measured(self, *keys: str) -> set[tuple[Any, ...]]:
-        """What there is of these columns, a tuple for each row."""
+        """Return a tuple of these columns for each row."""
         return set() if self.table.empty else set(self.table[list(keys)].itertuples(index=False, name=None))
 
     def put(self, rows: list[Row]) -> None:
-        """In place of those with the same keys; written at once."""
+        """Replace rows with the same keys and save the file."""
         if not rows:
             return
         both = pd.concat([self.table, pd.DataFrame(rows)], ignore_index=True)
@@ -41,16 +41,16 @@ class Rows:
 
 
 def is_named(method: str, only: set[str]) -> bool:
-    """Variants go with their method: "ours, labels alone" with "ours"."""
+    """Return whether a method or a variant of it is named: "ours" includes "ours, labels alone"."""
     return method in only or method.split(",")[0] in only
 
 
-# ---- measuring --------------------------------------------------------------------------------------------------
+# ---- measuring ----
 
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Of the processor, so that it is the same on a machine that is busy."""
+    """Limit the processor time, which does not depend on other programs."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"over {seconds} s")
@@ -65,19 +65,19 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 
 def attempt(run: Callable[[], Found], seconds: int) -> tuple[Found | None, Row]:
-    """What was found, or None and why not; and the processor's seconds."""
+    """Return the result, or None and the reason, and the processor time in seconds."""
     start = time.process_time()
     found, failed = None, ""
     try:
         with time_limit(seconds):
             found = run()
-    except Exception as error:  # a rival may raise anything; its row says what
+    except Exception as error:  # any exception is recorded in the row
         failed = f"{type(error).__name__}: {error}".split("\n")[0][:120]
     return found, {"seconds": time.process_time() - start, "failed": failed}
 
 
 def commit() -> str:
-    """Of what is measured; + where files differ from it."""
+    """Return the current commit, with + if files differ from it."""
     said = subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], capture_output=True, text=True)
     return said.stdout.strip() or "unknown"
 
@@ -86,11 +86,11 @@ def command() -> str:
     return shlex.join(["python", *(word for word in sys.argv if word != "--tables")])
 
 
-# ---- showing ----------------------------------------------------------------------------------------------------
+# ---- showing ----
 
 
 def markdown(table: pd.DataFrame, digits: int = 3) -> str:
-    """Without pandas's need for tabulate."""
+    """Return a Markdown table; pandas would need tabulate."""
 
     def cell(value: Any) -> str:
         if isinstance(value, float):

@@ -1,12 +1,12 @@
-"""How many labels a second, how much memory, how straight the line: ``aggregate --engine local`` from 1e6 labels on.
+"""Measure throughput, memory and linearity of ``aggregate --engine local`` from 1e6 labels on.
 
     python benchmarks/scale.py [--labels 1e6 1e7 3e7 1e8] [--annotators 50000] [--memory 4GB] [--kind text] [--ray]
 
-Simulated crowds: 4 classes, 5 labels an item, whose rows lie in different files. Each size is written to Parquet once
-and aggregated by the command itself, in a process of its own: Dawid-Skene's 20 steps and the default, with the time of
-reading (all that is before the first step) and of inference apart, and the peak of the resident memory of all its
-processes together. crowd-kit's Dawid-Skene with as many steps is beside it as far as it goes in memory and time, and in
-every run, so that ratios do not depend on who else was at work. The load of the machine is told with every row.
+Simulated crowds have 4 classes and 5 labels per item, whose rows are in different files. Each size is written to
+Parquet once and aggregated by the command in a process of its own, by Dawid-Skene with 20 steps and by the default.
+Prints the time of reading (until the first step) and of aggregation, and the peak resident memory of all processes
+together. crowd-kit's Dawid-Skene with the same number of steps is measured for comparison if memory and time allow, in
+every run, so that ratios do not depend on other programs. Every row shows the load of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rows import markdown
 
 CLASSES, LABELS_AN_ITEM, STEPS = 4, 5, 20
 FILE = 2_000_000  # labels
-STRIDE = 7_919  # items between a label and the next, so that those of one item lie far apart
+STRIDE = 7_919  # items between a label and the next, so that labels of one item are far apart
 CROWDKIT = 3_000_000  # labels at most
 
 
@@ -57,7 +57,7 @@ def write(folder: Path, n_labels: int, n_annotators: int, kind: str) -> None:
 
 
 def tree(process: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     out = [process]
     for task in Path(f"/proc/{process}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -66,7 +66,7 @@ def tree(process: int) -> list[int]:
 
 
 def resident(process: int) -> int:
-    """Bytes of all of them, pages of files that they have mapped included."""
+    """Return the resident bytes of all processes, including mapped pages of files."""
     total = 0
     for each in tree(process):
         try:
@@ -78,7 +78,7 @@ def resident(process: int) -> int:
 
 
 def cpu(process: int) -> float:
-    """Seconds of processor that all of them have used, those of their dead included."""
+    """Return the processor seconds of all processes, including those of ended children."""
     ticks = 0
     for each in tree(process):
         try:
@@ -90,8 +90,10 @@ def cpu(process: int) -> float:
 
 
 def timed(command: list[str], work: Path) -> tuple[dict[str, float], float]:
-    """Seconds until names were known, until the first and the last step and to the end, by the clock and of processor;
-    and the peak of memory in bytes. What is known after a step is a file, whose time says when that was.
+    """Return wall-clock and processor seconds of the stages, and the peak memory in bytes.
+
+    Stages end when names are known, after the first and the last step, and at the end. The state after a step is saved
+    to a file, whose modification time is used.
     """
     began = time.time()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -112,7 +114,7 @@ def timed(command: list[str], work: Path) -> tuple[dict[str, float], float]:
                     seen.setdefault(name, at)
                     if name == "state" and seen.get("steps") != at:
                         seen["steps"], seen["steps cpu"] = at, seen["end cpu"]
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 pass
             time.sleep(0.03)
 
@@ -143,7 +145,7 @@ main()
 def ours(
     folder: Path, method: str, steps: int, memory: str, engine: str = "local", workers: int = 0
 ) -> dict[str, float]:
-    """The command, but for steps, which are all done though they gain little; as if there were ``workers`` cores."""
+    """Run the command with all steps, without stopping at convergence, as on ``workers`` cores."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         target = Path(out) / "consensus"
         command = [sys.executable, "-c", ALL_STEPS, str(workers)]
@@ -154,7 +156,7 @@ def ours(
 
 
 def crowdkit(folder: Path) -> float:
-    """CPU seconds and wall are nearly the same: it uses one core."""
+    """Measure crowd-kit, which uses one core: processor time is close to wall-clock time."""
     code = (
         "import sys, time, pandas as pd; from crowdkit.aggregation import DawidSkene; df = pd.read_parquet(sys.argv[1])"
         "\ndf.columns = ['task', 'worker', 'label']\nbegan = time.perf_counter()\n"
@@ -167,7 +169,7 @@ def crowdkit(folder: Path) -> float:
 
 
 def in_memory(n_labels: int, n_annotators: int) -> dict[str, float]:
-    """Label-steps a second of one process that has the labels as arrays: wall and CPU."""
+    """Return label-steps per second (wall-clock and processor) of one process with the labels in memory."""
     from crowdshot import Annotations, aggregate
 
     random = np.random.default_rng(0)
@@ -230,7 +232,7 @@ def row(n_labels: int, args: argparse.Namespace, folder: Path) -> dict[str, obje
 
 
 def line(table: pd.DataFrame) -> pd.DataFrame:
-    """What 1e9 labels would take if the line through the three largest goes on, and how straight that is."""
+    """Extrapolate the line through the three largest sizes to 1e9 labels; also return its deviation."""
     table = table[-3:]
     labels = table["labels"].astype(float)
     out = []

@@ -1,10 +1,10 @@
-"""How far a classifier's accuracy, as a crowd's labels tell it, is from the truth: real crowds that know it.
+"""Compare estimates of a classifier's accuracy from a crowd's labels with the true accuracy, on real crowds.
 
     python benchmarks/scorers.py --data ../shared/data
 
-A classifier that errs in 0, 10, 25 or 40 % of the items is made up from the truth. Prints, on average over crowds, how
-far from its accuracy these are: how often it says what the consensus says, that by the consensus's probabilities, and
-`crowdshot.metrics.consensus_accuracy`, which allows for the consensus's doubt.
+Simulated classifiers are wrong for 0, 10, 25 or 40 % of the items. Prints the mean absolute error over crowds of three
+estimates: agreement with the consensus, agreement weighted by the consensus's probabilities, and
+`crowdshot.metrics.consensus_accuracy`, which corrects for errors of the consensus.
 """
 
 import argparse
@@ -39,19 +39,22 @@ def main():
             wrong = (truth + random.integers(1, K, len(truth))) % K
             predicted = np.where(random.random(len(truth)) < errs, wrong, truth)
             right = (predicted == truth).mean()
-            told = {
+            estimates = {
                 "agreement with the consensus": (posterior.argmax(1) == predicted).mean(),
-                "by its probabilities": posterior[np.arange(len(truth)), predicted].mean(),
+                "weighted by its probabilities": posterior[np.arange(len(truth)), predicted].mean(),
                 "consensus_accuracy": metrics.consensus_accuracy(ann.classes[predicted], ann),
             }
-            rows += [{"crowd": name, "errs": errs, "way": way, "off": value - right} for way, value in told.items()]
+            rows += [
+                {"crowd": name, "error rate": errs, "estimate": name_, "error": value - right}
+                for name_, value in estimates.items()
+            ]
     table = pd.DataFrame(rows)
-    table["distance"] = table["off"].abs()
-    wide = table.pivot_table(index="way", columns="errs", values="distance", margins=True, sort=False)
+    table["distance"] = table["error"].abs()
+    wide = table.pivot_table(index="estimate", columns="error rate", values="distance", margins=True, sort=False)
     print(wide.round(3).to_string())
-    print(table.groupby("way", sort=False)["off"].mean().round(3).to_string())
-    worst = table[table["way"] == "consensus_accuracy"].groupby("crowd")["distance"].mean().nlargest(4)
-    print(f"furthest off: {', '.join(f'{name} {value:.2f}' for name, value in worst.items())}")
+    print(table.groupby("estimate", sort=False)["error"].mean().round(3).to_string())
+    worst = table[table["estimate"] == "consensus_accuracy"].groupby("crowd")["distance"].mean().nlargest(4)
+    print(f"largest errors: {', '.join(f'{name} {value:.2f}' for name, value in worst.items())}")
 
 
 if __name__ == "__main__":

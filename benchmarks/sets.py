@@ -1,10 +1,10 @@
-"""Answers that name several labels: believed by labels alone, with each set as a class, and a label at a time.
+"""Compare two ways to aggregate answers that name several labels: each set as a class, or each label separately.
 
     python benchmarks/sets.py [--problems 5]
 
-Simulated: every label is there in a third of the items and adds a direction of its own to 16 features; annotators
-answer each label right 85 times in a hundred, three of six for each item. The share of items whose set is wholly
-right, of the labelled ones and of 200 new ones.
+Simulated data: every label applies to a third of the items and adds a direction to 16 features; annotators are right
+about each label with probability 0.85, and three of six answer each item. Prints the share of items with an entirely
+correct set, for the labelled items and for 200 new ones.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SETS = {"method": "learned", "settings": {"several": True}}
 
 
 def problem(seed, N, M, noise):
-    """Features and true sets, (N + NEW, M), of which the first N are labelled; and a table of labels."""
+    """Return features and true sets, (N + NEW, M), of which the first N are labelled; and a table of labels."""
     random = np.random.default_rng(seed)
     truth = random.random((N + NEW, M)) < 0.35
     truth[np.arange(N + NEW), random.integers(M, size=N + NEW)] |= ~truth.any(1)

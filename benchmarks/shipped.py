@@ -1,12 +1,12 @@
-"""What the shipped encoders are worth on the classes that were left for a test when they were trained.
+"""Measure the accuracy of the shipped encoders on the classes that were held out for testing when they were trained.
 
     python benchmarks/shipped.py --omniglot images_background.zip --photo tiny-imagenet-100.zip \
         --photo-lite0 tiny-imagenet-100-lite0.npz
 
-``glyphs`` needs no data; a source that is not given is left out. Prints accuracy in the paper's nine cells (shots and
-annotators; four classes, 10 queries a class, its four crowds, 200 episodes each, the same for all encoders of a
-source): of an encoder through the paper's mixture with the priors of its card, and of its twin ``-protonet`` by soft
-votes and by Labelings, the default.
+``glyphs`` needs no data; sources without a file are left out. Prints the accuracy in the paper's nine cells (shots and
+annotators; four classes, 10 queries per class, its four crowds, 200 episodes each, the same for all encoders of a
+source): for an encoder with the paper's mixture and the priors of its card, and for the encoder ``-protonet`` with soft
+votes and with the labeling search.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from crowdshot.training.sources import open_source
 
 
 def embedded(pool, encoder):
-    """Where items are the features of a backbone, what its head makes of them."""
+    """Embed the pool; if items are features of a backbone, apply its head."""
     if encoder.architecture != "lite0":
         return encoder_scores.embedded(pool, encoder)
     body, head = encoder.module.body, encoder.module.head
@@ -30,7 +30,7 @@ def embedded(pool, encoder):
 
 
 def rows(name, path):
-    """(title, scores by shots and annotators) of an encoder and its twin."""
+    """Yield (title, scores by shots and annotators) of an encoder and its ``-protonet`` variant."""
     source = open_source(path, at_least=encoder_scores.EXAMPLES)
     twin = f"{name}{PROTOTYPICAL_SUFFIX}"
     for encoder_name, ways in ((name, ["the mixture"]), (twin, ["soft votes", "labeling-search"])):
@@ -41,7 +41,7 @@ def rows(name, path):
         for way in ways:
             if way == "labeling-search":
                 classify = encoder_scores.by_labelings(encoder.card["labelings"])
-            else:  # with the priors of a prototypical network that is soft votes
+            else:  # with the priors of a prototypical network this equals soft votes
                 classify = encoder_scores.by_mixture(encoder.card["priors"])
             yield f"`{encoder_name}`, {way}", encoder_scores.score_table(pool, classify)
 

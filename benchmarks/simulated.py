@@ -1,4 +1,4 @@
-"""Crowds that share mistakes, as real ones do, for items whose classes are known."""
+"""Simulate crowds that share mistakes, as real ones do, for items with known classes."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 Positions = NDArray[np.int64]
 ANNOTATORS = 12
-HARD, PULL = 0.2, 0.7  # share of hard items; how often what everyone takes one for is said of it
-LOOK_ALIKE = 0.3  # how often an item of a class that has a double is taken for the double
-COPIES, COPIED = 1 / 3, 0.8  # share of annotators who copy from one other; how often they do
+HARD, PULL = 0.2, 0.7  # share of hard items; probability that an annotator gives the common wrong label
+LOOK_ALIKE = 0.3  # probability of the similar class for an item of a class that has one
+COPIES, COPIED = 1 / 3, 0.8  # share of annotators who copy from one other, and the share of copied labels
 
 
 class Skill(NamedTuple):
-    """Annotators are right with a probability between ``low`` and ``high``, but for those who ``guess``."""
+    """Annotators have an accuracy between ``low`` and ``high``, except the share ``guess``, who guess."""
 
     guess: float
     low: float
@@ -28,7 +28,7 @@ KINDS = ("independent", "hard items", "confusions", "copied")
 def draw_answers(
     truth: Positions, K: int, kind: str, skill: Skill, per_item: int, random: np.random.Generator
 ) -> pd.DataFrame:
-    """A table item, annotator, label, with ``per_item`` labels of each item."""
+    """Return a table item, annotator, label, with ``per_item`` labels of each item."""
     right = random.uniform(skill.low, skill.high, ANNOTATORS)
     right[: round(skill.guess * ANNOTATORS)] = 1 / K
     said = answer(truth, right, K, random)
@@ -37,7 +37,7 @@ def draw_answers(
         pulled = (random.random(len(truth)) < HARD)[:, None] & (random.random(said.shape) < PULL)
         said = np.where(pulled, taken_for[:, None], said)
     elif kind == "confusions":
-        double = np.roll(np.arange(K), 1)  # of the first half of the classes
+        double = np.roll(np.arange(K), 1)  # the similar class, for the first half of the classes
         pulled = (truth < (K + 1) // 2)[:, None] & (random.random(said.shape) < LOOK_ALIKE)
         said = np.where(pulled, double[truth][:, None], said)
     elif kind == "copied":
@@ -50,7 +50,7 @@ def draw_answers(
 
 
 def answer(truth: Positions, right: NDArray[np.float64], K: int, random: np.random.Generator) -> Positions:
-    """(N, R) labels: the true class with an annotator's probability ``right`` (R,), else any other."""
+    """Return (N, R) labels: the true class with the annotator's probability ``right`` (R,), else another class."""
     wrong = other(truth.repeat(len(right)), K, random).reshape(len(truth), len(right))
     return np.where(random.random(wrong.shape) < right, truth[:, None], wrong)
 

@@ -1,4 +1,4 @@
-"""Items as feature vectors with their true classes, and what real people said of them, for `reality.py`."""
+"""Load items as feature vectors with their true classes, and labels of real people, for `reality.py`."""
 
 import io
 import zipfile
@@ -24,9 +24,9 @@ Read = Callable[[str], Image.Image]
 
 
 class Source(NamedTuple):
-    """``answers``: a table with item (a row of features), annotator, label; None: annotators are to be simulated.
+    """Items; ``answers`` is a table with item (a row of features), annotator, label, or None for simulated annotators.
 
-    Items from ``n_labelled`` on have no labels and are only ever unseen.
+    Items from ``n_labelled`` on have no labels and are only used as unseen items.
     """
 
     features: Floats
@@ -54,15 +54,15 @@ def _with_crowd(crowd: crowds.Crowd, features_of: Callable[[Sequence[object]], F
     return Source(features_of(said.items), crowd.true_classes(), answers)
 
 
-# ---- made, and scikit-learn's -----------------------------------------------------------------------------------
+# ---- made, and scikit-learn's ----
 
 SCIKIT_LEARN = {"digits": datasets.load_digits, "wine": datasets.load_wine, "cancer": datasets.load_breast_cancer}
-MADE = {"made": (20, 512, 7.0), "made50": (50, 128, 5.0)}  # classes, features, how far class means are from the centre
+MADE = {"made": (20, 512, 7.0), "made50": (50, 128, 5.0)}  # classes, features, distance of class means from the centre
 MADE_ITEMS, FACTORS, FACTORS_SHARE = 80, 10, 0.2
 
 
 def made(K: int, D: int, far: float) -> Source:
-    """Gaussian classes with common factors, which say nothing: round clouds learn them from ten items a class on."""
+    """Draw Gaussian classes with common factors, which are uninformative."""
     random = np.random.default_rng(K)
     truth = np.arange(K).repeat(MADE_ITEMS)
     means = random.normal(size=(K, D)) * far / np.sqrt(D)
@@ -71,11 +71,11 @@ def made(K: int, D: int, far: float) -> Source:
     return Source(means[truth] + noise, truth)
 
 
-# ---- images -----------------------------------------------------------------------------------------------------
+# ---- images ----
 
 
 def _images(name: str, data: Path, keep: Path) -> Source:
-    """``name``: a crowd, a colon and an encoder. Embedded once, then kept."""
+    """Embed the images of a crowd with an encoder, ``name`` "crowd:encoder", and cache the result."""
     crowd_name, encoder = name.split(":")
     crowd = crowds.load(data, crowd_name)
     with zipfile.ZipFile(data / crowd_name / ARCHIVES[crowd_name]) as archive:
@@ -101,13 +101,13 @@ def _opened(archive: zipfile.ZipFile, paths: Sequence[str]) -> list[Image.Image]
 
 
 def _embed(images: Sequence[Image.Image], encoder: str) -> Floats:
-    """Encoders of characters get photographs in grey."""
+    """Embed images; encoders of characters get grey images."""
     mode = "L" if encoder.startswith("glyphs") else "RGB"
     return load_encoder(encoder).embed([image.convert(mode) for image in images]).numpy()
 
 
 def _pictures(name: str, data: Path, keep: Path) -> Source:
-    """Pictures whose annotators are simulated; ``name`` as of `_images`."""
+    """Load images for simulated annotators; ``name`` as for `_images`."""
     source, encoder = name.split(":")
     images, truth = PICTURES[source](data)
     return Source(_kept(keep / f"{source}-{encoder}.npz", lambda: _embed(images, encoder)), truth)
@@ -119,7 +119,7 @@ def _digits(data: Path) -> tuple[list[Image.Image], Positions]:
 
 
 def _omniglot(data: Path, K: int) -> tuple[list[Image.Image], Positions]:
-    """K characters of alphabets that no shipped encoder has seen, evenly from all there are, twenty images of each."""
+    """Load K characters of alphabets that no shipped encoder was trained on, with twenty images each."""
     with zipfile.ZipFile(data / "omniglot" / "images_evaluation.zip") as archive:
         paths = sorted(path for path in archive.namelist() if path.endswith(".png"))
         characters = sorted({path.rsplit("/", 1)[0] for path in paths})
@@ -130,7 +130,7 @@ def _omniglot(data: Path, K: int) -> tuple[list[Image.Image], Positions]:
 
 
 def _tiny(data: Path, each: int = 40) -> tuple[list[Image.Image], Positions]:
-    """Of Tiny-ImageNet-100 the classes that ``photo-lite0-protonet`` was neither trained nor validated on."""
+    """Load the classes of Tiny-ImageNet-100 on which ``photo-lite0-protonet`` was neither trained nor validated."""
     source = load_encoder("photo-lite0-protonet").card
     with zipfile.ZipFile(data / "tiny-imagenet-100" / "images.zip") as archive:
         paths = sorted(path for path in archive.namelist() if path.endswith(".JPEG"))
@@ -143,7 +143,7 @@ def _tiny(data: Path, each: int = 40) -> tuple[list[Image.Image], Positions]:
 
 
 def _textures(data: Path, each: int = 120) -> tuple[list[Image.Image], Positions]:
-    """Eight kinds of texture in grey, drawn: stripes thin and broad, checks, dots, rings, and noise of three grains."""
+    """Draw eight kinds of grey textures: thin and broad stripes, checks, dots, rings, noise of three grain sizes."""
     random = np.random.default_rng(0)
     truth = np.arange(8).repeat(each)
     return [Image.fromarray(_texture(k, random)) for k in truth], truth
@@ -183,7 +183,7 @@ PICTURES = {
 
 
 def _labelme_paths(archive: zipfile.ZipFile, crowd: crowds.Crowd) -> list[str]:
-    """Of labelled images in the order of the crowd's items, then of the validation images."""
+    """Return the paths of labelled images, in the order of the crowd's items, then of the validation images."""
     listed = archive.read("LabelMe/filenames_train.txt").decode().split()
     inside = {path.split("/")[-1]: path for path in archive.namelist() if "/train/" in path}
     valid = sorted(path for path in archive.namelist() if "/valid/" in path and path.endswith(".jpg"))

@@ -1,12 +1,12 @@
-"""Meta-training steps a second: a naive eager loop, the trainer's step, and stacks of models, in one run.
+"""Measure meta-training steps per second: a naive eager loop, the trainer's step, and stacks of models, in one run.
 
     python benchmarks/training.py [--device cuda] [--size 28] [--models 1 8 45] [--precision bfloat16] [--maml]
 
-Every variant trains Conv4 on the same kind of episode: 4 classes, 3 shots, 5 annotators, 10 queries a class, J = 2.
-The naive loop is what one would write first: Python draws the episode and the labels, the items go to the device, an
-ordinary module, optimiser and EM written with loops over classes and annotators follow. Times are medians over
-several rounds; a ratio says how much less time an episode takes than in the naive loop. ``--maml``: the same models
-learn by MAML, with PyTorch's own operations and, on a GPU, traced and compiled; the ratio is to the former.
+All variants train Conv4 on the same kind of episode: 4 classes, 3 shots, 5 annotators, 10 queries per class, J = 2. The
+naive loop draws the episode and the labels in Python, moves the items to the device, and uses an ordinary module, an
+optimiser, and EM with loops over classes and annotators. Times are medians over several rounds; a ratio is the time per
+episode of the naive loop divided by that of the variant. With ``--maml`` the same models are trained by MAML, with
+PyTorch's own operations and, on a GPU, traced and compiled; ratios are relative to the former.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def random_pool(size: int, device: str, n_classes: int = 200) -> ClassPool:
 
 
 def naive_step(pool: ClassPool, device: str, size: int):
-    """Algorithm 1 as one would write it first; returns a function that does one step."""
+    """Return a function that runs one step of a plain implementation of Algorithm 1."""
     module = Conv4(1 if size <= 32 else 3).to(device).train()
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
     images = pool.examples.cpu()
@@ -98,7 +98,7 @@ def trainer_of(pool: ClassPool, n_models: int, size: int, precision: str, object
 
 
 def maml_steps(pool: ClassPool, n_models: int, size: int, precision: str):
-    """(how, step): with PyTorch's own operations first."""
+    """Yield (variant, step), first with PyTorch's own operations."""
     plain = trainer_of(pool, n_models, size, precision, "maml")
     plain.learn = lambda batch, share: Trainer.learn(plain, batch, share)
     yield "PyTorch's operations", plain.step
@@ -107,7 +107,7 @@ def maml_steps(pool: ClassPool, n_models: int, size: int, precision: str):
 
 
 def seconds(step, device: str, rounds: int, steps: int) -> float:
-    """Median time of one step."""
+    """Return the median time of one step."""
     times = []
     for _ in range(max(2, steps // 4)):
         step()

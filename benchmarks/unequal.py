@@ -1,9 +1,10 @@
-"""Labels alone where one class dominates: the vote, one-coin, and the default with and without moving class sizes.
+"""Compare methods for labels only if one class dominates: vote, one-coin, and the default with and without class sizes.
 
     python benchmarks/unequal.py [--crowds 30] [--seed 9000]
 
-300 items, ten annotators who are right 0.6 to 0.9 of the time and else say any other class; 1, 2, 3 or 5 label each
-item. Prints what is right, ties of the vote by lot. Seeds below 9000 were looked at in development.
+There are 300 items and ten annotators with an accuracy of 0.6 to 0.9; errors are uniform over the other classes; 1, 2,
+3 or 5 annotators label each item. Prints the accuracy; ties of the vote are broken at random. Seeds below 9000 were
+used in development.
 """
 
 import argparse
@@ -20,7 +21,7 @@ N, R = 300, 10
 
 
 def draw(random, weights, each):
-    """Annotations and the truth (N,)."""
+    """Return annotations and the truth (N,)."""
     K = len(weights)
     truth = random.choice(K, size=N, p=np.asarray(weights) / np.sum(weights))
     other = (truth[:, None] + random.integers(1, K, (N, R))) % K
@@ -41,7 +42,7 @@ def main():
     parser.add_argument("--crowds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=9000)
     given = parser.parse_args()
-    print("| classes | labels an item | vote | one-coin | ours, sizes not moved | ours |\n|---|---|---|---|---|---|")
+    print("| classes | labels per item | vote | one-coin | ours, sizes not moved | ours |\n|---|---|---|---|---|---|")
     for name, weights in SHAPES.items():
         for each in (1, 2, 3, 5):
             seeds = range(given.seed, given.seed + given.crowds)

@@ -1,18 +1,19 @@
-"""The simulated world that the inference learns from, beside real crowds: draws the figure of docs/inference.md.
+"""Compare the simulated crowds, on which the aggregation is trained, with real crowds: the figure of docs/inference.md.
 
     python benchmarks/crowds.py --data ../shared/data --out runs/projects
     python benchmarks/world.py --projects runs/projects [--batches 60] [--out results/world]
 
-Writes crowds.csv (a row for each real crowd), quantiles.csv (of both) and world.png, .svg: how simulated crowds spread,
-and where each real one lies. Counted of each crowd, over items whose truth is known where it takes the truth:
+Writes crowds.csv (a row per real crowd), quantiles.csv (of both) and world.png and world.svg with the distribution of
+simulated crowds and the position of each real one. The statistics of a crowd are, for items with known truth where the
+truth is needed:
 
-    right             share of the labels that are right
-    vote right        share of the items whose most frequent label is right, ties in part
-    agreement         share of the pairs of labels of an item that are the same
-    skills            standard deviation of how often annotators are right, less what luck explains
-    shared mistakes   where two labels of an item are wrong: how often they are the same, times classes less one; 1 is
-                      chance. Two classes are left out, as there is one way to be wrong
-    labels an item, labels an annotator, items, annotators, smallest class (its share, times classes)
+    right             share of correct labels
+    vote right        accuracy of the majority vote; ties count in part
+    agreement         share of equal pairs among the labels of an item
+    skills            standard deviation of annotators' accuracies, corrected for sampling noise
+    shared mistakes   probability that two wrong labels of an item are equal, times the number of classes minus one; 1
+                      is chance. Crowds with two classes are left out, because there is only one wrong label
+    labels an item, labels an annotator, items, annotators, smallest class (its share, times the number of classes)
 """
 
 import argparse
@@ -29,7 +30,7 @@ from crowdshot_paper.figures import FAINT, INK, SOFT, save
 from crowdshot_paper.projects import Project, read_projects, side_by_side
 
 BLUE = "#0b6fb0"
-SHOWN = {  # what is drawn -> whether in the logarithm
+SHOWN = {  # statistic -> whether its axis is logarithmic
     "right": False,
     "vote right": False,
     "agreement": False,
@@ -42,11 +43,11 @@ SHOWN = {  # what is drawn -> whether in the logarithm
     "annotators": True,
 }
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-LEAST = 20  # labels of an annotator whose skill counts, and pairs of mistakes that do
+LEAST = 20  # labels that an annotator needs to count, and pairs of mistakes that a crowd needs
 
 
 def statistics(item, annotator, label, truth, K: int) -> dict[str, float]:
-    """Of one crowd: positions from 0 without gaps, ``truth`` -1 where it is not known."""
+    """Return the statistics of one crowd; indices start at 0 without gaps, ``truth`` is -1 if unknown."""
     N, R, L = len(truth), int(annotator.max()) + 1, len(item)
     votes = np.zeros((N, K))
     np.add.at(votes, (item, label), 1)
@@ -111,7 +112,7 @@ def real(projects: list[Project]) -> pd.DataFrame:
 
 
 def draw_figure(world: pd.DataFrame, crowds: pd.DataFrame, out: Path) -> None:
-    """A histogram of simulated crowds, a mark below it for each real one."""
+    """Draw histograms of simulated crowds, with a mark below for each real one."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

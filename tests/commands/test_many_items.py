@@ -103,7 +103,7 @@ def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, e
 
 
 def test_several_processes_need_a_place_for_what_they_make(photos, model):
-    with pytest.raises(CrowdshotError, match=r"^processes is 2, but CROWDSHOT_CACHE is empty, expected a folder"):
+    with pytest.raises(CrowdshotError, match=r"^processes is 2, but the embedding cache is switched off"):
         run_predict(model, ItemFiles(photos, skip_bad=True, processes=2))
 
 

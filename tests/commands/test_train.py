@@ -239,13 +239,13 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
         (["--crowd", "wizard=1"], "--crowd is 'wizard=1', expected expert=…"),
         (["--crowd", "expert=much"], "--crowd is 'expert=much', expected kinds and numbers"),
         (["--hidden", "many"], "--hidden is 'many', expected numbers"),
-        (["--ways", "11"], "has 12 classes that can be used"),
+        (["--ways", "11"], "has 12 usable classes"),
         (["--architecture", "mlp"], "--architecture is mlp, expected conv4, as the source holds characters of 16×16"),
         (["--image-size", "8"], "--image-size is 8, expected 16 or more"),
         (["--device", "abacus"], "--device is 'abacus', expected auto, cpu or cuda"),
         (["--checkpoint", "nowhere/file"], "nowhere/file is in the folder nowhere, which does not exist"),
         (["--learning-rate", "-1"], "--learning-rate is -1.0"),
-        (["--queries", "9"], "has 12 classes, the largest of 6 examples, expected 11"),
+        (["--queries", "9"], "has 12 classes, of which the largest has 6 examples, expected at least 11"),
     ],
 )
 def test_bad_options(source, tmp_path, options, sentence):
@@ -294,7 +294,7 @@ def test_a_signal_finishes_the_step_and_the_same_command_goes_on(source, tmp_pat
 
     result = call(source, "--out", out, *OPTIONS)
     assert result.exit_code == 0
-    assert "going on from iteration 17 of 30" in result.output
+    assert "continuing from iteration 17 of 30" in result.output
     same(load_encoder(out), undisturbed)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
     rows = (tmp_path / "out.history.csv").read_text().splitlines()
@@ -306,7 +306,7 @@ def test_another_command_does_not_go_on(source, tmp_path, monkeypatch):
     assert call(source, "--out", tmp_path / "out", *OPTIONS).exit_code == 130
     result = call(source, "--out", tmp_path / "out", *OPTIONS, "--steps", "3")
     assert result.exit_code == 2
-    assert "out.checkpoint is the checkpoint of another run (steps was 2 and now is 3)" in result.output
+    assert "out.checkpoint is the checkpoint of a different run: steps was 2 and is now 3" in result.output
     assert (tmp_path / "out.checkpoint").exists()
 
 
@@ -375,7 +375,7 @@ def test_killed_at_random_moments_the_weights_are_the_same_to_the_bit(source, tm
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 2, "the run was over before it could be killed"
-    taken_up = re.findall(r"going on from iteration (\d+) of 30", done.stderr)
+    taken_up = re.findall(r"continuing from iteration (\d+) of 30", done.stderr)
     assert len(set(taken_up)) == int(done.stdout), "not every part of the run came further than the one before"
     same(load_encoder(out), undisturbed)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.history.csv"]
@@ -464,7 +464,7 @@ def test_a_model_that_diverged_is_told_once(tmp_path):
     log.tick(1, 40)
     for diverged in (None, 17, 17):
         log.report(Progress(20, 40, [0.3, 0.3], [0.5, 0.5], [0.5, 0.5], [False, False], [None, diverged]))
-    assert stream.getvalue().count("model 1: its loss is not finite since iteration 17; the others go on") == 1
+    assert stream.getvalue().count("model 1: the loss is not finite since iteration 17") == 1
 
 
 def test_a_bar_where_there_is_one(tmp_path):

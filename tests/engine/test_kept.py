@@ -37,7 +37,7 @@ def test_sums_by_their_keys_are_kept(tmp_path):
 @pytest.mark.parametrize("damage", [b"", b"[]\n", b"7\n", b"[9, 9]\nnonsense", b"\x80\x04nonsense"])
 def test_a_damaged_file_is_told(tmp_path, damage):
     (tmp_path / "state").write_bytes(damage)
-    with pytest.raises(CrowdshotError, match=r"state is damaged \(.*\), expected what a run has kept; remove it\.$"):
+    with pytest.raises(CrowdshotError, match=r"state is damaged \(.*\), expected the saved state"):
         kept(tmp_path / "state")
 
 

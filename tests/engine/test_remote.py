@@ -30,9 +30,9 @@ def store(tmp_path, monkeypatch):
     found = Store(tmp_path)
     real = {name: getattr(fs, name) for name in ("LocalFileSystem", "FileSelector")}
     monkeypatch.setattr(label_sources, "fs", SimpleNamespace(FileSystem=found, **real))
-    label_sources._reached.cache_clear()
+    label_sources._connect.cache_clear()
     yield found
-    label_sources._reached.cache_clear()
+    label_sources._connect.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:.*labels? dropped")
@@ -51,9 +51,9 @@ def test_labels_in_a_store_are_read(tmp_path, monkeypatch, store, kind):
 
 def test_what_a_store_does_not_have_is_told(tmp_path, store):
     write(tmp_path / "bucket", rows(), "csv")
-    with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file, expected some of labels\.$"):
+    with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file"):
         aggregate_parts(LabelFiles([Path("s3://bucket/*.parquet")]), "soft", 1, tmp_path / "out")
-    with pytest.raises(CrowdshotError, match=r"none\.csv does not exist, expected a file\.$"):
+    with pytest.raises(CrowdshotError, match=r"none\.csv does not exist\.$"):
         aggregate_parts(LabelFiles([Path("s3://bucket/none.csv")]), "soft", 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -61,8 +61,8 @@ def test_what_a_store_does_not_have_is_told(tmp_path, store):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("*.parquet", r"^s3:/bucket/\*\.parquet could not be listed \(no route\), expected a store within reach\.$"),
-        ("a.parquet", r"^s3:/bucket/a\.parquet could not be read \(no route\), expected a file\.$"),
+        ("*.parquet", r"^s3:/bucket/\*\.parquet could not be listed \(no route\)"),
+        ("a.parquet", r"^s3:/bucket/a\.parquet could not be read \(no route\)"),
     ],
 )
 def test_a_store_out_of_reach_is_told(tmp_path, monkeypatch, store, name, sentence):

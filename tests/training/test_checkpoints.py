@@ -93,22 +93,23 @@ def test_a_checkpoint_of_another_run(tmp_path):
     file = tmp_path / "run"
     before = stopped(file)
     for settings, what in (
-        ({"learning_rate": 0.5}, "learning_rate was 0.001 and now is 0.5"),
-        ({"shots": (1, 3)}, r"shots was \[1, 2\] and now is \[1, 3\]"),
+        ({"learning_rate": 0.5}, "learning_rate was 0.001 and is now 0.5"),
+        ({"shots": (1, 3)}, r"shots was \[1, 2\] and is now \[1, 3\]"),
     ):
-        with pytest.raises(CrowdshotError, match=f"run is the checkpoint of another run .{what}., expected"):
+        with pytest.raises(CrowdshotError, match=what) as error:
             train(jobs(**settings), image_pool(), checkpoint=file)
-    with pytest.raises(CrowdshotError, match=r"another run \(pool was .* and now is"):
+        assert (error.value.where, error.value.found) == (str(file), next(iter(settings)))
+    with pytest.raises(CrowdshotError, match=r"pool was .* and is now"):
         train(jobs(), image_pool(seed=1), checkpoint=file)
-    with pytest.raises(CrowdshotError, match="another run"):
+    with pytest.raises(CrowdshotError, match="different run"):
         train([make_job(mlp(), **{**RUN, "augment": "none"})], feature_pool(), checkpoint=file)
-    with pytest.raises(CrowdshotError, match="precision was 'float32' and now is 'bfloat16'"):
+    with pytest.raises(CrowdshotError, match="precision was 'float32' and is now 'bfloat16'"):
         train(jobs(), image_pool(), checkpoint=file, precision="bfloat16")
     assert file.read_bytes() == before
 
 
 def test_a_card_whose_recipes_are_none():
-    with pytest.raises(CrowdshotError, match=r"run is the checkpoint of another run \(shots was None and now is 7\)"):
+    with pytest.raises(CrowdshotError, match=r"run is the checkpoint .* shots was None and is now 7"):
         check_same_run(Path("run"), {"recipes": [[]]}, {"recipes": [{"shots": 7}]})
 
 

@@ -12,10 +12,10 @@ from crowdshot.training.recipe import SHARED, Recipe, check_stackable, sweep
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"ways": (1, 4)}, "ways is 1:4, expected a range from 2 upwards"),
+        ({"ways": (1, 4)}, "ways is 1:4, expected a range such as 3:7, from 2 upwards"),
         ({"shots": (5, 1)}, "shots is 5:1"),
-        ({"annotators": (0, 3)}, "annotators is 0:3, expected a range from 1"),
-        ({"annotators": (2, 3), "labels_per_item": (2, 4)}, "labels_per_item is up to 4, expected at most the 3"),
+        ({"annotators": (0, 3)}, "annotators is 0:3, expected a range such as 3:7, from 1"),
+        ({"annotators": (2, 3), "labels_per_item": (2, 4)}, "labels_per_item is up to 4, expected at most 3"),
         ({"objective": "magic"}, "objective is 'magic', expected one of mixture, prototypical"),
         ({"prior": "magic"}, "prior is 'magic', expected one of paper, symmetric, diagonal, one-coin"),
         ({"augment": "magic"}, "augment is 'magic', expected one of none, photo"),

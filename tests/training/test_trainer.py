@@ -299,7 +299,7 @@ def test_every_episode_is_normalised_by_itself_and_running_statistics_move_by_th
 
 def test_episodes_must_divide_among_processes():
     assert list(Processes(1, 2).share(6)) == [1, 3, 5]
-    with pytest.raises(CrowdshotError, match="episodes is 3 an iteration, expected a multiple of the 2 processes"):
+    with pytest.raises(CrowdshotError, match="episodes is 3, expected a multiple of 2"):
         Processes(0, 2).share(3)
 
 
@@ -384,7 +384,7 @@ def test_fewer_classes_for_validation_than_an_episode_of_training_has():
     assert log_p[..., 2:].exp().max() == 0
     trainer.step()
     assert 0.0 <= trainer.accuracies()[0] <= 1.0
-    with pytest.raises(CrowdshotError, match="ways is up to 9, expected at most the 7 classes to draw from"):
+    with pytest.raises(CrowdshotError, match="ways is up to 9, expected at most 7"):
         trainer_of(make_job(conv(), held_out=(1, 4, 6), ways=(9, 9)))
 
 

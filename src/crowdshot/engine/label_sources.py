@@ -1,4 +1,7 @@
-"""Tables of labels of any length, CSV or Parquet: which columns they have, and how their rows come, bit by bit."""
+"""Open label tables of any length, CSV or Parquet, find their columns, and read their rows in batches.
+
+Files may be on this machine or in a store that Arrow can read (``s3://bucket/labels/*.parquet``).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import fs
 
-from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import listing, show
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from crowdshot.formatting import first_line, listing, show
 from crowdshot.io.cells import AROUND
 from crowdshot.io.file_names import expand
 from crowdshot.io.parquet import MAGIC
@@ -26,96 +29,102 @@ from crowdshot.io.tables import Table, sniff
 from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, input_names, plain
 from crowdshot.labels.formats.question_choice import asked_in, refuse_several
 
-# ---- remote ------------------------------------------------------------
-#
-# Files where Arrow finds them: on this machine, or in a store (``s3://bucket/labels/*.parquet``).
-
-
-STORES = ("s3:", "gs:")
+STORES = ("s3:", "gs:")  # URL schemes of object stores
 
 
 def expand_all(patterns: Sequence[Path]) -> list[Path]:
-    """As `crowdshot.io.file_names.expand`, in stores too."""
-    return [file for given in patterns for file in (_stored(given) if _store(given) else expand([given]))]
+    """Return the files that match the patterns, like `crowdshot.io.file_names.expand`, but in stores too."""
+    return [
+        file for pattern in patterns for file in (_expand_in_store(pattern) if _store(pattern) else expand([pattern]))
+    ]
 
 
 def located(path: Path) -> tuple[fs.FileSystem, str]:
-    """Who opens it, and by which name; an `OSError` where a store cannot be reached."""
+    """Return the file system that opens a path, and the path's name in it.
+
+    Raises
+    ------
+    OSError
+        If a store cannot be reached.
+    """
     store = _store(path)
-    return (fs.LocalFileSystem(), str(path)) if store is None else (_reached(store), "/".join(path.parts[1:]))
+    return (fs.LocalFileSystem(), str(path)) if store is None else (_connect(store), "/".join(path.parts[1:]))
 
 
 def stamp(path: Path) -> tuple[int, int | None]:
-    """By which a file is known again: its size, and when it was written."""
+    """Return a file's size and modification time in ns, which identify this version of it."""
     try:
         system, name = located(path)
         found = system.get_file_info(name)
     except OSError as error:
-        raise CrowdshotError(f"{path} could not be read ({told(error)}), expected a file.") from None
+        raise _unreadable(path, error) from None
     return found.size, found.mtime_ns
 
 
-def told(error: OSError) -> str:
+def _unreadable(path: Path, error: OSError) -> CrowdshotError:
+    return CrowdshotError(f"could not be read ({_reason(error)})", where=path)
+
+
+def _reason(error: OSError) -> str:
     return str(error.strerror or error).splitlines()[0]
 
 
 def _store(path: Path) -> str | None:
-    """The bucket, s3://bucket, of what has become s3:/bucket/labels as a path."""
+    """Return the URL of a path's bucket; `Path` has shortened s3://bucket/labels to s3:/bucket/labels."""
     scheme, *rest = path.parts or [""]
     return f"{scheme}//{rest[0]}" if scheme in STORES and rest else None
 
 
 @cache
-def _reached(store: str) -> fs.FileSystem:
+def _connect(store: str) -> fs.FileSystem:
     system, _ = fs.FileSystem.from_uri(store)
     return system
 
 
-def _stored(given: Path) -> list[Path]:
-    if not any(sign in given.name for sign in "*["):
-        return [given]
+def _expand_in_store(pattern: Path) -> list[Path]:
+    if not any(sign in pattern.name for sign in "*["):
+        return [pattern]
     try:
-        system, name = located(given)
+        system, name = located(pattern)
         found = system.get_file_info(fs.FileSelector(name.rpartition("/")[0]))
     except OSError as error:
-        raise CrowdshotError(f"{given} could not be listed ({told(error)}), expected a store within reach.") from None
-    names = sorted(info.base_name for info in found if info.is_file and fnmatch(info.base_name, given.name))
+        raise CrowdshotError(
+            f"could not be listed ({_reason(error)})", where=pattern, hint="Can this machine connect to the store?"
+        ) from None
+    names = sorted(info.base_name for info in found if info.is_file and fnmatch(info.base_name, pattern.name))
     if not names:
-        raise CrowdshotError(f"{given} matches no file, expected some of labels.")
-    return [given.with_name(name) for name in names]
+        raise CrowdshotError("matches no file", where=pattern, expected="label files")
+    return [pattern.with_name(name) for name in names]
 
 
-# ---- sources ------------------------------------------------------------
-
-
-SAMPLE = 2**20  # bytes of text that tell the separator, and how long rows are
-ROWS = 65_536  # of Parquet, at a time
-LOOKED_AT = 10_000  # rows of Parquet that tell whether they answer one question
-AT_ONCE = 1_000_000  # rows of a task, where row groups are as small
+SAMPLE = 2**20  # bytes of text from which the separator and the length of a row are inferred
+BATCH_ROWS = 65_536  # rows read from Parquet at a time
+QUESTION_ROWS = 10_000  # Parquet rows inspected for several questions in one table
+TASK_ROWS = 1_000_000  # rows per task, if row groups are that small
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file, or some row groups of it. ``rows``: as many, or about."""
+    """A label file, or some row groups of a Parquet file."""
 
     path: Path
     columns: Columns
-    rows: int
-    integers: bool  # whether items are whole numbers, and not text
-    question: tuple[str, str] | None = None  # the column that says which one a row answers, and which one is asked for
-    unread: tuple[str, ...] = ()  # its other columns
-    separator: str | None = None  # of text; None for Parquet
-    groups: tuple[int, ...] = ()
-    first_row: int = 1  # as a person counts
+    rows: int  # an estimate for CSV
+    integers: bool  # whether item names are integers, not text
+    question: tuple[str, str] | None = None  # the column that names each row's question, and the question to read
+    unread: tuple[str, ...] = ()  # columns that are not used
+    separator: str | None = None  # None for Parquet
+    groups: tuple[int, ...] = ()  # row groups
+    first_row: int = 1  # the number of the first row in messages
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Item, annotator and label as they are written, and the question if one is asked for."""
+        """Yield rows with the raw item, annotator and label, and the question's column if there is one."""
         names = [*self.columns, *(self.question or ())[:1]]
         try:
             with _opened(self.path) as stored:
                 if self.separator is None:
                     file = pa.parquet.ParquetFile(stored, pre_buffer=False)
-                    for batch in file.iter_batches(ROWS, list(self.groups), columns=names, use_threads=False):
+                    for batch in file.iter_batches(BATCH_ROWS, list(self.groups), columns=names, use_threads=False):
                         yield batch.select(names)
                     return
                 yield from pa.csv.open_csv(
@@ -131,19 +140,31 @@ class Source:
 
 
 def sources_of(paths: Sequence[Path], columns: ColumnsInput = None) -> list[Source]:
-    """The files in their order, in bits that can be worked on side by side where they are Parquet."""
-    found = [bit for path in paths for bit in _open(path, columns)]
-    integers = all(bit.integers for bit in found)  # else 7 and "7" are the same item, and all are text
-    names = found[0].columns
-    for bit in found:
-        if bit.columns != names and set(names) != set(bit.columns):
-            where = f"{bit.path} has the columns {listing(bit.columns)}"
-            raise CrowdshotError(f"{where}, expected {listing(names)} as in {found[0].path}.")
-    truth = called(TRUTH, found[0])
+    """Open label files, in the given order; a Parquet file is divided into sources that can be read in parallel."""
+    sources = [source for path in paths for source in _open(path, columns)]
+    integers = all(source.integers for source in sources)  # otherwise 7 and "7" must be the same item
+    first = sources[0]
+    for source in sources:
+        if source.columns != first.columns and set(first.columns) != set(source.columns):
+            raise CrowdshotError(
+                f"has the columns {listing(source.columns)}",
+                where=source.path,
+                found=list(source.columns),
+                expected=f"{listing(first.columns)} as in {first.path}",
+            )
+    truth = unread_column(TRUTH, first)
     if truth:
-        told = f"{found[0].path}: {truth!r} is not taken for true labels with engine=; gold= reads a file of them."
-        warnings.warn(told, UserWarning, stacklevel=2)
-    return [Source(**{**vars(bit), "integers": integers}) for bit in found]
+        warnings.warn(
+            CrowdshotWarning(
+                f"The column {truth!r} is ignored, although its name suggests true labels",
+                argument="gold",
+                found=truth,
+                where=first.path,
+                hint=Use("to read true labels from a file", gold="FILE"),
+            ),
+            stacklevel=2,
+        )
+    return [Source(**{**vars(source), "integers": integers}) for source in sources]
 
 
 def _open(path: Path, columns: ColumnsInput) -> list[Source]:
@@ -152,23 +173,28 @@ def _open(path: Path, columns: ColumnsInput) -> list[Source]:
             start = file.read(SAMPLE)
             size = file.size()
     except FileNotFoundError:
-        raise CrowdshotError(f"{path} does not exist, expected a file.") from None
+        raise CrowdshotError("does not exist", where=path) from None
     except OSError as error:
-        raise CrowdshotError(f"{path} could not be read ({told(error)}), expected a file.") from None
+        raise _unreadable(path, error) from None
     if not start.strip():
-        raise CrowdshotError(f"{path} is empty, expected a table of labels.")
+        raise CrowdshotError("is empty", where=path, expected="a table of labels")
     if start.startswith(MAGIC):
-        return _of_parquet(path, columns)
+        return _open_parquet(path, columns)
     try:
         text = start.decode("utf-8-sig") if len(start) < SAMPLE else start[: start.rfind(b"\n") + 1].decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise CrowdshotError(f"{path} holds binary data, expected CSV as UTF-8 or Parquet.") from None
+        raise CrowdshotError("is not a text file", where=path, expected="CSV in UTF-8, or Parquet") from None
     if text.lstrip()[:1] in ("{", "[", "<"):
-        raise CrowdshotError(f"{path} is no table of rows and columns, expected CSV or Parquet with engine=.")
+        raise CrowdshotError(
+            "This is JSON or XML, which an engine does not read",
+            argument="engine",
+            where=path,
+            expected="a CSV or Parquet table with one row per label",
+        )
     separator, _ = sniff(text, str(path))
     rows = max(1, round(size / len(start) * text.count("\n")))
-    said = _said(_table(path, _rows_of(text, separator, path)), columns)
-    return [Source(path, rows=rows, integers=False, separator=separator, first_row=2, **said)]
+    fields = _source_fields(_table(path, _rows_of(text, separator, path)), columns)
+    return [Source(path, rows=rows, integers=False, separator=separator, first_row=2, **fields)]
 
 
 def _opened(path: Path) -> pa.NativeFile:
@@ -177,13 +203,13 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 def _rows_of(text: str, separator: str, path: Path) -> pa.Table:
-    """Rows as they are written."""
+    """Return the rows with all cells as text."""
     parsing = pa.csv.ParseOptions(delimiter=separator)
     head = text[: text.index("\n") + 1] if "\n" in text else text
     names = pa.csv.read_csv(pa.BufferReader(head.encode()), parse_options=parsing).column_names
-    as_written = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+    text_only = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
     try:
-        return pa.csv.read_csv(pa.BufferReader(text.encode()), parse_options=parsing, convert_options=as_written)
+        return pa.csv.read_csv(pa.BufferReader(text.encode()), parse_options=parsing, convert_options=text_only)
     except pa.ArrowException as error:
         raise _damaged(path, error) from None
 
@@ -192,8 +218,8 @@ def _table(path: Path, rows: pa.Table) -> Table:
     return Table(str(path), rows.to_pandas(), np.arange(rows.num_rows))
 
 
-def _said(table: Table, columns: ColumnsInput) -> dict[str, Any]:
-    """What the first rows of a file say of its columns, as fields of a `Source`."""
+def _source_fields(table: Table, columns: ColumnsInput) -> dict[str, Any]:
+    """Find the columns of a file from its first rows; return fields of a `Source`."""
     named = input_names(columns)
     place = asked_in(table, columns, several=False)
     question = None if place is None else (table.header[place], named.pop("label"))
@@ -204,48 +230,48 @@ def _said(table: Table, columns: ColumnsInput) -> dict[str, Any]:
     return {"columns": names, "question": question, "unread": others}
 
 
-def called(words: Collection[str], source: Source) -> str:
-    """The column that has one of these names and is not read, "" if there is none."""
+def unread_column(words: Collection[str], source: Source) -> str:
+    """Return the first unused column with one of these names, or ""."""
     return next((name for name in source.unread if plain(name) in words), "")
 
 
 def _damaged(path: Path, error: Exception, expected: str = "a table of labels") -> CrowdshotError:
-    return CrowdshotError(f"{path} is damaged ({str(error).splitlines()[0]}), expected {expected}.")
+    return CrowdshotError(f"is damaged ({first_line(error)})", where=path, expected=expected)
 
 
-def _of_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
+def _open_parquet(path: Path, columns: ColumnsInput) -> list[Source]:
     try:
         with _opened(path) as stored:
             file = pa.parquet.ParquetFile(stored)
             schema, meta = file.schema_arrow, file.metadata
             sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-            short = [field.name for field in schema if not _holds_much(field.type)]
-            first_rows = next(file.iter_batches(LOOKED_AT, columns=short, use_threads=False), schema.empty_table())
+            short = [field.name for field in schema if not _is_large(field.type)]
+            first_rows = next(file.iter_batches(QUESTION_ROWS, columns=short, use_threads=False), schema.empty_table())
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error, "a Parquet file") from None
     n = first_rows.num_rows
     cells = [first_rows[name] if name in short else pa.nulls(n) for name in schema.names]
-    said = _said(_table(path, pa.table(cells, schema.names)), columns)
-    integers = pa.types.is_integer(schema.field(said["columns"].item).type)
+    fields = _source_fields(_table(path, pa.table(cells, schema.names)), columns)
+    integers = pa.types.is_integer(schema.field(fields["columns"].item).type)
     out: list[Source] = []
     groups: list[int] = []
     first = 0
     for group, size in enumerate(sizes):
         groups.append(group)
         rows = sum(sizes[each] for each in groups)
-        if rows + size > AT_ONCE or group == len(sizes) - 1:
-            out.append(Source(path, rows=rows, integers=integers, groups=tuple(groups), first_row=first + 1, **said))
+        if rows + size > TASK_ROWS or group == len(sizes) - 1:
+            out.append(Source(path, rows=rows, integers=integers, groups=tuple(groups), first_row=first + 1, **fields))
             groups, first = [], first + rows
     return out
 
 
-def _holds_much(kind: pa.DataType) -> bool:
-    """Pictures, embeddings and the like."""
+def _is_large(kind: pa.DataType) -> bool:
+    """Return whether cells may be images, embeddings and the like."""
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def as_text(values: pa.Array, where: str) -> pa.Array:
-    """Cells as text without spaces around it, null where there is none; 7.0 is a 7 that stood beside a missing one."""
+    """Return cells as trimmed text, null for empty cells. 7.0 becomes 7: a missing cell made the column float."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         values = values.dictionary_decode()
@@ -255,17 +281,16 @@ def as_text(values: pa.Array, where: str) -> pa.Array:
         if pa.compute.all(pa.compute.equal(values, pa.compute.floor(values))).as_py() is not False:
             values = values.cast(pa.int64())
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind):
-        raise CrowdshotError(f"{where} holds {kind}, expected text or numbers.")
+        raise CrowdshotError(f"has cells of type {kind}", where=where, found=str(kind), expected="text or numbers")
     text = pa.compute.utf8_trim(values.cast(pa.string()), characters=AROUND)
     return pa.compute.if_else(pa.compute.equal(text, ""), None, text)
 
 
-def refuse_blank(values: pa.Array, said: pa.Array, where: tuple[Path, int, str], role: str) -> None:
-    """A label without an item or an annotator; ``where``: the file, the number of the first row, the column."""
-    bad = pa.compute.and_(pa.compute.is_null(values), pa.compute.is_valid(said))
+def refuse_blank(values: pa.Array, labels: pa.Array, path: Path, first_row: int, column: str, role: str) -> None:
+    """Raise an error for a label without an item or an annotator (the ``role`` of the column)."""
+    bad = pa.compute.and_(pa.compute.is_null(values), pa.compute.is_valid(labels))
     if pa.compute.any(bad).as_py():
-        path, row, column = where
-        at = pa.compute.index(bad, True).as_py()
+        row = first_row + pa.compute.index(bad, True).as_py()
         raise CrowdshotError(
-            f"{path}, row {row + at}, column {show(column)} is empty, expected the {role} that the label belongs to."
+            "is empty", where=f"{path}, row {row}, column {show(column)}", expected=f"the {role} of the label"
         )

@@ -1,5 +1,7 @@
-"""Images embedded ahead, by several processes or a Ray cluster, into the cache of embeddings, where whoever asks next
-finds them: one that is killed has kept what it did."""
+"""Embed images in several processes, or on a Ray cluster, and store the embeddings in the embedding cache.
+
+The caller then reads them from the cache. Embeddings that were computed before a process was killed are kept.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +15,39 @@ import numpy as np
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.items import Items, find_readable
 from crowdshot.engine.workers import environment, workers_of
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
+from crowdshot.formatting import first_line
 from crowdshot.io.embedding_store import VARIABLE, embedding_cache
 from crowdshot.progress import progress
 
-TASK = 500  # images
+TASK = 500  # images per task
 
 
 def embed_ahead(
     images: Sequence[Path], encoder: Encoder, n: int, engine: str = "local", precision: str = "float32"
 ) -> None:
-    """By ``n`` processes of one core each, or as many actors of a cluster; what cannot be read is left to others."""
+    """Embed images with ``n`` workers of one core each; unreadable images are skipped and left to the caller."""
     with embedding_cache() as folder:
         if folder is None:
-            raise CrowdshotError(f"processes is {n}, but {VARIABLE} is empty, expected a folder for what they make.")
+            raise CrowdshotError(
+                f"is {n}, but the embedding cache is switched off",
+                argument="processes",
+                found=n,
+                hint=f"Set the environment variable {VARIABLE} to a folder",
+            )
     tasks = [list(images[start : start + TASK]) for start in range(0, len(images), TASK)]
     encoder.module.to("cpu")
-    with environment(), tempfile.TemporaryDirectory() as given, progress("embedding in processes") as tick:
-        workers = workers_of(engine, n, Path(given))
+    with environment(), tempfile.TemporaryDirectory() as exchange, progress("embedding in processes") as tick:
+        workers = workers_of(engine, n, Path(exchange))
         try:
             for done, _ in enumerate(workers.each(embed_some, tasks, encoder, folder.absolute(), precision), 1):
                 tick(min(done * TASK, len(images)), len(images))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            reason = first_line(error) or type(error).__name__
             raise CrowdshotError(
-                f"encoder cannot be sent to other processes ({reason}), expected one that can; processes=1 needs none."
+                f"cannot be sent to other processes ({reason})",
+                argument="encoder",
+                hint=Use("to embed in this process", processes=1),
             ) from None
         finally:
             workers.close()

@@ -1,4 +1,8 @@
-"""A part of a crowd in a folder: its arrays, which are mapped and not read, and what is kept of it between steps."""
+"""Store the parts of a large crowd as folders of memory-mapped arrays, save state between steps, and share memory.
+
+A part is a set of items with all their labels. Its arrays are mapped, not read, so that several processes share one
+copy and a part may be larger than memory.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ ARRAYS = ("per_item", "annotator", "label", "known")
 
 
 class Arrays(MutableMapping[str, Any]):
-    """The arrays in a folder by their names; each is there whole or not at all."""
+    """A mapping from names to the arrays in a folder; files are written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,13 +36,13 @@ class Arrays(MutableMapping[str, Any]):
             found: NDArray[Any] = np.load(self._file(name), mmap_mode="r")
         except FileNotFoundError:
             raise KeyError(name) from None
-        except ValueError:  # nothing can be mapped of nothing
+        except ValueError:  # an empty array cannot be mapped
             found = np.load(self._file(name))
         return found
 
     def __setitem__(self, name: str, values: NDArray[Any]) -> None:
         def write(path: Path) -> None:
-            with path.open("wb") as file:  # else the name would get an ending
+            with path.open("wb") as file:  # with a path, np.save would append ".npy"
                 np.save(file, values)
 
         put(self._file(name), write)
@@ -70,20 +74,18 @@ def open_part(folder: Path) -> Part:
 
 
 def smallest(values: NDArray[Any], most: int) -> NDArray[Any]:
-    """As the smallest whole numbers that hold 0 to ``most``."""
+    """Return the values in the smallest integer type that holds 0 to ``most``."""
     return values.astype(np.min_scalar_type(most))
 
 
-# ---- mapped ------------------------------------------------------------
-#
-# Values in files whose arrays are mapped and not read, so that one copy of them serves several processes.
+# ---- values with mapped arrays ----
 
 
-ALIGNED = 64  # bytes, as a processor fetches them
+ALIGNED = 64  # bytes: a cache line
 
 
 def write(file: Path, value: Any) -> None:
-    """A line of sizes, all but the arrays, and the arrays."""
+    """Pickle a value to a file: a line with sizes, the pickle without its arrays, then the aligned arrays."""
     buffers: list[pickle.PickleBuffer] = []
     rest = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     pieces = [memoryview(rest), *(buffer.raw() for buffer in buffers)]
@@ -95,7 +97,7 @@ def write(file: Path, value: Any) -> None:
 
 
 def read(file: Path, load: Callable[..., Any] = pickle.loads) -> Any:
-    """Its arrays cannot be written to, and stay though the file goes. ``load``: from bytes and ``buffers``."""
+    """Read a value that `write` wrote. Its arrays are mapped and read-only; they stay valid if the file is removed."""
     with file.open("rb") as found:
         sizes = json.loads(found.readline())
         at = found.tell()
@@ -108,19 +110,19 @@ def read(file: Path, load: Callable[..., Any] = pickle.loads) -> Any:
     return load(pieces[0], buffers=pieces[1:])
 
 
-# ---- kept ------------------------------------------------------------
-#
-# What a run keeps for the next one, should it be killed: tuples of arrays and names, nothing that can do harm.
+# ---- state of an interrupted run ----
 
 
-KEPT_ARRAYS = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}  # of NumPy: by which arrays are made again
-CLASSES = {"Keyed", "Names"}  # of ours, beside named tuples
+NUMPY_NAMES = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}  # that pickled arrays refer to
+CLASSES = {"Keyed", "Names"}  # classes of crowdshot that may be loaded, besides named tuples
 
 
 class _Reader(pickle.Unpickler):
+    """Refuses to load anything except arrays and a few harmless classes of crowdshot."""
+
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] not in ("numpy", "crowdshot") or (
-            module.startswith("numpy") and name not in KEPT_ARRAYS
+            module.startswith("numpy") and name not in NUMPY_NAMES
         ):
             raise pickle.UnpicklingError(f"it holds {module}.{name}")
         found = super().find_class(module, name)
@@ -130,75 +132,90 @@ class _Reader(pickle.Unpickler):
 
 
 def keep(file: Path, value: Any) -> None:
+    """Save state for a later run, atomically."""
     put(file, lambda path: write(path, value))
 
 
 def kept(file: Path) -> Any:
-    """None where nothing is kept."""
+    """Return the state that `keep` saved, or None."""
     if not file.exists():
         return None
     try:
         return read(file, lambda rest, buffers: _Reader(io.BytesIO(rest), buffers=buffers).load())
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, TypeError, ValueError) as error:
-        raise CrowdshotError(f"{file} is damaged ({error}), expected what a run has kept; remove it.") from None
+        raise CrowdshotError(
+            f"is damaged ({error})",
+            where=file,
+            expected="the saved state of an interrupted run",
+            hint="Remove this file and start again",
+        ) from None
 
 
-# ---- memory ------------------------------------------------------------
-#
-# How much memory there is for whom: of a bound for all processes together, imports included.
+# ---- memory: the limit holds for all processes together, imported libraries included ----
 
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-PROCESS = 260_000_000  # bytes of a process that has read nothing yet
-LEAST = 250_000_000  # bytes that a process should have for its work
-ROW = 190  # bytes of a row while it is read and sent to its bucket
-LABEL = 170  # bytes of a label while its bucket is sorted
-MOST_ROWS, MOST_LABELS, FEWEST = 1_000_000, 8_000_000, 20_000  # beyond which more at a time is no faster
-WORTH_A_PART = 100_000  # labels
+PROCESS_BYTES = 260_000_000  # of a process that has read nothing yet
+LEAST_BYTES = 250_000_000  # that a process should have for its work
+ROW_BYTES = 190  # of a row while it is read and sent to its bucket
+LABEL_BYTES = 170  # of a label while its bucket is sorted
+MOST_ROWS, MOST_LABELS = 1_000_000, 8_000_000  # at a time; more is not faster
+FEWEST_ROWS = 20_000  # at a time; a limit with room for fewer is refused
+LABELS_PER_PART = 100_000  # at least, if parts are made only to occupy workers
 
 
 class Share(NamedTuple):
-    """``workers``: processes; 1 means this one alone. Rows and labels that each takes at a time."""
+    """The number of worker processes, and the rows and labels that each processes at a time."""
 
-    workers: int
+    workers: int  # 1: this process alone
     chunk_rows: int
     part_labels: int
 
     def parts(self, rows: int) -> int:
-        """As many as fit memory, and enough for all workers where there is work for them."""
-        return max(1, -(-rows // self.part_labels), min(2 * self.workers, rows // WORTH_A_PART))
+        """Return the number of parts: enough to fit into memory and, for large tables, to occupy all workers."""
+        return max(1, -(-rows // self.part_labels), min(2 * self.workers, rows // LABELS_PER_PART))
 
 
 def as_bytes(text: str) -> int:
-    """ "4GB" -> 4,000,000,000"""
+    """Parse a size: "4GB" is 4,000,000,000."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", text.lower())
     if found is None or float(found[1]) <= 0:
-        raise CrowdshotError(f"memory is {text!r}, expected a size, like 4GB.")
+        raise CrowdshotError(f"is {text!r}", argument="memory", found=text, expected="a size such as 4GB")
     return int(float(found[1]) * UNITS[found[2]])
 
 
 def shares_of(memory: int, cores: int) -> Share:
-    workers = max((n for n in range(2, cores + 1) if memory >= (n + 1) * PROCESS + n * LEAST), default=1)
-    others = 0 if workers == 1 else workers
-    own = (memory - (others + 1) * PROCESS) // workers
-    if own < FEWEST * ROW:
-        raise CrowdshotError(f"memory is {shown(memory)}, expected {shown(PROCESS + FEWEST * ROW)} or more.")
-    return Share(workers, min(MOST_ROWS, own // ROW), min(MOST_LABELS, own // LABEL))
+    """Return how many workers fit into ``memory`` bytes, at most ``cores``, and the share of each."""
+    workers = max((n for n in range(2, cores + 1) if memory >= (n + 1) * PROCESS_BYTES + n * LEAST_BYTES), default=1)
+    children = 0 if workers == 1 else workers
+    available = (memory - (children + 1) * PROCESS_BYTES) // workers
+    if available < FEWEST_ROWS * ROW_BYTES:
+        raise _too_little_memory(memory, PROCESS_BYTES + FEWEST_ROWS * ROW_BYTES)
+    return Share(workers, min(MOST_ROWS, available // ROW_BYTES), min(MOST_LABELS, available // LABEL_BYTES))
 
 
 def tables_fit(sizes: Sizes, method: str, memory: int, workers: int) -> None:
-    """Each process has a table of the annotators, adds up another, and gets a third from the step before."""
+    """Raise an error if the annotators' confusion tables do not fit into memory.
+
+    Each process holds three: the current one, the sums for the next one, and the one it receives.
+    """
     if sizes.sparse or method in ("majority", "soft"):
         return
     table = sizes.annotators * sizes.classes**2 * 8
-    needed = (workers + (workers > 1)) * PROCESS + table * (3 * workers + 3 * (workers > 1))
+    needed = (workers + (workers > 1)) * PROCESS_BYTES + table * (3 * workers + 3 * (workers > 1))
     if needed > memory:
         what = f"{sizes.annotators:,} annotators and {sizes.classes} classes with {workers} processes"
-        raise CrowdshotError(f"memory is {shown(memory)}, expected {shown(needed)} or more for {what}.")
+        raise _too_little_memory(memory, needed, f" for {what}")
+
+
+def _too_little_memory(memory: int, needed: int, purpose: str = "") -> CrowdshotError:
+    return CrowdshotError(
+        f"is {shown(memory)}", argument="memory", found=memory, expected=f"{shown(needed)} or more{purpose}"
+    )
 
 
 def shown(size: int) -> str:
-    """4,000,000,000 -> "4GB"; rounded up, as it is asked for."""
+    """Return a size as people write it, rounded up: 4,000,000,000 is "4GB"."""
     unit = next(unit for unit in ("g", "m", "k", "") if size >= UNITS[unit] or not unit)
     tenths = -(-size * 10 // UNITS[unit]) / 10
     return f"{tenths:g}{unit.upper()}B"

@@ -1,6 +1,7 @@
-"""Labels of any number -> a folder of Parquet files, in bounded memory: scatter, gather, believe, finish.
+"""Aggregate any number of labels in bounded memory and write a folder of Parquet files.
 
-What is done lies in the folder ``_work`` until all is; who is killed goes on from there.
+The steps are: scatter and gather (sort labels by item, see `crowdshot.engine.scatter_gather`), aggregate, finish.
+Intermediate results are kept in the folder ``_work``, so that a run that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
-from crowdshot.engine.label_sources import Source, called, sources_of, stamp
+from crowdshot.engine.label_sources import Source, sources_of, stamp, unread_column
 from crowdshot.engine.part_files import Arrays, Share, keep, kept, open_part, tables_fit
 from crowdshot.engine.scatter_gather import (
     Gathered,
     Gathering,
     Names,
     Plan,
+    Scattered,
     encode,
     gather,
     history_of,
@@ -36,7 +38,7 @@ from crowdshot.engine.scatter_gather import (
     scatter,
 )
 from crowdshot.engine.workers import Workers, ask_of, in_order
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
@@ -52,19 +54,19 @@ from crowdshot.model.parts import MANY, Aggregator, Floats, PosteriorMatrix, Siz
 from crowdshot.model.posteriors import expected_rank, likeliest, top_classes
 from crowdshot.progress import progress
 
-# ---- finish ------------------------------------------------------------
-#
-# Last pass: what is believed of a part's items, as a Parquet file.
+# ---- finish: write the posterior of each part as a Parquet file ----
 
 
 class Finishing(NamedTuple):
-    way: Aggregator
+    """What is needed to write the results of a part."""
+
+    method: Aggregator
     state: Any
     columns: Columns
     classes: Ids
     ordered: bool
-    probabilities: bool  # whether each class has a column, if these are few
-    top: int  # classes an item in a long table, 0 for none
+    probabilities: bool  # whether each class gets a column, unless there are more than `MANY` classes
+    top: int  # likeliest classes per item in a second, long table; 0 for no such table
     work: Path
     out: Path
 
@@ -77,13 +79,14 @@ class Finished(NamedTuple):
 
 
 def finish_share(folders: Sequence[Path], plan: Finishing) -> Finished:
-    """Of these parts, one after the other; the sums over them."""
+    """Finish several parts, one after the other; return the sums over them."""
     return added(finish(folder, plan) for folder in folders)
 
 
 def finish(folder: Path, plan: Finishing) -> Finished:
+    """Write the results of a part, unless an earlier run did, and return its sums."""
     part = open_part(folder)
-    posterior = plan.way.believe(part, plan.state)
+    posterior = plan.method.believe(part, plan.state)
     best, confidence = likeliest(posterior)
     file = plan.out / f"part-{folder.name}.parquet"
     if not file.exists():
@@ -107,7 +110,7 @@ def finish(folder: Path, plan: Finishing) -> Finished:
             columns |= {f"p_{name}": dense[:, k] for k, name in enumerate(plan.classes)}
         _put(pa.table(columns), plan.work, file)
     accepted = int((confidence >= THRESHOLD).sum())
-    return Finished(accepted, tally(part.item, part.annotator, part.label, posterior, plan.way.sizes))
+    return Finished(accepted, tally(part.item, part.annotator, part.label, posterior, plan.method.sizes))
 
 
 def _likeliest(items: pa.ChunkedArray, posterior: PosteriorMatrix, plan: Finishing) -> pa.Table:
@@ -126,16 +129,16 @@ def _put(table: pa.Table, work: Path, file: Path) -> None:
     put(file, lambda path: pa.parquet.write_table(table, path), beside=work)
 
 
-# ---- run ------------------------------------------------------------
+# ---- the whole run ----
 
 
 WORK, RUN, FINISHED, STATE = "_work", "_run.json", "_finished.json", "state"
-EVERY = 1.0  # seconds after which what is known is kept again
+EVERY = 1.0  # seconds between two saves of the state
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of an engine. ``gold``: reads {item: true label}, given the columns."""
+    """The settings of a run."""
 
     paths: Sequence[Path]
     out: Path
@@ -144,11 +147,11 @@ class Job:
     memory: int
     columns: ColumnsInput = None
     naming: Naming = field(default_factory=Naming)
-    gold: Callable[[Columns], dict[str, str]] = lambda columns: {}
+    gold: Callable[[Columns], dict[str, str]] = lambda columns: {}  # returns {item: true label}
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
     top: int = 0
     network: Path | None = None
-    typed: Mapping[str, Any] = field(default_factory=dict)  # by which the same job is known again
+    typed: Mapping[str, Any] = field(default_factory=dict)  # options by which an interrupted job is recognised
 
     @property
     def work(self) -> Path:
@@ -156,6 +159,8 @@ class Job:
 
 
 class Done(NamedTuple):
+    """The results of a run, besides the files that it wrote."""
+
     sizes: Sizes
     labels: int
     classes: list[str]
@@ -170,6 +175,7 @@ class Done(NamedTuple):
 
 
 def fingerprint(job: Job) -> dict[str, Any]:
+    """Return the settings and input files that must not change between an interrupted run and its continuation."""
     files = [[str(path), *stamp(path)] for path in job.paths]
     typed = {name: str(value) for name, value in job.typed.items() if value}
     return {
@@ -183,95 +189,116 @@ def fingerprint(job: Job) -> dict[str, Any]:
 
 
 def prepare(job: Job) -> dict[str, Any] | None:
-    """The folder, empty or with what the same job left in it; what it told, if it was finished before."""
-    asked = json.loads(json.dumps(fingerprint(job)))
+    """Make the output folder, or check that it belongs to the same job; return the report if the job is finished."""
+    expected = json.loads(json.dumps(fingerprint(job)))
     try:
         job.out.mkdir(parents=True, exist_ok=True)
         before = job.out / RUN
         if before.exists():
             found = json.loads(before.read_text())
-            if found != asked:
-                other = next(name for name in {**found, **asked} if found.get(name) != asked.get(name))
-                raise CrowdshotError(f"{job.out} has results of other {other}, expected a new or empty folder.")
+            if found != expected:
+                changed = next(name for name in {**found, **expected} if found.get(name) != expected.get(name))
+                raise CrowdshotError(
+                    f"has results of a run that differs in {changed!r}",
+                    where=job.out,
+                    found=changed,
+                    expected="a new or empty folder",
+                )
         elif any(job.out.iterdir()):
-            raise CrowdshotError(f"{job.out} is not empty, expected a new or empty folder.")
+            raise CrowdshotError("is not empty", where=job.out, expected="a new or empty folder")
         job.work.mkdir(exist_ok=True)
         if (job.out / FINISHED).exists():
             shutil.rmtree(job.work, ignore_errors=True)
-            told: dict[str, Any] = json.loads((job.out / FINISHED).read_text())
-            return told
-        before.write_text(json.dumps(asked))
+            report: dict[str, Any] = json.loads((job.out / FINISHED).read_text())
+            return report
+        before.write_text(json.dumps(expected))
     except OSError as error:
-        raise CrowdshotError(f"{job.out} could not be written ({error.strerror or error}).") from None
+        raise CrowdshotError(f"could not be written ({error.strerror or error})", where=job.out) from None
     return None
 
 
 def run_job(job: Job, workers: Workers, share: Share) -> Done:
+    """Aggregate the labels of a job, whose folder `prepare` made, and write the results."""
     sources = sources_of(job.paths, job.columns)
     columns = sources[0].columns
-    buckets = share.parts(sum(source.rows for source in sources))
-    begun = job.work / "buckets"
-    if kept(begun) is None:
-        keep(begun, buckets)
-    buckets = kept(begun)  # as it was begun with, whatever the memory is now
-    gold = job.gold(columns)
-    scattered = job.work / "scattered"
-    found, names = _read(job, workers, share, sources, buckets, gold)
+    buckets = _buckets(job, share.parts(sum(source.rows for source in sources)))
+    gathered, names = _read(job, workers, share, sources, buckets, job.gold(columns))
     folders = [part_folder(job.work / "parts", bucket) for bucket in range(buckets)]
-    shutil.rmtree(scattered, ignore_errors=True)
+    shutil.rmtree(job.work / "scattered", ignore_errors=True)
 
-    sizes = Sizes(found.items, len(names.annotators), len(names.classes))
+    sizes = Sizes(gathered.items, len(names.annotators), len(names.classes))
     tables_fit(sizes, job.method, job.memory, workers.n)
     history = history_of(names, job.history)
     ordered = bool(job.naming.ordered)
-    way = aggregator_of(
+    method = aggregator_of(
         job.method,
         sizes,
-        found.labels,
+        gathered.labels,
         job.steps,
         ordered=ordered,
         history=history,
-        gold=found.gold > 0,
+        gold=gathered.gold > 0,
         network=job.network,
     )
-    state = _believe(job, way, workers, folders)
-    plan = Finishing(way, state, columns, names.classes, ordered, job.method != "majority", job.top, job.work, job.out)
+    state = _aggregate(job, method, workers, folders)
+    probabilities = job.method != "majority"
+    plan = Finishing(method, state, columns, names.classes, ordered, probabilities, job.top, job.work, job.out)
     shares = [folders[first :: workers.n] for first in range(min(workers.n, len(folders)))]
     with progress("writing"):
         finished: Finished = added(in_order(workers.each(finish_share, shares, plan)))
     people = judged(finished.tally, names.annotators, names.classes, columns.annotator, history)
     by_name = dict(zip(map(str, names.annotators), people["n_labels"].tolist(), strict=True))
-    twins = alike("labels", names.counts) + alike("annotators", by_name)
-    left_out = {**names.left_out, "labels given again": found.repeated}
-    timed = called(WHEN, sources[0])
-    if found.repeated and timed:
-        counts = "of labels given again the last in the files counts"
-        warnings.warn(f"{sources[0].path}: {timed!r} is not read with engine=; {counts}.", UserWarning, stacklevel=2)
+    left_out = {**names.left_out, "labels given again": gathered.repeated}
+    if gathered.repeated:
+        _warn_unread_time(sources[0])
     return Done(
-        sizes,
-        found.labels,
-        names.classes.tolist(),
-        finished.accepted,
-        people,
-        {reason: n for reason, n in left_out.items() if n},
-        names.respelled,
-        twins,
-        columns,
-        found.gold,
-        len(folders),
+        sizes=sizes,
+        labels=gathered.labels,
+        classes=names.classes.tolist(),
+        accepted=finished.accepted,
+        people=people,
+        left_out={reason: n for reason, n in left_out.items() if n},
+        respelled=names.respelled,
+        twins=alike("labels", names.counts) + alike("annotators", by_name),
+        columns=columns,
+        gold=gathered.gold,
+        parts=len(folders),
     )
 
 
+def _buckets(job: Job, number: int) -> int:
+    """Return the number of buckets: that of the interrupted run, if there was one, even if memory changed."""
+    file = job.work / "buckets"
+    if kept(file) is None:
+        keep(file, number)
+    saved: int = kept(file)
+    return saved
+
+
+def _warn_unread_time(source: Source) -> None:
+    column = unread_column(WHEN, source)
+    if column:
+        warnings.warn(
+            CrowdshotWarning(
+                f"The times in column {column!r} are ignored: of repeated labels, the last one in the files counts",
+                argument="engine",
+                found=column,
+                where=source.path,
+            ),
+            stacklevel=3,
+        )
+
+
 def abandon(job: Job) -> None:
-    """What cannot be done leaves nothing: the same command would end the same way, and a mended file is another job."""
+    """Remove what a failed job left. It cannot be continued: the same command would fail again."""
     shutil.rmtree(job.work, ignore_errors=True)
     (job.out / RUN).unlink(missing_ok=True)
-    with suppress(OSError):  # it is not empty: parts were written
+    with suppress(OSError):  # not empty: parts were written
         job.out.rmdir()
 
 
 def conclude(job: Job, report: Mapping[str, Any]) -> None:
-    """All is there: what is left of the work goes."""
+    """Save the report and remove intermediate files."""
     put(job.out / FINISHED, lambda path: path.write_text(json.dumps(report)), beside=job.work)
     shutil.rmtree(job.work, ignore_errors=True)
 
@@ -279,36 +306,47 @@ def conclude(job: Job, report: Mapping[str, Any]) -> None:
 def _read(
     job: Job, workers: Workers, share: Share, sources: list[Source], buckets: int, gold: dict[str, str]
 ) -> tuple[Gathered, Names]:
-    """Rows to parts. The names of all are kept once they are known, as chunks are gone when all is gathered."""
-    scattered, parts, known = job.work / "scattered", job.work / "parts", job.work / "names"
+    """Read the labels and sort them into parts."""
+    scattered, parts = job.work / "scattered", job.work / "parts"
     parts.mkdir(exist_ok=True)
-    before = kept(known)
-    if before is not None:
-        names, chunks = before
-    else:
-        scattered.mkdir(exist_ok=True)
-        plan = Plan(scattered, buckets, share.chunk_rows)
-        results = {}
-        with progress("reading") as tick:
-            for place, found in workers.each(scatter, list(enumerate(sources)), plan):
-                results[place] = found
-                tick(sum(found.rows for found in results.values()), sum(source.rows for source in sources))
-        chunks = [chunk for place in sorted(results) for chunk in results[place].chunks]
-        others, blank = (sum(getattr(found, what) for found in results.values()) for what in ("others", "blank"))
-        source = ", ".join(str(path) for path in job.paths[:3])
-        names = names_of(scattered, chunks, job.naming, gold, source, {OF_OTHERS: others, UNLABELLED: blank})
-        keep(known, (names, chunks))
-    spelled = {_as_item(item, sources[0].integers): names.spelled.get(label, label) for item, label in gold.items()}
+    names, chunks = _scatter_all(job, workers, sources, Plan(scattered, buckets, share.chunk_rows), gold)
+    gold_labels = {_as_item(item, sources[0].integers): names.spelled.get(label, label) for item, label in gold.items()}
     left = [chunk for chunk in chunks if scattered.exists() and f"{chunk}.labels" not in Arrays(scattered)]
     for _ in workers.each(encode, left, scattered, names):
         pass
-    gathering = Gathering(scattered, chunks, names, spelled, buckets, parts)
-    out = []
+    gathering = Gathering(scattered, chunks, names, gold_labels, buckets, parts)
+    gathered = []
     with progress("sorting") as tick:
         for _, part in workers.each(gather, range(buckets), gathering):
-            out.append(part)
-            tick(len(out), buckets)
-    return added(out), names
+            gathered.append(part)
+            tick(len(gathered), buckets)
+    return added(gathered), names
+
+
+def _scatter_all(
+    job: Job, workers: Workers, sources: list[Source], plan: Plan, gold: dict[str, str]
+) -> tuple[Names, list[str]]:
+    """Scatter all sources and merge their names; both are saved, because chunks are removed after gathering."""
+    file = job.work / "names"
+    before: tuple[Names, list[str]] | None = kept(file)
+    if before is not None:
+        return before
+    plan.folder.mkdir(exist_ok=True)
+    total = sum(source.rows for source in sources)
+    results: dict[int, Scattered] = {}
+    with progress("reading") as tick:
+        for number, result in workers.each(scatter, list(enumerate(sources)), plan):
+            results[number] = result
+            tick(sum(done.rows for done in results.values()), total)
+    chunks = [chunk for number in sorted(results) for chunk in results[number].chunks]
+    left_out = {
+        OF_OTHERS: sum(result.others for result in results.values()),
+        UNLABELLED: sum(result.blank for result in results.values()),
+    }
+    source = ", ".join(str(path) for path in job.paths[:3])
+    names = names_of(plan.folder, chunks, job.naming, gold, source, left_out)
+    keep(file, (names, chunks))
+    return names, chunks
 
 
 def _as_item(item: str, integers: bool) -> Any:
@@ -317,10 +355,16 @@ def _as_item(item: str, integers: bool) -> Any:
     try:
         return int(item)
     except ValueError:
-        raise CrowdshotError(f"gold names item {item!r}, expected a whole number as in the labels.") from None
+        raise CrowdshotError(
+            f"has the item {item!r}",
+            argument="gold",
+            found=item,
+            expected="a whole number, as in the labels' column of items",
+        ) from None
 
 
-def _believe(job: Job, way: Aggregator, workers: Workers, folders: list[Path]) -> Any:
+def _aggregate(job: Job, method: Aggregator, workers: Workers, folders: list[Path]) -> Any:
+    """Run all steps of the method and return its state, which is saved in between."""
     file = job.work / STATE
     done, last = 0, -EVERY
     with progress("aggregating") as tick:
@@ -329,8 +373,8 @@ def _believe(job: Job, way: Aggregator, workers: Workers, folders: list[Path]) -
             nonlocal done, last
             done += 1
             tick(done, job.steps + 1)
-            if way.is_done(state) or time.monotonic() - last >= EVERY:
+            if method.is_done(state) or time.monotonic() - last >= EVERY:
                 keep(file, state)
                 last = time.monotonic()
 
-        return run(way, ask_of(workers, folders), kept(file), after)
+        return run(method, ask_of(workers, folders), kept(file), after)

@@ -1,7 +1,7 @@
-"""Who does the work: this process, several of them, a Ray cluster (`cluster`) or Spark (`executors`).
+"""Run tasks in this process, in several local processes, on a Ray cluster or on Spark.
 
-One that is killed changes nothing: a task is a file or a few, what it makes is there whole or not at all, and to do it
-twice gives the same.
+All four kinds of workers have the same interface (`Workers`). Tasks are idempotent: a task writes complete files or
+none, so a task whose worker was killed is simply run again.
 """
 
 from __future__ import annotations
@@ -26,70 +26,77 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import end_with_parent
 from crowdshot.model.parts import Ask, added
 
-TRIES = 5  # after so many deaths of workers the fault is not theirs
+TRIES = 5  # killed workers after which the job fails
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS")
-ENVIRONMENT = dict.fromkeys(THREADS, "1") | {  # one core each; and glibc is not to give back what is asked for again
+ENVIRONMENT = dict.fromkeys(THREADS, "1") | {  # one core per process
+    # glibc keeps large freed blocks, because the next task allocates them again
     "MALLOC_MMAP_THRESHOLD_": str(2**25),
     "MALLOC_TRIM_THRESHOLD_": str(2**29),
 }
 
-_given: tuple[Path | None, Any] = (None, None)  # in a worker: what all tasks were given last
+_last_arguments: tuple[Path | None, Any] = (None, None)  # in a worker: the shared arguments that it read last
 
 
 class Workers(Protocol):
+    """``n`` workers that run a function on tasks."""
+
     n: int
 
-    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
-        """function(task, *given) of every task, as they are done: which one, and what it gave back."""
+    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        """Yield (position, function(task, *arguments)) of every task, in the order in which tasks finish."""
 
     def close(self) -> None: ...
 
 
 class Here:
-    """This process alone."""
+    """Run all tasks in this process."""
 
     n = 1
 
-    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
-        for place, task in enumerate(tasks):
-            yield place, function(task, *given)
+    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        for position, task in enumerate(tasks):
+            yield position, function(task, *arguments)
 
     def close(self) -> None:
         pass
 
 
 class Processes:
-    """Processes of this machine; ``folder``: where lies what they are given and give back."""
+    """Run tasks in ``n`` processes on this machine; arguments and results pass through files in ``folder``."""
 
     def __init__(self, n: int, folder: Path) -> None:
         self.n, self.folder = n, folder
-        self.asked = 0
+        self.n_calls = 0
         self.pool = self._start()
 
-    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
-        self.asked += 1
-        asked = self.folder / f"{self.asked}.given"
-        part_files.write(asked, given)
+    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        self.n_calls += 1
+        arguments_file = self.folder / f"{self.n_calls}.arguments"
+        part_files.write(arguments_file, arguments)
         left = dict(enumerate(tasks))
         for _ in range(TRIES):
             try:
                 futures = {
-                    self.pool.submit(call, function, task, asked, asked.with_suffix(f".{place}")): place
-                    for place, task in left.items()
+                    self.pool.submit(
+                        call, function, task, arguments_file, arguments_file.with_suffix(f".{position}")
+                    ): position
+                    for position, task in left.items()
                 }
                 for done in as_completed(futures):
-                    found = done.result()
-                    result = part_files.read(found)
-                    found.unlink()
+                    result_file = done.result()
+                    result = part_files.read(result_file)
+                    result_file.unlink()
                     del left[futures[done]]
                     yield futures.pop(done), result
-                asked.unlink()
+                arguments_file.unlink()
                 return
             except BrokenProcessPool:
                 self.close()
                 self.pool = self._start()
         raise CrowdshotError(
-            f"engine lost {TRIES} processes, expected them to live; memory= may be more than there is."
+            f"Worker processes were killed {TRIES} times",
+            argument="memory",
+            hint="They may have run out of memory: try a lower memory limit",
         )
 
     def close(self) -> None:
@@ -100,7 +107,7 @@ class Processes:
 
 
 def workers_of(engine: str, n: int, folder: Path) -> Workers:
-    """``engine``: "local", "ray" or "spark"; ``folder``: as for `Processes`."""
+    """Start ``n`` workers of an engine ("local", "ray" or "spark"); ``folder`` is for files that they exchange."""
     if engine == "ray":
         actors: Workers = Actors(n)
         return actors
@@ -110,19 +117,19 @@ def workers_of(engine: str, n: int, folder: Path) -> Workers:
     return Here() if n == 1 else Processes(n, folder)
 
 
-def call(function: Callable[..., Any], task: Any, asked: Path, answer: Path) -> Path:
-    """In a worker: of what lies in a file, to another; its name."""
-    global _given
-    if _given[0] != asked:
-        _given = (None, None)  # both would not find room
-        _given = (asked, part_files.read(asked))
-    part_files.write(answer, function(task, *_given[1]))
-    return answer
+def call(function: Callable[..., Any], task: Any, arguments_file: Path, result_file: Path) -> Path:
+    """Run a task in a worker and write its result; return the name of the result's file."""
+    global _last_arguments
+    if _last_arguments[0] != arguments_file:
+        _last_arguments = (None, None)  # free the old arguments first: memory has no room for both
+        _last_arguments = (arguments_file, part_files.read(arguments_file))
+    part_files.write(result_file, function(task, *_last_arguments[1]))
+    return result_file
 
 
 @contextmanager
 def environment() -> Iterator[None]:
-    """In which processes that are started meanwhile work best."""
+    """Set environment variables for child processes that are started in the block."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     try:
@@ -136,72 +143,70 @@ def environment() -> Iterator[None]:
 
 
 def cores() -> int:
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ask_of(workers: Workers, folders: Sequence[Path]) -> Ask:
-    """Of parts in these folders; every worker has its share of them, and adds up what they give."""
+    """Return a function that sums ``function(part, *arguments)`` over the parts in ``folders``, using the workers."""
     shares = [list(folders[first :: workers.n]) for first in range(min(workers.n, len(folders)))]
 
-    def ask(function: Callable[..., Any], *given: Any) -> Any:
-        return added(in_order(workers.each(of_share, shares, function, *given)))
+    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+        return added(in_order(workers.each(sum_over_parts, shares, function, *arguments)))
 
     return ask
 
 
-def of_share(folders: Sequence[Path], function: Callable[..., Any], *given: Any) -> Any:
-    return added(function(open_part(folder), *given) for folder in folders)
+def sum_over_parts(folders: Sequence[Path], function: Callable[..., Any], *arguments: Any) -> Any:
+    return added(function(open_part(folder), *arguments) for folder in folders)
 
 
 def in_order(results: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    """By tasks, so that sums are the same to the last digit whoever was faster."""
-    waiting: dict[int, Any] = {}
+    """Yield results in the order of their tasks, so that floating-point sums do not depend on timing."""
+    early: dict[int, Any] = {}
     turn = 0
-    for place, result in results:
-        waiting[place] = result
-        while turn in waiting:
-            yield waiting.pop(turn)
+    for position, result in results:
+        early[position] = result
+        while turn in early:
+            yield early.pop(turn)
             turn += 1
 
 
-# ---- cluster ------------------------------------------------------------
-#
-# A Ray cluster as workers: each actor keeps to its share of the parts, what all are given is sent to a machine once.
-#
-# The folder of results must be one that all machines see. An actor that dies is replaced, and its task done again.
+# ---- Ray: each actor keeps its share of the parts; shared arguments are sent to each machine once ----
 
 
 class Actors:
-    """``n`` actors of one core each, on the cluster that Ray finds, or else on this machine."""
+    """Run tasks in ``n`` Ray actors with one core each, on the cluster that Ray finds or else on this machine.
+
+    The folder of results must be visible to all machines. An actor that dies is replaced and its task run again.
+    """
 
     def __init__(self, n: int) -> None:
         try:
-            import ray  # an extra
+            import ray  # optional dependency
         except ImportError:
-            raise CrowdshotError(
-                "engine is 'ray', which is not installed, expected 'local'; pip install 'crowdshot[ray]' adds it."
-            ) from None
+            raise _not_installed("ray", "ray") from None
         self.ray, self.n = ray, n
-        self.began = not ray.is_initialized()
-        if self.began:
+        self.started_ray = not ray.is_initialized()
+        if self.started_ray:
             ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
         self.actor: Any = ray.remote(num_cpus=1)(Actor)
         self.actors: list[Any] = [self.actor.remote() for _ in range(n)]
 
-    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
-        shared = self.ray.put(given)
+    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        shared = self.ray.put(arguments)
         waiting = list(enumerate(tasks))[::-1]
-        running: dict[Any, tuple[int, int, Any]] = {}  # reference -> who does which task
+        running: dict[Any, tuple[int, int, Any]] = {}  # Ray reference -> actor, position, task
         free = list(range(self.n))
         deaths = 0
         while waiting or running:
             while waiting and free:
-                place, task = waiting.pop()
-                who = free.pop(0)
-                running[self.actors[who].call.remote(function, task, shared)] = (who, place, task)
+                position, task = waiting.pop()
+                actor = free.pop(0)
+                running[self.actors[actor].call.remote(function, task, shared)] = (actor, position, task)
             (done,), _ = self.ray.wait(list(running))
-            who, place, task = running.pop(done)
-            free.append(who)
+            actor, position, task = running.pop(done)
+            free.append(actor)
             try:
                 result = self.ray.get(done)
             except self.ray.exceptions.RayTaskError as error:
@@ -210,93 +215,106 @@ class Actors:
                 deaths += 1
                 if deaths == TRIES:
                     reason = str(error).splitlines()[0]
-                    raise CrowdshotError(f"engine lost {TRIES} actors ({reason}), expected them to live.") from None
-                self.actors[who] = self.actor.remote()
-                waiting.append((place, task))
+                    raise CrowdshotError(
+                        f"Ray actors died {TRIES} times ({reason})", argument="engine", found="ray"
+                    ) from None
+                self.actors[actor] = self.actor.remote()
+                waiting.append((position, task))
                 continue
-            yield place, result
+            yield position, result
 
     def close(self) -> None:
         for actor in self.actors:
             self.ray.kill(actor)
-        if self.began:
+        if self.started_ray:
             self.ray.shutdown()
 
 
 class Actor:
-    def call(self, function: Callable[..., Any], task: Any, given: tuple[Any, ...]) -> Any:
-        return function(task, *given)
+    """The class whose instances Ray places on machines."""
+
+    def call(self, function: Callable[..., Any], task: Any, arguments: tuple[Any, ...]) -> Any:
+        return function(task, *arguments)
 
 
-# ---- executors ------------------------------------------------------------
-#
-# A Spark cluster as workers: a step is a job of `mapInPandas`, with a row for each task.
-#
-# What tasks are given and give back lies in the folder of results, which all machines must see; rows only say where.
+# ---- Spark: each step is one `mapInPandas` job with a row per task; rows hold file names, not data ----
 
 
 class Executors:
-    """The Spark session that there is, or else one of ``n`` cores of this machine."""
+    """Run tasks on the active Spark session, or else on a new one with ``n`` cores of this machine.
+
+    Arguments and results pass through files in ``folder``, which must be visible to all machines.
+    """
 
     def __init__(self, n: int, folder: Path) -> None:
         try:
-            from pyspark.errors import PySparkException  # an extra
+            from pyspark.errors import PySparkException  # optional dependency
             from pyspark.sql import SparkSession
         except ImportError:
-            raise CrowdshotError(
-                "engine is 'spark', which is not installed, expected 'local'; pip install 'crowdshot[spark]' adds it."
-            ) from None
-        self.n, self.asked = n, 0
-        self.folder = folder.absolute() / secrets.token_hex(4)  # as executors remember files by their names
+            raise _not_installed("spark", "pyspark") from None
+        self.n, self.n_calls = n, 0
+        # a new name, because executors cache arguments by the name of their file
+        self.folder = folder.absolute() / secrets.token_hex(4)
         self.folder.mkdir()
-        before = SparkSession.getActiveSession()
+        active = SparkSession.getActiveSession()
         try:
-            self.spark: Any = before or _session(SparkSession.builder, n)
+            self.spark: Any = active or _session(SparkSession.builder, n)
         except PySparkException as error:
             reason = str(error).splitlines()[0]
-            raise CrowdshotError(f"engine 'spark' did not start ({reason}), expected Java 17 or newer.") from None
-        self.began = before is None
+            raise CrowdshotError(
+                f"Spark did not start ({reason})", argument="engine", found="spark", expected="Java 17 or newer"
+            ) from None
+        self.started_spark = active is None
 
-    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *given: Any) -> Iterator[tuple[int, Any]]:
-        self.asked += 1
-        asked = self.folder / f"{self.asked}.given"
-        part_files.write(asked, given)
-        calls = [(place, pickle.dumps((function, task, asked))) for place, task in enumerate(tasks)]
+    def each(self, function: Callable[..., Any], tasks: Sequence[Any], *arguments: Any) -> Iterator[tuple[int, Any]]:
+        self.n_calls += 1
+        arguments_file = self.folder / f"{self.n_calls}.arguments"
+        part_files.write(arguments_file, arguments)
+        calls = [(position, pickle.dumps((function, task, arguments_file))) for position, task in enumerate(tasks)]
         if calls:
-            rows = self.spark.sparkContext.parallelize(calls, len(calls)).toDF("place long, call binary")
-            for place, failed in rows.mapInPandas(_done, "place long, failed binary").collect():
-                if failed is not None:
-                    raise pickle.loads(failed)
-                answer = asked.with_suffix(f".{place}")
-                yield place, part_files.read(answer)
-                answer.unlink()
-        asked.unlink()
+            rows = self.spark.sparkContext.parallelize(calls, len(calls)).toDF("position long, call binary")
+            for position, error in rows.mapInPandas(_call_each, "position long, error binary").collect():
+                if error is not None:
+                    raise pickle.loads(error)
+                result_file = arguments_file.with_suffix(f".{position}")
+                yield position, part_files.read(result_file)
+                result_file.unlink()
+        arguments_file.unlink()
 
     def close(self) -> None:
-        if self.began:
+        if self.started_spark:
             self.spark.stop()
 
 
 def _session(builder: Any, n: int) -> Any:
-    """Of the cluster that spark-submit names, else of this machine, where what fails is tried again too."""
-    from pyspark import SparkConf  # an extra
+    """Connect to the cluster that spark-submit names, or else start Spark on this machine."""
+    from pyspark import SparkConf  # optional dependency
 
     if not SparkConf().contains("spark.master"):
-        here = {"ui.enabled": "false", "ui.showConsoleProgress": "false", "log.level": "ERROR"}
-        here["master"] = f"local[{n},{TRIES}]"
-        builder = builder.config(map={f"spark.{name}": value for name, value in here.items()})
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the one that is first in PATH
+        local = {"ui.enabled": "false", "ui.showConsoleProgress": "false", "log.level": "ERROR"}
+        local["master"] = f"local[{n},{TRIES}]"  # failed tasks are tried again, as on a cluster
+        builder = builder.config(map={f"spark.{name}": value for name, value in local.items()})
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # instead of the first python in PATH
     return builder.appName("crowdshot").getOrCreate()
 
 
-def _done(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """On an executor: of each call whether it failed by what it was given; anything else is Spark's to try again."""
+def _call_each(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Run calls on an executor. A CrowdshotError is returned; other exceptions make Spark try the task again."""
     for table in tables:
-        for place, pickled in zip(table["place"], table["call"], strict=True):
-            function, task, asked = pickle.loads(pickled)
-            failed = None
+        for position, pickled in zip(table["position"], table["call"], strict=True):
+            function, task, arguments_file = pickle.loads(pickled)
+            error = None
             try:
-                call(function, task, asked, asked.with_suffix(f".{place}"))
-            except CrowdshotError as error:
-                failed = pickle.dumps(error)
-            yield pd.DataFrame({"place": [place], "failed": [failed]})
+                call(function, task, arguments_file, arguments_file.with_suffix(f".{position}"))
+            except CrowdshotError as raised:
+                error = pickle.dumps(raised)
+            yield pd.DataFrame({"position": [position], "error": [error]})
+
+
+def _not_installed(engine: str, package: str) -> CrowdshotError:
+    return CrowdshotError(
+        f"is {engine!r}, but the package {package} is not installed",
+        argument="engine",
+        found=engine,
+        hint=f"Install it with: pip install 'crowdshot[{engine}]'",
+    )

@@ -1,4 +1,4 @@
-"""A training run on disk: everything a `Trainer` needs to go on as if it had never stopped."""
+"""Save and load checkpoints: the complete state from which a `Trainer` continues an interrupted run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 COUNTERS = ("loss_sum", "finite_steps")
-SAMPLE = 100_000  # values of the pool that go into its fingerprint
+START_AGAIN = "Remove the file to start the training again"
+SAMPLE = 100_000  # values of the pool that enter its checksum, approximately
 
 
 def save(path: Path, trainer: Trainer) -> None:
-    """All or nothing: the last good checkpoint stays until the new one is complete."""
+    """Save a checkpoint atomically: the previous one stays until the new one is complete."""
     tensors = {f"now.{k}": v for k, v in trainer.snapshot().items()}
     tensors |= {f"best.{k}": v for k, v in trainer.best.items()}
     tensors |= {f"generator.{i}": g.get_state() for i, g in enumerate(trainer.generators)}
@@ -42,7 +43,7 @@ def save(path: Path, trainer: Trainer) -> None:
 
 
 def load(path: Path, trainer: Trainer) -> None:
-    """Put a fresh trainer of the same run where the checkpoint was written."""
+    """Load a checkpoint into a new trainer of the same run."""
     tensors, card = read_safetensors(path, "checkpoint")
     check_same_run(path, card.get("run"), describe(trainer))
 
@@ -69,13 +70,15 @@ def load(path: Path, trainer: Trainer) -> None:
         )
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CrowdshotError(
-            f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a checkpoint that crowdshot "
-            "saved; remove it to start anew."
+            f"is damaged or incomplete ({type(error).__name__}: {error})",
+            where=path,
+            expected="a checkpoint",
+            hint=START_AGAIN,
         ) from None
 
 
 def describe(trainer: Trainer) -> dict[str, Any]:
-    """What must be the same for a run to be taken up again, as JSON would give it back."""
+    """Return the settings that must not change between a run and its continuation, as JSON data."""
     run = {
         "recipes": [job.recipe.to_card() for job in trainer.jobs],
         "classes": [[list(job.source), list(job.validation)] for job in trainer.jobs],
@@ -87,7 +90,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 
 def _fingerprint(pool: ClassPool) -> list[Any]:
-    """Shape, and a checksum of names and of some of the examples."""
+    """Return the shape of the examples, and a checksum of names, labels and some of the examples."""
     values = pool.examples.flatten()
     some = values[:: max(1, len(values) // SAMPLE)].cpu().contiguous()
     checksum = zlib.crc32(some.numpy().tobytes(), zlib.crc32("\n".join(pool.names).encode(errors="backslashreplace")))
@@ -102,17 +105,18 @@ def _adam(trainer: Trainer) -> list[dict[str, Any]]:
 
 
 def check_same_run(path: Path, found: Any, expected: dict[str, Any]) -> None:
+    """Raise an error that names the first difference between a checkpoint's run and this one."""
     if found == expected:
         return
     for name, value in expected.items():
-        theirs = found.get(name) if isinstance(found, dict) else None
-        if theirs == value:
+        saved = found.get(name) if isinstance(found, dict) else None
+        if saved == value:
             continue
-        if name == "recipes" and isinstance(theirs, list) and len(theirs) == len(value):
-            recipes = [recipe if isinstance(recipe, dict) else {} for recipe in theirs]
-            pairs = ((k, t.get(k), v) for t, r in zip(recipes, value, strict=True) for k, v in r.items())
-            name, theirs, value = next(((k, t, v) for k, t, v in pairs if t != v), (name, theirs, value))
-        what = f"{name} was {theirs!r} and now is {value!r}" if len(repr(value)) < 100 else f"{name} differs"
+        if name == "recipes" and isinstance(saved, list) and len(saved) == len(value):
+            recipes = [recipe if isinstance(recipe, dict) else {} for recipe in saved]
+            pairs = ((k, old.get(k), v) for old, new in zip(recipes, value, strict=True) for k, v in new.items())
+            name, saved, value = next(((k, old, v) for k, old, v in pairs if old != v), (name, saved, value))
+        difference = f"{name} was {saved!r} and is now {value!r}" if len(repr(value)) < 100 else f"{name} differs"
         raise CrowdshotError(
-            f"{path} is the checkpoint of another run ({what}), expected one of this run; remove it to start anew."
+            f"is the checkpoint of a different run: {difference}", where=path, found=name, hint=START_AGAIN
         )

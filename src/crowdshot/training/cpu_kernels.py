@@ -1,10 +1,22 @@
-"""A grouped 3×3 convolution that is fast to differentiate, and to differentiate twice, for MAML.
+"""Fast convolutions for stacks of networks (`crowdshot.training.stack`): twice differentiable, and a CPU first block.
 
-With more than one group, torch's own second derivative of a convolution goes through the groups one by one, which for
-G models side by side (`encoders.stack`) takes as long as G models one after the other. But <g, x * W> is linear in
-each of items x, weights W and g; so its derivatives by one of them are three functions, each of which has the other
-two as its derivatives, and every one is a single call. A derivative that nobody asks for, as that by the images behind
-the first convolution, is not taken: it is the largest of all.
+`convolve` is a grouped 3×3 convolution for MAML, which needs second derivatives. torch computes the second derivative
+of a grouped convolution group by group, so that G stacked models take as long as G single ones. But <g, x * W> is
+linear in the items x, the weights W and the gradient g. Its derivatives by x, W and g are therefore three functions
+that have each other as derivatives, and each is a single call. Derivatives that are not needed are skipped; the
+derivative by the images, before the first convolution, would be the largest.
+
+`first_block_cpu` computes the first block of Conv4 on a CPU without its largest activation, as `first_block_gpu` does
+on a GPU. A convolution of the images is a product of their 3×3 patches with the weights. The mean and variance for
+batch normalisation follow from the moments of the patches, and normalisation only changes the weights and adds a bias:
+
+    p = (patch, 1), A = mean p p'       (t + 1, t + 1) for t = 9·C
+    mean = w'A[:t, t], var = w'A[:t, :t] w - mean²
+    w̃ = (γ w / σ, β - γ mean / σ)       so that γ (w·patch - mean) / σ + β = w̃·p
+    out = relu(max over 2×2 of w̃·p)     four small products and a running maximum
+
+The backward pass recomputes the four products instead of storing them. The working set stays in the processor's cache,
+and the result is in channels-last format, which the following blocks prefer.
 """
 
 from __future__ import annotations
@@ -21,7 +33,10 @@ PADDING = (1, 1)
 
 
 def convolve(x: Tensor, weight: Tensor, groups: int) -> Tensor:
-    """(n, groups · C, H, W) and (groups · C', C, 3, 3) -> (n, groups · C', H, W); differentiable to any order."""
+    """Convolve (n, groups · C, H, W) with (groups · C', C, 3, 3); differentiable to any order.
+
+    Returns (n, groups · C', H, W).
+    """
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
@@ -30,7 +45,7 @@ def convolve(x: Tensor, weight: Tensor, groups: int) -> Tensor:
 
 
 class _Bilinear(Function):
-    """Of two of x, W and g."""
+    """A bilinear function of two of x, W and g."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
@@ -38,15 +53,15 @@ class _Bilinear(Function):
         ctx.groups = inputs[2]
 
 
-def _of(function: type[Function], ctx: Any) -> Callable[[Tensor, Tensor], Any]:
+def _with_groups(function: type[Function], ctx: Any) -> Callable[[Tensor, Tensor], Any]:
     return lambda first, second: function.apply(first, second, ctx.groups)  # type: ignore[no-untyped-call]
 
 
 def _derivatives(ctx: Any, by_first: Callable[[Tensor], Any], by_second: Callable[[Tensor], Any]) -> Any:
-    """By the two arguments of a bilinear function, each only where it is needed; the number of groups has none."""
+    """Return the derivatives by the two tensors, None where not needed, and None for the number of groups."""
     first, second = ctx.saved_tensors
-    of_first, of_second, _ = ctx.needs_input_grad
-    return by_first(second) if of_first else None, by_second(first) if of_second else None, None
+    needs_first, needs_second, _ = ctx.needs_input_grad
+    return by_first(second) if needs_first else None, by_second(first) if needs_second else None, None
 
 
 class _ByOut(_Bilinear):
@@ -58,14 +73,14 @@ class _ByOut(_Bilinear):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
-        by_items, by_weight = _of(_ByItems, ctx), _of(_ByWeight, ctx)
+        by_items, by_weight = _with_groups(_ByItems, ctx), _with_groups(_ByWeight, ctx)
         return _derivatives(ctx, lambda weight: by_items(g, weight), lambda x: by_weight(x, g))
 
 
 class _ByItems(_Bilinear):
-    """d<g, x * W>/dx: a convolution too, with the weights of each group turned round and its channels exchanged.
+    """d<g, x * W>/dx: a convolution with each group's weights rotated by 180° and its channels transposed.
 
-    cuDNN's own kernels for this derivative take the groups one by one.
+    cuDNN's kernels for this derivative process the groups one by one.
     """
 
     @staticmethod
@@ -75,7 +90,7 @@ class _ByItems(_Bilinear):
 
     @staticmethod
     def backward(ctx: Any, x: Tensor) -> Any:  # type: ignore[override]
-        by_out, by_weight = _of(_ByOut, ctx), _of(_ByWeight, ctx)
+        by_out, by_weight = _with_groups(_ByOut, ctx), _with_groups(_ByWeight, ctx)
         return _derivatives(ctx, lambda weight: by_out(x, weight), lambda g: by_weight(x, g))
 
 
@@ -94,28 +109,15 @@ class _ByWeight(_Bilinear):
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> Any:  # type: ignore[override]
-        by_items, by_out = _of(_ByItems, ctx), _of(_ByOut, ctx)
+        by_items, by_out = _with_groups(_ByItems, ctx), _with_groups(_ByOut, ctx)
         return _derivatives(ctx, lambda g: by_items(g, weight), lambda x: by_out(x, weight))
 
 
-# ---- first block cpu ------------------------------------------------------------
-#
-# The first block of Conv4 on a CPU, without its largest activation; the idea is `first_block_gpu`'s.
-#
-# A convolution of the images is a product of their 3×3 patches with the weights. So the mean and variance that batch
-# normalisation needs follow from the patches' own moments, and normalising is nothing but other weights and a bias:
-#
-#     p = (patch, 1), A = mean p p'       (t + 1, t + 1) for t = 9·C
-#     mean = w'A[:t, t], var = w'A[:t, :t] w - mean²
-#     w̃ = (γ w / σ, β - γ mean / σ)       so that γ (w·patch - mean) / σ + β = w̃·p
-#     out = relu(max over 2×2 of w̃·p)     four small products and a running maximum
-#
-# The backward pass computes the four products again instead of keeping them. All of it stays in the cache, and the
-# result lies channels last, as the blocks that follow like it.
+# ---- the first block on a CPU ----
 
 
-ROWS = 2048  # patches worked on at a time
-IMAGES = 64  # the same for images, where running statistics are used
+ROWS = 2048  # patches processed at a time
+IMAGES = 64  # images processed at a time, if running statistics are used
 
 
 def first_block_cpu(
@@ -126,17 +128,28 @@ def first_block_cpu(
     epsilon: float,
     running: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Images (G, n, C, H, W) -> (n, G·width, ⌊H/2⌋, ⌊W/2⌋), and the mean and variance (G·width,) it normalised by.
+    """Apply the first block to images (G, n, C, H, W).
 
-    ``weight`` is (G·width, C, 3, 3), ``gamma`` and ``beta`` (G·width,). With ``running`` mean and variance these are
-    used instead of the batch's own.
+    Parameters
+    ----------
+    weight : Tensor
+        (G·width, C, 3, 3).
+    gamma, beta : Tensor
+        (G·width,).
+    running : tuple of Tensor, optional
+        Mean and variance to normalise by, instead of those of the batch.
+
+    Returns
+    -------
+    tuple of Tensor
+        The output (n, G·width, ⌊H/2⌋, ⌊W/2⌋), and the mean and variance (G·width,) that were used.
     """
     G = len(items)
-    given: list[Any] = [None] * G if running is None else list(zip(*(x.chunk(G) for x in running), strict=True))
+    statistics: list[Any] = [None] * G if running is None else list(zip(*(x.chunk(G) for x in running), strict=True))
     with torch.autocast("cpu", enabled=False):
         parts = [
             _one_model(*arguments, epsilon)
-            for arguments in zip(items, weight.chunk(G), gamma.chunk(G), beta.chunk(G), given, strict=True)
+            for arguments in zip(items, weight.chunk(G), gamma.chunk(G), beta.chunk(G), statistics, strict=True)
         ]
     outs, means, variances = zip(*parts, strict=True)
     out = outs[0] if G == 1 else torch.cat(outs, 1)
@@ -153,7 +166,7 @@ def _one_model(
         patches = _patches(images)
         parts = [patches]
         mean, var = _moments(patches, w)
-    else:  # any number of images, a few at a time
+    else:  # there may be many images
         parts = map(_patches, torch.split(images, IMAGES))
         mean, var = running
     factor = gamma * (var + epsilon).rsqrt()
@@ -166,7 +179,7 @@ def _one_model(
 
 
 def _patches(images: Tensor) -> Tensor:
-    """(n, C, H, W) -> (n, H, W, 9·C + 1), the last a one."""
+    """Return the patches of images (n, C, H, W), each followed by a 1: (n, H, W, 9·C + 1)."""
     n, C, H, W = images.shape
     windows = F.pad(images, (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)  # (n, C, H, W, 3, 3)
     patches = images.new_ones(n, H, W, 9 * C + 1)
@@ -175,7 +188,7 @@ def _patches(images: Tensor) -> Tensor:
 
 
 def _by_window(patches: Tensor) -> Tensor:
-    """(n, H, W, t) -> (4, n·⌊H/2⌋·⌊W/2⌋, t): for each of the four places in a 2×2 window, its patches."""
+    """Group patches (n, H, W, t) by their place in a 2×2 window: (4, n·⌊H/2⌋·⌊W/2⌋, t)."""
     n, H, W, t = patches.shape
     h, w = H // 2, W // 2
     windows = patches[:, : 2 * h, : 2 * w].reshape(n, h, 2, w, 2, t)
@@ -183,7 +196,7 @@ def _by_window(patches: Tensor) -> Tensor:
 
 
 def _moments(patches: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (width,) of w·patch over all patches; in float64, so that their difference is exact enough."""
+    """Return the mean and variance (width,) of w·patch over all patches; float64 avoids cancellation."""
     A = torch.zeros(patches.shape[-1], patches.shape[-1], dtype=torch.float64)
     for part in torch.split(patches.flatten(0, 2), 32 * ROWS):
         p = part.double()
@@ -196,7 +209,7 @@ def _moments(patches: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Pooled(torch.autograd.Function):
-    """patches (4, m, t), weights (t, width) -> relu(max over the four of patches @ weights), (m, width)."""
+    """Return relu(max over the four of patches @ weights), (m, width), for patches (4, m, t), weights (t, width)."""
 
     @staticmethod
     def forward(ctx: Any, patches: Tensor, weights: Tensor) -> Tensor:
@@ -211,15 +224,15 @@ class _Pooled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        """Each gradient goes to the first place that has the maximum, as in `torch.nn.functional.max_pool2d`."""
+        """Pass each gradient to the first place with the maximum, as `torch.nn.functional.max_pool2d` does."""
         patches, weights, out = ctx.saved_tensors
-        where_above = torch.ops.aten.threshold_backward  # (gradient, x, limit): the gradient where x > limit, else 0
+        where_above = torch.ops.aten.threshold_backward  # (gradient, x, limit): the gradient if x > limit, else 0
         total = torch.zeros_like(weights)
         parts = zip(torch.split(patches, ROWS, 1), torch.split(out, ROWS), torch.split(gradients[0], ROWS), strict=True)
         for p, o, gradient in parts:
             left = where_above(gradient, o, 0)
             for place in (0, 1, 2):
-                here = where_above(left, (p[place] @ weights).sub_(o), -1e-30)  # > means equal to the maximum
+                here = where_above(left, (p[place] @ weights).sub_(o), -1e-30)  # above the limit: equal to the maximum
                 total.addmm_(p[place].mT, here)
                 left = left - here
             total.addmm_(p[3].mT, left)

@@ -1,8 +1,8 @@
-"""Several processes as one: what `torchrun` starts, each takes its share of a step's episodes.
+"""Distribute a step's episodes over the processes that `torchrun` starts.
 
-Every process holds the whole model and draws all random numbers, so that which episodes a step has does not depend on
-how many processes there are. Batch normalisation is not synchronised within a step: every episode is normalised by its
-own statistics, as when there is one process, and the running ones move by the average over the step's episodes.
+Every process holds the whole model and draws all random numbers, so the episodes of a step do not depend on the number
+of processes. Batch statistics are not synchronised: every episode is normalised by its own statistics, as in a single
+process. Running statistics move by the average over the step's episodes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes files and talks."""
+        """Whether this process writes files and reports progress."""
         return self.rank == 0
 
     def share(self, n_episodes: int) -> range:
-        """Which of a step's episodes are this process's."""
+        """Return the indices of this process's episodes in a step."""
         if n_episodes % self.size:
             raise CrowdshotError(
-                f"episodes is {n_episodes} an iteration, expected a multiple of the {self.size} processes."
+                f"is {n_episodes}",
+                argument="episodes",
+                found=n_episodes,
+                expected=f"a multiple of {self.size}, the number of processes",
             )
         return range(self.rank, n_episodes, self.size)
 
     def add_up(self, tensors: Iterable[Tensor]) -> None:
-        """Sum each tensor over all processes, in place; one message for all."""
+        """Sum each tensor over all processes, in place, with a single message."""
         if self.size > 1:
             tensors = list(tensors)
             joined = torch.cat([tensor.flatten() for tensor in tensors])
@@ -51,7 +54,7 @@ class Processes:
                 tensor.copy_(part.view_as(tensor))
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so: all must agree on when to stop."""
+        """Return whether the flag is set in any process, so that all of them stop together."""
         if self.size == 1:
             return flag
         raised = torch.tensor(float(flag), device="cuda" if dist.get_backend() == "nccl" else "cpu")
@@ -60,7 +63,7 @@ class Processes:
 
 
 def join_world() -> Processes:
-    """The process group that torchrun describes in the environment, or this process alone."""
+    """Join the process group that torchrun describes in the environment; without one, return a single process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return Processes()
@@ -78,7 +81,10 @@ def _ignore(*_: Any) -> None:
 
 @contextmanager
 def interruptions() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C or SIGTERM is only noted; a second one has its usual effect."""
+    """Catch the first Ctrl-C or SIGTERM in the block; the yielded function returns whether there was one.
+
+    A second signal has its usual effect.
+    """
     noted = False
     usual: dict[int, Any] = {}
 

@@ -1,4 +1,4 @@
-"""How good an encoder is on classes it never saw: accuracy by shots and annotators, for its card."""
+"""Measure the accuracy of an encoder on unseen classes, by shots and annotators, for its card."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from crowdshot.training.episodes import Batch, EpisodeShape, draw
 from crowdshot.training.pools import ClassPool, input_of
 
 Classify = Callable[[Batch, int], Tensor]
-"""Episodes of so many classes -> probabilities of their queries, or their logarithms."""
+"""Called with (episodes, number of classes); returns (log-)probabilities of the query items."""
 
 SHOTS, ANNOTATORS, WAYS, QUERIES = (1, 3, 5), (3, 5, 7), 4, 10  # the paper's nine cells
-EXAMPLES = max(SHOTS) + QUERIES  # that a class must have for them
+EXAMPLES = max(SHOTS) + QUERIES  # that a class must have to be used
 
 
 @torch.no_grad()
 def embedded(pool: ClassPool, encoder: Encoder) -> ClassPool:
-    """The pool with every example replaced by its embedding, on the pool's device."""
+    """Return the pool with every example replaced by its embedding."""
     device = pool.examples.device
     prepare, module = input_of(encoder, device), encoder.module.to(device).eval()
     parts = [
@@ -35,11 +35,11 @@ def embedded(pool: ClassPool, encoder: Encoder) -> ClassPool:
 
 
 BINS = 10  # of the calibration error
-METHOD_OF = {"lnl": "LNL", "maml": "MaMV"}  # by which an encoder of that objective is tested; others by the mixture
+METHOD_OF = {"lnl": "LNL", "maml": "MaMV"}  # objective -> the method to test with; the mixture for all others
 
 
 def unseen_scores(encoder: Encoder, pool: ClassPool) -> dict[str, float]:
-    """What an encoder's card says of classes that it has not seen, by the classifier that it was trained for."""
+    """Return the accuracy on a pool of unseen classes, with the classifier for which the encoder was trained."""
     recipe = encoder.card["recipe"]
     if recipe["objective"] not in METHOD_OF:
         return score_table(embedded(pool, encoder), by_mixture(encoder.card["priors"]))
@@ -53,7 +53,7 @@ def unseen_scores(encoder: Encoder, pool: ClassPool) -> dict[str, float]:
 
 
 def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
-    """The scale and tau of `crowdshot.labelings` under which queries are most probable, on a pool of embeddings."""
+    """Return the labeling search's scale and tau with the highest likelihood of queries, on a pool of embeddings."""
 
     def log_likelihood(candidate: Mapping[str, Any]) -> float:
         classify, crowds = by_labelings({**candidate, "width": 16}), [default_settings.PAPER_SOURCE]
@@ -64,18 +64,18 @@ def best_labelings(pool: ClassPool, episodes: int = 40) -> dict[str, float]:
 
 
 def by_mixture(settings: Mapping[str, Any]) -> Classify:
-    """``settings`` are an encoder's priors and steps as its card has them; items are embeddings."""
-    held = priors.from_card(dict(settings))
+    """Classify embeddings by the mixture, with the priors and steps of an encoder's card."""
+    current = priors.from_card(dict(settings))
 
     def classify(batch: Batch, ways: int) -> Tensor:
-        fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **held)
+        fit = mixture.fit(batch.support, batch.labels, ways, steps=settings["steps"], track=False, **current)
         return fit.log_proba(batch.query)
 
     return classify
 
 
 def by_labelings(settings: Mapping[str, Any]) -> Classify:
-    """``settings`` of `labelings.fit`; items are embeddings."""
+    """Classify embeddings by the labeling search, with the settings of `labeling_search.fit`."""
 
     def classify(batch: Batch, ways: int) -> Tensor:
         return labeling_search.fit(batch.support, batch.labels, ways, **settings).log_proba(batch.query)
@@ -84,12 +84,12 @@ def by_labelings(settings: Mapping[str, Any]) -> Classify:
 
 
 def right(log_proba: Tensor, truth: Tensor) -> Tensor:
-    """Whether each query's class is the likeliest, (B, Q)."""
+    """Return (B, Q) 1 where the likeliest class is the true one, else 0."""
     return (log_proba.argmax(-1) == truth).float()
 
 
 def of_truth(log_proba: Tensor, truth: Tensor) -> Tensor:
-    """The log-probability of each query's class, (B, Q)."""
+    """Return (B, Q) log-probabilities of the true classes."""
     return log_proba.gather(-1, truth[..., None])[..., 0]
 
 
@@ -103,9 +103,9 @@ def score_table(
     seed: int = 0,
     ways: int = WAYS,
 ) -> dict[str, float]:
-    """Mean accuracy, or another measure, for every "shots × annotators", averaged over the crowds.
+    """Return the mean accuracy, or another measure, for every "shots × annotators", averaged over the crowds.
 
-    The same seed gives the same episodes and labels to every encoder.
+    With the same seed, all encoders get the same episodes and labels.
     """
     table: dict[str, float] = {}
     for shots in SHOTS:
@@ -129,7 +129,7 @@ def score_table(
 
 
 def calibration_error(probabilities: Tensor, truth: Tensor) -> Tensor:
-    """How far confidence is from accuracy, (B,): |right - confidence| of ten bins, weighted by their queries."""
+    """Return the expected calibration error of each episode, (B,), with ten bins of confidence."""
     confidence, label = probabilities.max(-1)
     bins = (confidence * BINS).long().clamp(0, BINS - 1)
     gap = (label == truth).to(confidence.dtype) - confidence

@@ -1,21 +1,21 @@
-"""The first block of a stack of Conv4 networks on a GPU, without its largest activation.
+"""Compute the first block of a stack of Conv4 networks on a GPU without storing its largest activation.
 
-Convolution, batch normalisation, max-pooling and ReLU of the first block (see `stack`) pass several times over the
-largest tensor of the network, 64 times the size of the images. Here it never exists. With z = w · patch for every
-3×3 patch (t = 9·C numbers) of a model's images, M patches in all:
+Convolution, batch normalisation, max-pooling and ReLU of the first block pass several times over the largest tensor of
+the network, which is 64 times the size of the images. Here this tensor z is never stored. z = w · patch for each of the
+M 3×3 patches (t = 9·C numbers each) of a model's images:
 
     S = sum patch, A = sum patch patch'      (t,), (t, t): small, one product over the patches
-    mean z = w·S / M, mean z² = w'A w / M    so the statistics need no z
+    mean z = w·S / M, mean z² = w'A w / M    the statistics do not need z
     out = relu(max over 2×2 of (γ (z - μ) / σ + β))                     one kernel, z computed from the patches
 
-and backwards, with d the gradient of `out` where it is positive, given to the place of the maximum:
+In the backward pass, d is the gradient of `out` if `out` is positive, else 0, at the place of the maximum:
 
-    dβ = sum d,  dγ = sum d (z - μ) / σ,  E = sum d patch               one kernel, z computed again
+    dβ = sum d,  dγ = sum d (z - μ) / σ,  E = sum d patch               one kernel, z recomputed
     dw = γ/σ (E - dβ S / M - dγ (A w - μ S) / (σ M))
 
-Patches are laid out once, in float16, which keeps as many digits as TF32, in which cuDNN multiplies; gathering them
-from the images takes longer than all that is done with them, and networks that see the same images at every step need
-it, and S and A, but once. `first_block` is differentiable in w, γ and β; images get no gradient.
+Patches are stored in float16, which has as many digits as TF32, cuDNN's format for products. Gathering patches takes
+longer than all computations with them. If networks see the same images at every step, patches, S and A are computed
+only once. `first_block` is differentiable in w, γ and β; images get no gradient.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # no GPU here; `stack` then takes the plain way
+except ImportError:  # no GPU: `stack` uses plain torch operations
     triton = None
 
-PIXELS = 32  # output pixels a program works on at a time
-ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
-PROGRAMS = 1024  # that many keep the GPU busy; more of them only write more
-FEW = 16  # channels of which a program finishes the statistics
+PIXELS = 32  # output pixels that a program processes at a time
+ROUNDS = 16  # blocks of pixels that a program adds up, at most, before it writes its partial sum
+PROGRAMS = 1024  # enough to occupy the GPU; more would only write more partial sums
+FEW = 16  # channels whose statistics a program computes
 WARPS = 4
 
 
 def is_available(items: Tensor, weight: Tensor) -> bool:
-    """Images on a GPU with an even size, at most three channels, and a width that Triton can tile."""
+    """Return whether images are on a GPU, of even size, with three channels at most, and Triton can tile the width."""
     channels, width = weight.shape[1], weight.shape[0] // items.shape[0]
     even = items.shape[-1] % 2 == 0 and items.shape[-2] % 2 == 0
     return triton is not None and items.is_cuda and even and channels <= 3 and width in (16, 32, 64, 128)
 
 
 class Patches(NamedTuple):
-    """Images (G, n, C, H, W) as this block needs them.
+    """The patches of images (G, n, C, H, W), and their sums.
 
     ``values`` (G, 4, n·H/2·W/2, T) in float16 are the patches around the four places of each output pixel's 2×2 window:
-    9·C numbers (a channel's three rows of three), then a 1, then zeros up to T. ``S`` (G, t) and ``A`` (G, t, t) are
-    their sums.
+    9·C numbers (three rows of three per channel), then a 1, then zeros up to T. ``S`` (G, t) is their sum and ``A``
+    (G, t, t) the sum of their outer products.
     """
 
     values: Tensor
@@ -60,7 +60,7 @@ class Patches(NamedTuple):
 
 
 def patches(items: Tensor) -> Patches:
-    """Images (G, n, C, H, W), of even height and width."""
+    """Gather the patches of images (G, n, C, H, W) of even height and width."""
     items = items.contiguous()
     G, n, C, H, W = items.shape
     pixels, t = n * (H // 2) * (W // 2), 9 * C
@@ -70,7 +70,7 @@ def patches(items: Tensor) -> Patches:
     blocks, rounds = _shares(pixels, G)
     sums = torch.empty((G, blocks, T, T), dtype=torch.float32, device=items.device)
     _second_moments[(blocks, G)](values, sums, pixels, T, PIXELS, rounds, num_warps=WARPS)
-    moments = sums.sum(1)  # the 1 in every patch makes row t their sum
+    moments = sums.sum(1)  # every patch has a 1 at position t, so row t is their sum
     return Patches(values, moments[:, t, :t].contiguous(), moments[:, :t, :t].contiguous(), items.shape)
 
 
@@ -84,10 +84,11 @@ def first_block(
     momentum: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Patches of images (G, n, C, H, W) -> (n, G·width, H/2, W/2) of ``dtype``, channels last.
+    """Apply the first block to the patches of images (G, n, C, H, W).
 
-    ``weight`` is (G·width, C, 3, 3), ``gamma`` and ``beta`` (G·width,), and so are the ``running`` mean and variance,
-    which move towards the batch's by ``momentum``, in place.
+    ``weight`` is (G·width, C, 3, 3); ``gamma``, ``beta`` and the ``running`` mean and variance are (G·width,). The
+    running statistics are updated in place with ``momentum``. Returns (n, G·width, H/2, W/2) of ``dtype``, in
+    channels-last format.
     """
     out: Tensor = _FirstBlock.apply(weight, gamma, beta, patches, epsilon, *running, momentum, dtype)  # type: ignore[no-untyped-call]
     return out
@@ -143,13 +144,13 @@ class _FirstBlock(torch.autograd.Function):
 
 
 def _sizes(patches: Patches, width: int) -> tuple[int, ...]:
-    """The kernels' last arguments: t, output pixels of a model, G, width, padded patch size, pixels at a time."""
+    """Return the kernels' last arguments: t, output pixels per model, G, width, padded patch size, pixels at a time."""
     G, _, pixels, T = patches.values.shape
     return (9 * patches.shape[2], pixels, G, width, T, PIXELS)
 
 
 def _shares(pixels: int, G: int) -> tuple[int, int]:
-    """Into how many programs a sum over a model's output pixels is divided, and how many rounds each makes."""
+    """Return the number of programs that a sum over a model's output pixels is divided into, and the rounds of each."""
     pieces = triton.cdiv(pixels, PIXELS)
     rounds = 1
     while rounds < ROUNDS and pieces * G >= 2 * rounds * PROGRAMS:
@@ -177,7 +178,7 @@ if triton is not None:
 
     @triton.jit
     def _patch(values, g, place, pixel, pixels, T: tl.constexpr):  # type: ignore[no-untyped-def]
-        """(pixels, T), zero beyond the last pixel."""
+        """Load patches (pixels, T), zero beyond the last pixel."""
         where = values + ((g * 4 + place).to(tl.int64) * pixels + pixel[:, None]) * T + tl.arange(0, T)[None, :]
         return tl.load(where, mask=(pixel < pixels)[:, None], other=0.0)
 
@@ -196,7 +197,7 @@ if triton is not None:
 
     @triton.jit
     def _small(w_t, S, A, g, channel, t, T, WIDTH: tl.constexpr, TP: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Weights (T, channels), S (T, 1) and A w (T, channels) of model g, zero beyond the T numbers of a patch."""
+        """Load weights (T, channels), S (T, 1) and A w (T, channels) of model g, zero beyond a patch's T numbers."""
         inside = t < T
         w = tl.load(w_t + (g * T + t[:, None]) * WIDTH + channel[None, :], mask=inside[:, None], other=0.0)
         s = tl.load(S + g * T + t, mask=inside, other=0.0)[:, None]
@@ -242,7 +243,7 @@ if triton is not None:
 
     @triton.jit
     def _weights(w_t, g, t, WIDTH: tl.constexpr, T: tl.constexpr):  # type: ignore[no-untyped-def]
-        """(T, WIDTH), zero beyond the t numbers of a patch."""
+        """Load weights (T, WIDTH), zero beyond the t numbers of a patch."""
         row, channel = tl.arange(0, T), tl.arange(0, WIDTH)
         where = w_t + (g * t + row[:, None]) * WIDTH + channel[None, :]
         return tl.load(where, mask=(row < t)[:, None], other=0.0).to(tl.float16)

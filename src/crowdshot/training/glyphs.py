@@ -1,8 +1,10 @@
-"""Thousands of character classes written by simulated hands, from the fonts that come inside matplotlib.
+"""Draw thousands of classes of simulated handwritten characters, from the fonts that matplotlib includes.
 
-A class is one Unicode character. Each font that has it gives a different skeleton (its outline thinned to lines one
-pixel wide); an example is one of these skeletons, bent, slanted, stretched and then drawn with a pen of some width.
-Nothing is downloaded. The same seed gives the same pool, as long as the fonts are the same.
+A class is one Unicode character. Every font that contains it gives a skeleton: the shape thinned to lines one pixel
+wide. An example is one of these skeletons, bent, slanted, stretched and drawn with a pen of random width. The distances
+to the skeleton are deformed instead of the shape itself, so that the pen keeps its width where lines are stretched.
+
+Nothing is downloaded. The same seed and the same fonts give the same pool.
 """
 
 import math
@@ -25,23 +27,18 @@ from torch.nn import functional
 from crowdshot.errors import CrowdshotError
 from crowdshot.training.pools import ClassPool
 
-# ---- strokes ------------------------------------------------------------
-#
-# From a printed shape to handwriting: bitmap -> skeleton -> distances to it -> an image in somebody's hand.
-#
-# What is bent is not the shape but the field of distances to its skeleton, so that the pen keeps its width wherever the
-# line is stretched.
+# ---- strokes: bitmap -> skeleton -> distances to the skeleton -> handwritten image ----
 
 
 BOX = 44  # the longer side of a shape, in pixels of its bitmap
-MARGIN = 6  # around it; more than any pen's half width
+MARGIN = 6  # pixels around it; more than half the width of any pen
 SIDE = BOX + 2 * MARGIN
-FARTHEST = 7  # distances from the skeleton are exact up to here, and that is enough for any pen
-SMALLEST = 14  # pixels a side of an image; below, the thinnest pen would reach over the margin
-COARSE = (0.3, 0.4, 0.5, 0.6)  # resolutions of coarse scans, as parts of the full one
+FARTHEST = 7  # distances from the skeleton are exact up to here, which is enough for any pen
+SMALLEST = 14  # height and width of an image; in smaller ones the thinnest pen would exceed the margin
+COARSE = (0.3, 0.4, 0.5, 0.6)  # resolutions of coarse scans, relative to the full resolution
 
 Bitmaps = NDArray[np.bool_]
-"""(n, SIDE, SIDE) with ink True and every shape centred, its longer side BOX."""
+"""(n, SIDE, SIDE), True for ink; every shape is centred and its longer side is BOX pixels."""
 
 # The eight neighbours of a pixel, clockwise from north: bit i of a neighbourhood's code is NEIGHBOURS[i].
 NEIGHBOURS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
@@ -49,11 +46,13 @@ NEIGHBOURS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -
 
 @lru_cache(maxsize=1)
 def _peeling_tables() -> NDArray[np.uint8]:
-    """Zhang and Suen (1984): (2, 256), for both passes and every neighbourhood 1 where an ink pixel stays."""
+    """Return (2, 256), for both passes of Zhang and Suen (1984) and every neighbourhood: 1 if an ink pixel stays."""
     stays = np.ones((2, 256), np.uint8)
     for code in range(256):
         n, _, e, _, s, _, w, _ = ring = [code >> i & 1 for i in range(8)]
-        starts = sum(a < b for a, b in zip(ring, ring[1:] + ring[:1], strict=True))  # 0 -> 1 round the ring
+        starts = sum(
+            a < b for a, b in zip(ring, ring[1:] + ring[:1], strict=True)
+        )  # changes from 0 to 1 along the ring
         on_border = starts == 1 and 2 <= sum(ring) <= 6
         stays[0, code] = not (on_border and not n & e & s and not e & s & w)
         stays[1, code] = not (on_border and not n & e & w and not n & s & w)
@@ -61,41 +60,41 @@ def _peeling_tables() -> NDArray[np.uint8]:
 
 
 def thin(bitmaps: Bitmaps) -> Bitmaps:
-    """Peel ink off the borders until lines one pixel wide are left, connected as the shapes were.
+    """Thin shapes to lines one pixel wide, keeping their connectivity (Zhang and Suen, 1984).
 
-    Not by scikit-image, whose skeletons differ in a pixel or more of nearly every shape: the shipped encoders learned
-    from these.
+    scikit-image's skeletons differ in at least one pixel for nearly every shape, and the shipped encoders were trained
+    on these.
     """
     ink = bitmaps.astype(np.uint8)
-    busy = np.arange(len(ink))
-    while len(busy):
-        part = ink[busy]
+    unfinished = np.arange(len(ink))
+    while len(unfinished):
+        part = ink[unfinished]
         for stays in _peeling_tables():
             code = np.zeros_like(part)
             for bit, (down, right) in enumerate(NEIGHBOURS):
                 near = part[:, 1 + down : SIDE - 1 + down, 1 + right : SIDE - 1 + right]
                 code[:, 1:-1, 1:-1] |= near << bit
             part = part & stays[code]
-        changed = (part != ink[busy]).any((1, 2))
-        ink[busy] = part
-        busy = busy[changed]
+        changed = (part != ink[unfinished]).any((1, 2))
+        ink[unfinished] = part
+        unfinished = unfinished[changed]
     return ink.astype(bool)
 
 
 def squared_distances(skeletons: Bitmaps) -> NDArray[np.uint8]:
-    """Squared distance of every pixel to the nearest line, at most FARTHEST²."""
+    """Return the squared distance of every pixel to the nearest line, at most FARTHEST²."""
     nearest = np.full(skeletons.shape, FARTHEST**2, np.uint8)
     for field, skeleton in zip(nearest, skeletons, strict=True):
-        if skeleton.any():  # else there is no distance
+        if skeleton.any():  # without lines there is no distance
             squared = np.rint(distance_transform_edt(~skeleton) ** 2)
             np.minimum(field, squared, out=field, casting="unsafe")
     return nearest
 
 
 def write(fields: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Write each character in a hand of its own: squared distances (n, SIDE, SIDE) -> (n, size, size) uint8.
+    """Draw each character in a random handwriting, from squared distances (n, SIDE, SIDE).
 
-    Drawn at twice the size and averaged; ``size`` is at least SMALLEST.
+    Returns (n, size, size) uint8. Images are drawn at twice the size and averaged; ``size`` is at least SMALLEST.
     """
     n, fine = len(fields), 2 * size
 
@@ -105,14 +104,14 @@ def write(fields: Tensor, size: int, generator: torch.Generator) -> Tensor:
     def normal(spread: float, *shape: int) -> Tensor:
         return spread * torch.randn(n, *(shape or (1, 1)), generator=generator).clamp(-2.5, 2.5)
 
-    # A fifth of the pages is a coarse scan: the writing fills them, the pen is broad. Lengths are parts of a page.
+    # A fifth of the images are coarse scans: large writing with a broad pen. Lengths are relative to the image.
     coarse = torch.rand(n, 1, 1, generator=generator) < 0.2
     box = torch.where(coarse, uniform(0.75, 0.95), uniform(0.45, 0.9))
     pen = box * torch.where(coarse, uniform(0.1, 0.2), uniform(math.log(0.045), math.log(0.17)).exp())
     stretch = normal(0.12).exp()
     width, height = (box * stretch).clamp(max=1), (box / stretch).clamp(max=1)
 
-    # Where on the master each fine pixel comes from, the glyph's box being [-1, 1]: undo the hand, last step first.
+    # Map each fine pixel to its position in the master, whose box is [-1, 1], by inverting the deformations in reverse.
     middle = (torch.arange(fine) + 0.5) / size - 1
     across = (middle[None, :] - normal(0.5).clamp(-0.5, 0.5) * (1 - width)) / width  # (n, 1, fine)
     down = (middle[:, None] - normal(0.5).clamp(-0.5, 0.5) * (1 - height)) / height  # (n, fine, 1)
@@ -124,37 +123,36 @@ def write(fields: Tensor, size: int, generator: torch.Generator) -> Tensor:
     place = torch.stack([x * tilt + bends[:, 0], y * tilt + bends[:, 1]], -1) * (BOX / SIDE)
     distance = functional.grid_sample(fields[:, None].float().sqrt(), place, padding_mode="border", align_corners=False)
 
-    reach = (size * pen).clamp(min=1.05) / 2  # half the pen's width in pixels of the page
-    scale = (width + height) / 2 * size / BOX  # pixels of the page in one of the master
+    reach = (size * pen).clamp(min=1.05) / 2  # half the pen's width in pixels of the image
+    scale = (width + height) / 2 * size / BOX  # pixels of the image per pixel of the master
     ink = functional.avg_pool2d((2 * (reach - distance[:, 0] * scale) + 0.5).clamp(0, 1), 2)
 
     resolution = torch.randint(len(COARSE), (n,), generator=generator)
     for i, part in enumerate(COARSE):
         these = coarse.flatten() & (resolution == i)
         small = functional.interpolate(ink[these, None], size=max(1, round(part * size)), mode="area")
-        small = small / small.amax((2, 3), keepdim=True).clamp(min=0.1)  # a scanner stretches the contrast
+        small = small / small.amax((2, 3), keepdim=True).clamp(min=0.1)  # scanners increase the contrast
         ink[these] = functional.interpolate(small, size=size, mode="bicubic", align_corners=False)[:, 0].clamp(0, 1)
     return (255 * uniform(0.75, 1.1).clamp(max=1) * ink).round().to(torch.uint8)
 
 
 def smooth(knots: Tensor, side: int) -> Tensor:
-    """Smooth fields from their values near k×k knots: (..., k, k) -> (..., side, side)."""
+    """Interpolate smooth fields (..., side, side) from their values near k×k knots, (..., k, k)."""
     weights = bells((torch.arange(side) + 0.5) / side, knots.shape[-1], width=0.5)
     weights = weights / weights.sum(1, keepdim=True)
     return weights @ (knots @ weights.T)
 
 
 def bells(places: Tensor, k: int, width: float) -> Tensor:
-    """Heights (..., k) at places in [0, 1] of k Gaussian bells spread over it, ``width`` in units of their spacing."""
+    """Return heights (..., k) of k equally spaced Gaussian bells at places in [0, 1]; ``width`` is in spacings."""
     away = (places[..., None] * k - torch.arange(k) - 0.5) / width
     return torch.where(away.abs() < 4, torch.exp(-(away**2) / 2), 0.0)
 
 
-# ---- glyphs ------------------------------------------------------------
+# ---- characters ----
 
 
-# Fonts whose lines differ once the weight of the pen is gone; the first that has a character stands for it
-# where characters are compared.
+# Fonts with different skeletons. Characters are compared by the first font that contains them.
 FONTS = (
     "DejaVuSans.ttf",
     "DejaVuSerif.ttf",
@@ -167,11 +165,11 @@ FONTS = (
     "cmtt10.ttf",
     "cmti10.ttf",
 )
-LETTERS_ONLY = "cm"  # TeX's fonts put other glyphs than Unicode's behind many codes; their letters are in place
+LETTERS_ONLY = "cm"  # TeX fonts (cm...) follow Unicode only for letters
 
-PART = 16  # classes written at a time, so that their fields stay in the cache
-ALIKE = 0.9  # characters whose looks agree more than this (cosine) are near-duplicates
-ALIKE_EXCLUDED = 0.8  # the same for what is excluded: nothing that may be taken for it
+PART = 16  # classes drawn at a time, so that their distances stay in the processor's cache
+ALIKE = 0.9  # cosine similarity above which characters are near-duplicates
+ALIKE_EXCLUDED = 0.8  # the same for excluded characters, to exclude all that could be mistaken for them
 
 
 def glyph_pool(
@@ -181,20 +179,40 @@ def glyph_pool(
     seed: int = 0,
     exclude: str = "0123456789",
 ) -> ClassPool:
-    """Draw a pool: examples (n_classes, n_examples, size, size) uint8, bright ink (255) on black.
+    """Draw a pool of handwritten characters.
 
-    ``n_classes`` characters are chosen at random, None takes all. What is in ``exclude`` stays out, together with
-    whatever stands for the same thing or looks the same (see `characters`).
+    Parameters
+    ----------
+    n_classes : int, optional
+        The number of characters, chosen at random; by default all.
+    n_examples : int
+        Examples per class.
+    size : int
+        Height and width of the images.
+    seed : int
+        Seed of all random numbers.
+    exclude : str
+        Characters to leave out, together with near-duplicates and characters of the same meaning (see `characters`).
+
+    Returns
+    -------
+    ClassPool
+        Examples (n_classes, n_examples, size, size) uint8, with bright ink (255) on black.
     """
     if n_examples < 1:
-        raise CrowdshotError(f"n_examples is {n_examples}, expected 1 or more.")
+        raise CrowdshotError(f"is {n_examples}", argument="n_examples", found=n_examples, expected="1 or more")
     if size < SMALLEST:
-        raise CrowdshotError(f"size is {size}, expected {SMALLEST} or more.")
+        raise CrowdshotError(f"is {size}", argument="size", found=size, expected=f"{SMALLEST} or more")
     alphabet = characters(exclude)
     if n_classes is None:
         n_classes = len(alphabet)
     if not 1 <= n_classes <= len(alphabet):
-        raise CrowdshotError(f"n_classes is {n_classes}, expected 1 to {len(alphabet)}, as many as there are.")
+        raise CrowdshotError(
+            f"is {n_classes}",
+            argument="n_classes",
+            found=n_classes,
+            expected=f"1 to {len(alphabet)}, the number of characters",
+        )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(alphabet), generator=generator)[:n_classes].tolist()
     names = tuple(alphabet[i] for i in chosen)
@@ -212,19 +230,21 @@ def glyph_pool(
 
 @lru_cache(maxsize=8)
 def characters(exclude: str) -> tuple[str, ...]:
-    """The characters worth being a class, letters first.
+    """Return the characters that are suitable as classes, letters first.
 
-    Left out: what no pen draws as lines (dots, filled shapes, patterns), the same character in another style
-    (superscript, full-width, mathematical bold, ...), near-duplicates of a character before it (Greek Alpha
-    after Latin A), and ``exclude`` with everything that contains one of its characters, has its numeric value
-    or is a near-duplicate of it.
+    The following are left out:
+
+    - shapes that are not drawn as lines: dots, filled shapes, patterns;
+    - the same character in another style: superscript, full-width, mathematical bold, ...;
+    - near-duplicates of an earlier character: Greek Alpha after Latin A;
+    - ``exclude``, and all characters that contain one of these, have its numeric value or are near-duplicates of it.
     """
-    chars, looks = _drawable()
-    order = sorted(range(len(chars)), key=lambda i: chars[i] not in exclude)  # the excluded come first
+    chars, features = _drawable()
+    order = sorted(range(len(chars)), key=lambda i: chars[i] not in exclude)  # excluded characters first
     n_excluded = sum(char in exclude for char in chars)
     limit = torch.where(torch.arange(len(chars)) < n_excluded, ALIKE_EXCLUDED, ALIKE)
-    look = looks[order]
-    alike = (look @ look.T > limit[:, None]).triu(1).numpy()
+    in_order = features[order]
+    alike = (in_order @ in_order.T > limit[:, None]).triu(1).numpy()
     distinct = np.ones(len(chars), bool)
     for i in range(len(chars)):
         if distinct[i] or i < n_excluded:
@@ -235,23 +255,23 @@ def characters(exclude: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _drawable() -> tuple[tuple[str, ...], Tensor]:
-    """Every candidate that a pen draws as lines, letters first, and its look in the first font that has it."""
+    """Return all candidates that are drawn as lines, letters first, and their features in the first font with them."""
     font_of = {char: font for font in reversed(FONTS) for char in _charset(font) if _is_candidate(char)}
-    looks: dict[str, Tensor] = {}
+    features: dict[str, Tensor] = {}
     for font in FONTS:
         chars = sorted(char for char in font_of if font_of[char] == font)
         bitmaps, ems = _render(font, chars)
         skeletons = thin(bitmaps)
         length = skeletons.sum((1, 2))
         usable = (ems >= 0.25) & (length >= 25) & (length <= 260) & ~_is_filled(bitmaps)
-        look = _look(torch.from_numpy(skeletons).float())
-        looks |= {char: look[i] for i, char in enumerate(chars) if usable[i]}
-    order = sorted(looks, key=lambda char: (not char.isalpha(), char))
-    return tuple(order), torch.stack([looks[char] for char in order])
+        vectors = _shape_features(torch.from_numpy(skeletons).float())
+        features |= {char: vectors[i] for i, char in enumerate(chars) if usable[i]}
+    order = sorted(features, key=lambda char: (not char.isalpha(), char))
+    return tuple(order), torch.stack([features[char] for char in order])
 
 
 def _is_candidate(char: str) -> bool:
-    """Letters, digits, signs and symbols that people may write; no marks, spaces, controls or pictures."""
+    """Return whether people write the character: a letter, digit, sign or symbol, but no mark, space or picture."""
     name = unicodedata.name(char, "")
     patterns = ("BRAILLE", "HEXAGRAM", "TETRAGRAM", "DIGRAM", "MONOGRAM", "BOX DRAWINGS")
     if unicodedata.category(char)[0] not in "LNSP" or char >= "\U0001f000" or name.startswith(patterns):
@@ -262,7 +282,7 @@ def _is_candidate(char: str) -> bool:
 
 
 def _contains(char: str, exclude: str) -> bool:
-    """Whether a character is made of an excluded one (½, ①, ♳) or means the same number (٣, Ⅲ)."""
+    """Return whether a character contains an excluded one (½, ①, ♳) or means the same number (٣, Ⅲ)."""
     value = unicodedata.numeric(char, None)
     number = "" if value is None else f"{value:g}"
     parts = unicodedata.normalize("NFKD", char) + number
@@ -281,7 +301,7 @@ def _path(font: str) -> Path:
 
 
 def _render(font: str, chars: Sequence[str]) -> tuple[Bitmaps, NDArray[np.float64]]:
-    """Bitmaps (n, SIDE, SIDE) with each glyph centred and BOX long, and how long it was in units of the font size."""
+    """Return bitmaps (n, SIDE, SIDE) of centred glyphs of length BOX, and their lengths in units of the font size."""
     em = 96
     face = ImageFont.truetype(_path(font), em, layout_engine=ImageFont.Layout.BASIC)
     bitmaps = np.zeros((len(chars), SIDE, SIDE), bool)
@@ -302,14 +322,14 @@ def _render(font: str, chars: Sequence[str]) -> tuple[Bitmaps, NDArray[np.float6
 
 
 def _is_filled(bitmaps: Bitmaps) -> NDArray[np.bool_]:
-    """(n,) whether some part is thicker than 12 pixels, which no pen stroke is."""
-    window = torch.ones(SIDE, SIDE).tril(12).triu()  # 13 pixels long, at every place
+    """Return (n,) whether some part is thicker than 12 pixels, which no pen stroke is."""
+    window = torch.ones(SIDE, SIDE).tril(12).triu()  # 13 pixels long, at every position
     ink = window @ torch.from_numpy(bitmaps).float() @ window.T
     return (ink.amax((1, 2)) == 13**2).numpy()
 
 
-def _look(skeletons: Tensor) -> Tensor:
-    """What is compared, (n, 22²) of length 1: blurred, and stretched (twofold at most) to fill the box, as O to 0."""
+def _shape_features(skeletons: Tensor) -> Tensor:
+    """Return unit vectors (n, 22²): skeletons blurred and stretched, at most twofold, to fill the box (O becomes 0)."""
     blurs = []
     for axis in (1, 2):
         inked = skeletons.amax(axis)  # along the other axis: (n, SIDE)
@@ -323,17 +343,16 @@ def _look(skeletons: Tensor) -> Tensor:
 
 
 def _masters(names: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Every font's version of every character.
+    """Render every character in every font that has it.
 
-    Returns squared distance fields (n, SIDE, SIDE) uint8 ordered by character, and for each character the place of
-    its first one and how many there are.
+    Returns squared distances (n, SIDE, SIDE) uint8, grouped by character, and each character's first index and count.
     """
     fields, owners = [], []
     for font in FONTS:
-        mine = [i for i, char in enumerate(names) if char in _charset(font)]
-        bitmaps, _ = _render(font, [names[i] for i in mine])
+        indices = [i for i, char in enumerate(names) if char in _charset(font)]
+        bitmaps, _ = _render(font, [names[i] for i in indices])
         fields.append(squared_distances(thin(bitmaps)))
-        owners.append(np.array(mine, dtype=np.int64))
+        owners.append(np.array(indices, dtype=np.int64))
     owner = np.concatenate(owners)
     counts = np.bincount(owner, minlength=len(names))
     ordered = np.concatenate(fields)[np.argsort(owner, kind="stable")]

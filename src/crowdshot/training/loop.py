@@ -1,9 +1,9 @@
-"""Meta-training, the paper's Algorithm 1: learn an encoder by solving many small problems with simulated annotators.
+"""Meta-train encoders (the paper's Algorithm 1).
 
-Each step draws an episode from the source classes, lets simulated annotators label its support set (`crowd_labels`),
-fits the mixture to what they said, and moves the encoder so that the fitted classifier gets the query items right
-(`trainer`). One model or many: jobs that share shapes are trained side by side, each with its own classes, settings,
-episodes, best checkpoint and early rest.
+Each step draws an episode from the source classes, lets simulated annotators label its support set
+(`crowdshot.training.episodes`), fits the mixture to these labels, and updates the encoder to lower the fitted
+classifier's loss on the query items (`crowdshot.training.trainer`). Several jobs of the same shape are trained
+together; each has its own classes, settings, episodes, best checkpoint and early stopping.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Job", "Progress", "Trainer", "train"]
 
 
 TRAINERS = "crowdshot.trainers"  # entry points: an objective's name -> a subclass of Trainer
-CHECK_EVERY = 100  # steps between two looks whether the loss is finite; a look waits for the device
+CHECK_EVERY = 100  # steps between two checks that the loss is finite; a check waits for the device
 
 
 def train(
@@ -49,14 +49,37 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     world: Processes | None = None,
 ) -> list[Encoder] | None:
-    """Train every job on the pool's device; returns the encoders at their best validation, their cards filled in.
+    """Train every job on the pool's device.
 
-    ``precision`` "bfloat16" is for the network alone, the mixture stays in float32. With ``checkpoint``, progress is
-    kept there after every validation, and every ``checkpoint_every`` steps, and taken up again from there; on the CPU
-    the result is the same to the bit as that of an undisturbed run. The file stays: remove it once the encoders are in
-    safety. ``report`` is called after every validation, ``tick`` after every step with (done, in all). When ``stop``
-    says so, the step is finished, a checkpoint written and None returned.
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Models to train together. Recipes may differ only as `crowdshot.training.recipe.SHARED` allows.
+    pool : ClassPool
+        The classes to learn from, on the device to use.
+    precision : str
+        "float32", or "bfloat16" for the network; the mixture always uses float32.
+    checkpoint : Path, optional
+        Save progress to this file after every validation, and continue from it if it exists. On a CPU the result is
+        bit-identical to that of an uninterrupted run. The file is not removed at the end.
+    checkpoint_every : int, optional
+        Also save every so many steps.
+    report : callable
+        Called with `Progress` after every validation.
+    tick : callable
+        Called with (steps done, steps in all) after every step.
+    stop : callable
+        Return True to stop: the current step is finished and a checkpoint is saved.
+    world : Processes, optional
+        The processes that share the work.
 
+    Returns
+    -------
+    list of Encoder or None
+        The encoders with the weights of their best validation and a filled card; None if the run was stopped.
+
+    Examples
+    --------
     >>> import torch
     >>> from crowdshot import ClassPool, Job, Recipe, build_encoder, train
     >>> from crowdshot.encoders.feature_input import FeatureInput
@@ -89,7 +112,7 @@ def train(
 
 
 def trainer_of(jobs: Sequence[Job], pool: ClassPool, precision: str, world: Processes) -> Trainer:
-    """Build the trainer of the jobs' objective; other packages add trainers through entry points (`TRAINERS`)."""
+    """Return the trainer for the jobs' objective; other packages register trainers as entry points (`TRAINERS`)."""
     objective = jobs[0].recipe.objective
     if objective not in ALONE:
         return Trainer(jobs, pool, precision, world)
@@ -98,18 +121,16 @@ def trainer_of(jobs: Sequence[Job], pool: ClassPool, precision: str, world: Proc
     return trainer
 
 
-# ---- pace ------------------------------------------------------------
-#
-# How long a training run will take on this machine, by a few steps of a copy of it.
+# ---- expected duration ----
 
 
-STEPS, LONGEST = 5, 3.0  # so many are timed, or as many as begin within so many seconds
-QUICK = 1.0  # seconds
-EPISODES = 2  # of a validation
+STEPS, LONGEST = 5, 3.0  # steps to time, and the seconds after which no further step is started
+QUICK = 1.0  # seconds; a first step that takes longer is its own estimate
+EPISODES = 2  # validation episodes to time
 
 
 def expected_seconds(jobs: Sequence[Job], pool: ClassPool, precision: str = "float32") -> float:
-    """Of all iterations and validations; the jobs stay as they are."""
+    """Estimate the duration of a training run from a few steps of a copy; the jobs are not changed."""
     recipe = jobs[0].recipe
     short = [
         replace(job, encoder=copy.deepcopy(job.encoder), recipe=replace(job.recipe, validation_episodes=EPISODES))
@@ -119,7 +140,7 @@ def expected_seconds(jobs: Sequence[Job], pool: ClassPool, precision: str = "flo
     began = time.monotonic()
     trial.step()
     step = time.monotonic() - began
-    if step < QUICK:  # the first one takes longer, which does not count where all take long
+    if step < QUICK:  # the first step includes one-time work; measure later ones instead
         done, began = 0, time.monotonic()
         while done < STEPS and (done == 0 or time.monotonic() - began < LONGEST):
             trial.step()
@@ -132,58 +153,56 @@ def expected_seconds(jobs: Sequence[Job], pool: ClassPool, precision: str = "flo
     return recipe.iterations * step + validations * recipe.validation_episodes * episode
 
 
-# ---- history ------------------------------------------------------------
-#
-# What a person sees of a training run, and what is kept of it: a bar or lines on stderr, and history.csv.
+# ---- log: a progress bar or lines on stderr, and history.csv ----
 
 
 COLUMNS = ["iteration", "loss", "accuracy", "best", "seconds"]
-EVERY = 30.0  # seconds between two lines, where no validation comes sooner
-REFRESH = 0.1  # seconds between two looks of the bar
+EVERY = 30.0  # seconds between two lines without a validation
+REFRESH = 0.1  # seconds between two updates of the bar
 
 
 class TrainingLog:
-    """The log of a run, of its first model where there are several.
+    """Log the first model of a run to stderr and to the CSV file ``history``.
 
-    ``resumed`` keeps what an earlier part of the run has written to ``history``.
+    If ``resumed``, rows of an earlier part of the run are kept.
     """
 
     history: Path
     stream: TextIO
     rows: list[dict[str, Any]]
     began: float
-    said: float
+    logged: float
 
     def __init__(self, history: Path, resumed: bool = False, stream: TextIO | None = None) -> None:
         self.history, self.stream = history, sys.stderr if stream is None else stream
         self.rows = _read(history) if resumed else []
-        self.before: float | None = None  # seconds that earlier parts of the run have taken
-        self.began = self.said = time.monotonic()
+        self.before: float | None = None  # seconds that earlier parts of the run took
+        self.began = self.logged = time.monotonic()
         self.first: int | None = None
         self.last: Progress | None = None
         self.bar = open_bar(self.stream, "", with_text=True)
 
     def tick(self, done: int, total: int) -> None:
-        """After every step."""
+        """Update the log after a step."""
         if self.first is None:
             self.first, self.began = done - 1, time.monotonic()
             self.rows = [row for row in self.rows if row["iteration"] < done]
             self.before = self.rows[-1]["seconds"] if self.rows else 0.0
             if self.first:
-                print(f"going on from iteration {self.first:,} of {total:,}", file=self.stream, flush=True)
+                print(f"continuing from iteration {self.first:,} of {total:,}", file=self.stream, flush=True)
         if self.bar is None:
-            if time.monotonic() - self.said >= EVERY:
-                self._say(done, total, "")
-        elif done == total or time.monotonic() - self.said >= REFRESH:
-            self.said = time.monotonic()
+            if time.monotonic() - self.logged >= EVERY:
+                self._print(done, total, "")
+        elif done == total or time.monotonic() - self.logged >= REFRESH:
+            self.logged = time.monotonic()
             self.bar.update(done, total, f"{_short(self.last)}{self._pace(done, total)}")
 
     def report(self, progress: Progress) -> None:
-        """After every validation."""
+        """Update the log after a validation."""
         for model, step in enumerate(progress.diverged):
             if step is not None and (self.last is None or self.last.diverged[model] is None):
-                sentence = f"model {model}: its loss is not finite since iteration {step:,}; the others go on"
-                print(sentence, file=self.stream, flush=True)
+                message = f"model {model}: the loss is not finite since iteration {step:,}; training the other models"
+                print(message, file=self.stream, flush=True)
         self.last = progress
         assert self.before is not None
         values = (
@@ -196,7 +215,7 @@ class TrainingLog:
         self.rows.append(dict(zip(COLUMNS, values, strict=True)))
         write_file(self.history, pd.DataFrame(self.rows, columns=COLUMNS))
         if self.bar is None:
-            self._say(progress.iteration, progress.iterations, f", {_scores(progress)}")
+            self._print(progress.iteration, progress.iterations, f", {_scores(progress)}")
 
     def close(self) -> None:
         if self.bar is not None:
@@ -206,13 +225,13 @@ class TrainingLog:
         rate = (done - (self.first or 0)) / max(time.monotonic() - self.began, 1e-9)
         return f"{rate:.3g} iterations/s, {_duration((total - done) / rate)} left"
 
-    def _say(self, done: int, total: int, scores: str) -> None:
-        self.said = time.monotonic()
+    def _print(self, done: int, total: int, scores: str) -> None:
+        self.logged = time.monotonic()
         print(f"iteration {done:,}/{total:,}{scores}, {self._pace(done, total)}", file=self.stream, flush=True)
 
 
 def _short(last: Progress | None) -> str:
-    """For a bar, which has 80 columns in all."""
+    """Return the scores for a bar, which has 80 columns in all."""
     return f"loss {last.loss[0]:.4f}, accuracy {last.accuracy[0]:.4f}, " if last else ""
 
 
@@ -227,7 +246,7 @@ def _duration(seconds: float) -> str:
 
 
 def _read(history: Path) -> list[dict[str, Any]]:
-    """The rows of an earlier part of the run; a file that is none of ours is an error rather than overwritten."""
+    """Read the rows of an earlier part of the run; raise an error instead of overwriting another file."""
     if not history.exists():
         return []
     try:
@@ -236,4 +255,9 @@ def _read(history: Path) -> list[dict[str, Any]]:
             return [{str(k): v for k, v in row.items()} for row in rows.to_dict("records")]
     except (OSError, ValueError):
         pass
-    raise CrowdshotError(f"{history} is not the history of a training run, expected one or none; move it away.")
+    raise CrowdshotError(
+        "is not the history of a training run",
+        where=history,
+        expected=f"a table with the columns {', '.join(COLUMNS)}",
+        hint="Move the file away, or choose another folder",
+    )

@@ -1,14 +1,15 @@
-"""Batch normalisation, 2×2 max-pooling and ReLU of a stack of Conv4 networks on a GPU, as one.
+"""Fuse batch normalisation, 2×2 max-pooling and ReLU of a stack of Conv4 networks on a GPU.
 
-Apart they pass ten times over a convolution's output z; here two kernels read it in training's way forwards and two
-backwards, and nothing of its size is written but its gradient. With M values of a channel, μ and σ their mean and
-standard deviation, and d the gradient of `out` where that is positive, given to the place of the maximum:
+As separate operations they pass ten times over a convolution's output z. Here two kernels read z in the forward pass
+and two in the backward pass, and the only tensor of its size that is written is its gradient. A channel has M values
+with mean μ and standard deviation σ. d is the gradient of `out` if `out` is positive, else 0, at the place of the
+maximum:
 
     out = relu(max over 2×2 of (γ (z - μ) / σ + β))
     dβ = sum d,  dγ = sum d (z - μ) / σ
     dz = γ/σ (d - dβ / M - dγ (z - μ) / (σ M))
 
-Of an odd size, the last row and column count for μ and σ, and are in no maximum.
+If the size is odd, the last row and column count for μ and σ but are in no pooling window.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # no GPU here; `stack` then takes the plain way
+except ImportError:  # no GPU: `stack` uses plain torch operations
     triton = None
 
-PIXELS, CHANNELS = 32, 128  # that a program works on at a time
-ROUNDS = 16  # how many times a program does so at most before it writes its share of a sum
-PROGRAMS = 2048  # that many keep the GPU busy; more of them only write more
-ROWS, FEW = 128, 32  # blocks and channels of which a program adds up the shares at a time
+PIXELS, CHANNELS = 32, 128  # that a program processes at a time
+ROUNDS = 16  # blocks of pixels that a program adds up, at most, before it writes its partial sum
+PROGRAMS = 2048  # enough to occupy the GPU; more would only write more partial sums
+ROWS, FEW = 128, 32  # blocks and channels whose partial sums a program adds up at a time
 WARPS = 8
 
 
@@ -38,9 +39,10 @@ def is_available(z: Tensor) -> bool:
 def pooled_norm(
     z: Tensor, gamma: Tensor, beta: Tensor, epsilon: float, running: tuple[Tensor, Tensor], momentum: float
 ) -> Tensor:
-    """(n, channels, H, W) -> (n, channels, H // 2, W // 2), channels last.
+    """Apply batch normalisation, max-pooling and ReLU to (n, channels, H, W).
 
-    ``running`` mean and variance, (channels,) each, move towards the batch's by ``momentum``, in place.
+    Returns (n, channels, H // 2, W // 2) in channels-last format. The ``running`` mean and variance, (channels,) each,
+    are updated in place with ``momentum``.
     """
     z = z.contiguous(memory_format=torch.channels_last)
     out: Tensor = _PooledNorm.apply(z, gamma, beta, epsilon, *running, momentum)  # type: ignore[no-untyped-call]
@@ -103,7 +105,7 @@ def _parts(channels: int) -> int:
 
 
 def _shares(pixels: int, channels: int) -> tuple[int, int]:
-    """Into how many programs a sum over pixels is divided, and how many rounds each makes."""
+    """Return the number of programs that a sum over pixels is divided into, and the rounds of each."""
     pieces = triton.cdiv(pixels, PIXELS)
     rounds = 1
     while rounds < ROUNDS and pieces * _parts(channels) >= 2 * rounds * PROGRAMS:
@@ -131,7 +133,7 @@ if triton is not None:
 
     @triton.jit
     def _added_up(sums, which, channel, blocks, channels, TIMES: tl.constexpr, ROWS: tl.constexpr, C: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Sum ``which`` of the two over all blocks, (C,), in double precision: a small difference may follow."""
+        """Sum ``which`` of the two over all blocks, (C,); double precision, because a small difference may follow."""
         total = tl.full((ROWS, C), 0.0, tl.float64)
         for times in range(TIMES):
             block = times * ROWS + tl.arange(0, ROWS)
@@ -175,13 +177,13 @@ if triton is not None:
         tl.store(slope + channel, share * of_gamma * tl.load(rstd + channel, mask=inside, other=0.0), mask=inside)
 
     @triton.jit
-    def _of(values, channel, channels):  # type: ignore[no-untyped-def]
-        """A number for each channel, as a row."""
+    def _row(values, channel, channels):  # type: ignore[no-untyped-def]
+        """Load a number for each channel, as a row."""
         return tl.load(values + channel, mask=channel < channels, other=0.0)[None, :]
 
     @triton.jit
     def _window(z, pixel, channel, n, channels, H, W, rows, columns, dy, dx):  # type: ignore[no-untyped-def]
-        """Where place (dy, dx) of each output pixel's 2×2 window lies, and whether it is inside; (pixels, channels)."""
+        """Return pointers to place (dy, dx) of each output pixel's window, and a mask; (pixels, channels)."""
         image, y, x = pixel // (rows * columns), pixel // columns % rows * 2 + dy, pixel % columns * 2 + dx
         where = z + ((image.to(tl.int64) * H + y) * W + x)[:, None] * channels + channel[None, :]
         there = ((image < n) & (y < H) & (x < W))[:, None] & (channel < channels)[None, :]
@@ -191,8 +193,8 @@ if triton is not None:
     def _forward(z, factor, shift, out, n, channels, H, W, P: tl.constexpr, C: tl.constexpr):  # type: ignore[no-untyped-def]
         pixel = tl.program_id(0) * P + tl.arange(0, P)
         channel = tl.program_id(1) * C + tl.arange(0, C)
-        a = _of(factor, channel, channels)
-        b = _of(shift, channel, channels)
+        a = _row(factor, channel, channels)
+        b = _row(shift, channel, channels)
         best = tl.full((P, C), 0.0, tl.float32)  # ReLU: nothing below zero
         for place in tl.static_range(4):
             where, there = _window(z, pixel, channel, n, channels, H, W, H // 2, W // 2, place // 2, place % 2)
@@ -206,10 +208,10 @@ if triton is not None:
                        C: tl.constexpr, TIMES: tl.constexpr):  # fmt: skip
         channel = tl.program_id(1) * C + tl.arange(0, C)
         inside = channel < channels
-        a = _of(factor, channel, channels)
-        b = _of(shift, channel, channels)
-        mu = _of(mean, channel, channels)
-        r = _of(rstd, channel, channels)
+        a = _row(factor, channel, channels)
+        b = _row(shift, channel, channels)
+        mu = _row(mean, channel, channels)
+        r = _row(rstd, channel, channels)
         d_beta = tl.full((P, C), 0.0, tl.float32)
         d_gamma = tl.full((P, C), 0.0, tl.float32)
         for times in range(TIMES):
@@ -236,12 +238,12 @@ if triton is not None:
                   C: tl.constexpr):  # fmt: skip
         channel = tl.program_id(1) * C + tl.arange(0, C)
         inside = channel < channels
-        a = _of(factor, channel, channels)
-        b = _of(shift, channel, channels)
-        mu = _of(mean, channel, channels)
-        c0 = _of(constant, channel, channels)
-        c1 = _of(slope, channel, channels)
-        rows, columns = (H + 1) // 2, (W + 1) // 2  # those with half a window too
+        a = _row(factor, channel, channels)
+        b = _row(shift, channel, channels)
+        mu = _row(mean, channel, channels)
+        c0 = _row(constant, channel, channels)
+        c1 = _row(slope, channel, channels)
+        rows, columns = (H + 1) // 2, (W + 1) // 2  # including incomplete windows
         pixel = tl.program_id(0) * P + tl.arange(0, P)
         image, y, x = pixel // (rows * columns), pixel // columns % rows, pixel % columns
         whole = (image < n) & (y < H // 2) & (x < W // 2)

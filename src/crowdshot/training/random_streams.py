@@ -1,8 +1,8 @@
-"""Random numbers for many models at once, the same for each as if it were alone.
+"""Draw random numbers for many models at once, such that each model gets the numbers that it would get alone.
 
-A step draws one block of uniform numbers for every model, each from that model's own generator; whatever needs
-randomness takes its share of the block. So a model that is trained among others sees the very episodes that it would
-see alone, a step has one random operation a model, and a checkpoint needs nothing but the generators' states.
+Each step draws one block of uniform numbers per model, from the model's own generator. All random choices of the step
+then take numbers from this block. A model therefore sees the same episodes alone and in a stack, a step has one random
+operation per model, and a checkpoint only has to save the generators' states.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crowdshot.errors import CrowdshotError
 
 
 class Uniforms:
-    """A block (G, m) of numbers in [0, 1), handed out in order."""
+    """A block (G, m) of uniform numbers in [0, 1), which are used in order."""
 
     taken: int
 
@@ -26,12 +26,14 @@ class Uniforms:
         self.taken = 0
 
     def take(self, shape: Sequence[int]) -> Tensor:
-        """The next numbers, shaped (G, ...)."""
+        """Return the next unused numbers, shaped (G, ...)."""
         size = math.prod(shape[1:])
         if shape[0] != self.block.shape[0] or self.taken + size > self.block.shape[1]:
             raise CrowdshotError(
-                f"shape is {tuple(shape)}, expected {self.block.shape[0]} first and {self.block.shape[1] - self.taken} "
-                "numbers at most for each, as many as are left."
+                f"is {tuple(shape)}",
+                argument="shape",
+                found=tuple(shape),
+                expected=f"{len(self.block)} models and at most {self.block.shape[1] - self.taken} numbers for each",
             )
         self.taken += size
         return self.block[:, self.taken - size : self.taken].reshape(tuple(shape))
@@ -41,18 +43,23 @@ Randomness = torch.Generator | Uniforms
 
 
 def uniform(shape: Sequence[int], randomness: Randomness | None, device: torch.device | None = None) -> Tensor:
-    """Numbers in [0, 1), on the device of the randomness; ``device`` is where the caller's other tensors are."""
+    """Return uniform numbers in [0, 1); ``device`` must be the device of ``randomness``, if there is one."""
     if randomness is None:
         return torch.rand(tuple(shape), device=device)
     found = randomness.block.device if isinstance(randomness, Uniforms) else randomness.device
     if device is not None and device.type != found.type:
-        raise CrowdshotError(f"generator is on {found}, expected {device}, where the other tensors are.")
+        raise CrowdshotError(
+            f"is on the device {found}",
+            argument="generator",
+            found=str(found),
+            expected=f"{device} as the other tensors",
+        )
     if isinstance(randomness, Uniforms):
         return randomness.take(shape)
     return torch.rand(tuple(shape), generator=randomness, device=found)
 
 
 def whole_numbers(bounds: tuple[int, int], shape: Sequence[int], randomness: Randomness) -> Tensor:
-    """Whole numbers from bounds[0] to bounds[1], both included, all alike."""
+    """Return integers that are uniform on bounds[0] to bounds[1], both included."""
     low, high = bounds
     return (low + (uniform(shape, randomness) * (high - low + 1)).long()).clamp(max=high)

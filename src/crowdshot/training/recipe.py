@@ -1,4 +1,4 @@
-"""What an encoder is trained for, and how: the settings of meta-training as data."""
+"""Define the settings of a training run (`Recipe`) and one model to train (`Job`)."""
 
 from __future__ import annotations
 
@@ -12,48 +12,78 @@ from crowdshot.model.priors import CONFUSION_PRIORS
 from crowdshot.training.episodes import EpisodeShape
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
-    # The paper: query loss (10) of the classifier that MAP-EM fits.
+    # The paper: query loss, eq. (10), of the classifier that MAP-EM fits.
     "mixture": {},
-    # Snell et al. 2017: distances to class averages. That is the mixture without its priors, after one M-step.
+    # Snell et al. 2017: distances to class means, which is the mixture without priors after one M step.
     "prototypical": {"steps": 1, "tau": 0.0, "b": 1e6},
-    # Liang et al. 2022: averages that listen less to items far from the rest of their noisy class (`methods.lnl`).
+    # Liang et al. 2022: class means in which items far from the rest of their noisy class weigh less (method LNL).
     "lnl": {},
-    # Finn et al. 2017: three gradient steps from weights that are learned (`methods.maml`).
+    # Finn et al. 2017: three gradient steps from learned initial weights (method MaMV).
     "maml": {},
 }
 
 
-ALONE = ("maml",)  # objectives whose models stand in a stack of their own
+ALONE = ("maml",)  # objectives that cannot share a stack with other objectives
 
 
 @dataclass(frozen=True)
 class Recipe(EpisodeShape):
-    """Settings of one training run: the episodes' shape, and how it learns from them; the defaults are the paper's.
+    """Settings of a training run: the shape of its episodes, and the optimisation. The defaults are the paper's.
 
-    A range of shots and annotators for four-way episodes lets one encoder serve the paper's nine cells.
-    ``pseudo_annotation=False`` gives every annotator the true labels (the paper's "w/o PA"). ``prior`` is "paper" or a
-    kind of learned prior (`crowdshot.model.priors.CONFUSION_PRIORS`).
+    Episodes have four classes and a range of shots and annotators, so that one encoder serves all nine cells of the
+    paper's tables. For the parameters of episodes see `crowdshot.training.episodes.EpisodeShape`.
 
+    Parameters
+    ----------
+    episodes : int
+        Episodes per iteration.
+    iterations, validate_every, validation_episodes : int
+        Length of the run, and how often and on how many episodes it is validated.
+    patience : int
+        Validations without a new best before a model stops; 0 for never.
+    prior : str
+        "paper", or a kind of learned prior (`crowdshot.model.priors.CONFUSION_PRIORS`).
+    prior_learning_rate : float
+        Learning rate of a learned prior.
+    cool_down : float
+        The last share of the iterations, in which the learning rate falls linearly to zero.
+    objective : str
+        "mixture", "prototypical", "lnl" or "maml".
+    pseudo_annotation : bool
+        Whether labels come from simulated annotators. If False, every label is true (the paper's "w/o PA").
+    steps : int
+        EM steps, the paper's J.
+    tau, b : float
+        The paper's prior parameters.
+    step_size : float
+        MAML's inner learning rate.
+    learning_rate : float
+        Adam's learning rate.
+    seed : int
+        Seed of the episodes.
+
+    Examples
+    --------
     >>> from crowdshot import Recipe
     >>> Recipe(ways=(2, 8), objective="prototypical", pseudo_annotation=False).shots
     (1, 5)
     """
 
-    episodes: int = 1  # in each iteration
+    episodes: int = 1
     iterations: int = 30_000
     validate_every: int = 1_000
     validation_episodes: int = 200
-    patience: int = 0  # validations without a new best before a model rests; 0: never
+    patience: int = 0
     prior: str = "paper"
     prior_learning_rate: float = 1e-2
-    cool_down: float = 0.0  # share of the iterations, the last ones, in which the learning rate falls to zero
-    # From here on, models trained in one stack may differ.
+    cool_down: float = 0.0
+    # Models in one stack may differ in the fields from here on (see `SHARED`).
     objective: str = "mixture"
     pseudo_annotation: bool = True
-    steps: int = 2  # EM steps, the paper's J
+    steps: int = 2
     tau: float = 1.0
     b: float = 100.0
-    step_size: float = 0.1  # MAML's
+    step_size: float = 0.1
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -61,57 +91,76 @@ class Recipe(EpisodeShape):
         super().__post_init__()
         for name, allowed in {"objective": OBJECTIVES, "prior": ("paper", *CONFUSION_PRIORS)}.items():
             if getattr(self, name) not in allowed:
-                raise CrowdshotError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}.")
+                raise _wrong(name, getattr(self, name), f"one of {', '.join(allowed)}")
         for name in ("episodes", "iterations", "validate_every", "validation_episodes", "steps"):
             if getattr(self, name) < 1:
-                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+                raise _wrong(name, getattr(self, name), "1 or more")
         for name in ("learning_rate", "prior_learning_rate", "step_size"):
             if not getattr(self, name) > 0:
-                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected a positive number.")
+                raise _wrong(name, getattr(self, name), "a positive number")
         if not 0 <= self.cool_down <= 1:
-            raise CrowdshotError(f"cool_down is {self.cool_down}, expected a share of the iterations, from 0 to 1.")
+            raise _wrong("cool_down", self.cool_down, "a share of the iterations, from 0 to 1")
         for name, value in OBJECTIVES[self.objective].items():
             object.__setattr__(self, name, value)
 
     def to_card(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the settings as JSON data."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
-#: What the models of one stack must share, because it gives the step its shape.
+def _wrong(name: str, value: Any, expected: str) -> CrowdshotError:
+    return CrowdshotError(f"is {value!r}", argument=name, found=value, expected=expected)
+
+
+#: Fields in which all models of a stack must agree, because they determine tensor shapes and the schedule.
 SHARED = tuple(f.name for f in fields(Recipe))[: [f.name for f in fields(Recipe)].index("objective")]
 
 
 def check_stackable(recipes: Sequence[Recipe]) -> None:
+    """Raise an error if models with these recipes cannot be trained in one stack."""
     for number, recipe in enumerate(recipes):
         for name in SHARED:
             ours, theirs = getattr(recipe, name), getattr(recipes[0], name)
             if ours != theirs:
                 raise CrowdshotError(
-                    f"{name} is {ours} in recipe {number}, expected {theirs} as in recipe 0 of the same stack."
+                    f"is {ours} in recipe {number}",
+                    argument=name,
+                    found=ours,
+                    expected=f"{theirs} as in recipe 0 of the same stack",
                 )
     objectives = {recipe.objective for recipe in recipes}
     if len(objectives) > 1 and not objectives.isdisjoint(ALONE):
-        raise CrowdshotError(f"objective is {', '.join(sorted(objectives))} in one stack, expected maml alone.")
+        raise CrowdshotError(
+            f"is {', '.join(sorted(objectives))} in one stack",
+            argument="objective",
+            found=sorted(objectives),
+            hint="Train maml in a stack of its own",
+        )
 
 
 def sweep(base: Recipe, **values: Sequence[Any]) -> list[Recipe]:
-    """Every combination of the given values: ``sweep(Recipe(), steps=[1, 2], seed=range(5))`` is ten recipes."""
+    """Return a recipe for every combination of values: ``sweep(Recipe(), steps=[1, 2], seed=range(5))`` has ten."""
     recipes = [base]
     for name, options in values.items():
         recipes = [replace(recipe, **{name: option}) for recipe in recipes for option in options]
     return recipes
 
 
-# ---- job ------------------------------------------------------------
-#
-# One model to train.
-
-
 @dataclass(frozen=True)
 class Job:
-    """One model to train: a fresh encoder, the pool's classes that it learns from and is validated on, settings.
+    """One model to train.
 
+    Parameters
+    ----------
+    encoder : Encoder
+        A new encoder. Training changes it.
+    source, validation : sequence of int
+        Indices of the pool's classes for training and for validation.
+    recipe : Recipe
+        The settings.
+
+    Examples
+    --------
     >>> from crowdshot import ImageInput, Job, Recipe, build_encoder
     >>> encoder = build_encoder("conv4", {"width": 8}, ImageInput((16, 16)))
     >>> job = Job(encoder, source=range(6), validation=range(6, 10), recipe=Recipe(iterations=100))

@@ -1,9 +1,13 @@
-"""The world of simulated crowds that the inference learns from (docs/inference.md): problems whose truth is known.
+"""Simulate crowds with known truth, to train and test aggregation methods (docs/inference.md).
 
-A `World` says how crowds may be: every ingredient has a name, a range and a switch (`World.without`).
-`crowdshot.training.simulated_crowds.draw` makes a batch of crowds of it, each with its own sizes, people and items. The
-ranges were set so that what can be seen of a crowd (agreement, labels an item and an annotator, class sizes, how often
-the vote is right) is as in real ones.
+A `World` is a distribution over crowds. Every ingredient has a name, a range of values, and can be switched off
+(`World.without`). `draw` returns a batch of crowds, each with its own sizes, annotators and items. The ranges were
+chosen such that the observable properties of crowds match real ones: agreement, labels per item and per annotator,
+class frequencies, and the accuracy of the majority vote.
+
+A label is generated as follows. An item gives evidence for its class and, less, for classes that it resembles. Evidence
+is multiplied by the annotator's ability and reduced for hard items. The annotator's biases and confusions are added.
+With independent Gumbel noise, the annotator names the class with the largest value.
 """
 
 from __future__ import annotations
@@ -22,71 +26,79 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class World:
-    """Ranges are drawn from evenly, once a crowd; a single number is a probability."""
+    """The distribution of simulated crowds.
 
-    # ---- sizes
+    For a range, each crowd draws a value uniformly. A single number is a probability, unless noted.
+    """
+
+    # sizes
     classes: tuple[int, ...] = (2, 2, 2, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 10, 10, 15)  # one of these
-    items: Range = (4, 4000)  # evenly in the logarithm, as the next two
+    items: Range = (4, 4000)  # log-uniform, as the next two
     annotators: Range = (3, 300)
-    labels_an_item: Range = (1, 15)  # on average, and no more than annotators
-    many_labels: float = 0.15  # crowds with any number of labels an item, up to …
-    most_labels: float = 60
-    complete: float = 0.08  # crowds in which everybody labels everything, with as many as this:
+    labels_an_item: Range = (1, 15)  # mean per item, at most the number of annotators
+    many_labels: float = 0.15  # crowds with a uniform mean number of labels per item, up to `most_labels`
+    most_labels: float = 60  # a number, not a probability
+    complete: float = 0.08  # crowds in which every annotator labels every item, of these sizes:
     complete_items: Range = (40, 200)
     complete_annotators: Range = (8, 45)
-    uneven_labels: float = 0.5  # crowds whose items have more and less labels than the average, times …
+    uneven_labels: float = 0.5  # crowds in which the number of labels varies between items, by these factors:
     uneven_by: Range = (0.3, 1.7)
-    activity: Range = (0, 2)  # heavy and light annotators: spread of the logarithm of how much they label
-    class_sizes: Range = (0.5, 40)  # of the Dirichlet distribution, in the logarithm; small: classes differ much
-    equal_classes: float = 0.5  # crowds of few items that have as many of every class, as few-shot episodes do
+    activity: Range = (0, 2)  # standard deviation of the logarithm of annotators' activity
+    class_sizes: Range = (0.5, 40)  # Dirichlet concentration, log-uniform; small values give very unequal classes
+    equal_classes: float = 0.5  # crowds of up to `few_items` items with equally frequent classes, like episodes
     few_items: int = 60
-    # ---- people
-    accuracy: Range = (0.5, 0.99)  # of the annotators on items without difficulty; the better half is more frequent
-    skill_spread: Range = (0, 2)  # standard deviation of the logit of that
-    spammers: Range = (0, 0.5)  # share of annotators who do not look
-    spammer_crowds: float = 0.5  # crowds that have any
-    spammer_bias: Range = (0, 4)  # how much each of them prefers some classes
-    adversaries: float = 0.01  # annotators who avoid the truth
-    bias: Range = (0, 2.4)  # how much each annotator prefers some classes
-    shared_bias: Range = (0, 1.2)  # how much all prefer the same classes
-    shared_bias_crowds: float = 0.6
-    own_confusions: Range = (0, 1)  # how much each annotator takes some classes for others
-    own_confusion_crowds: float = 0.7
-    look_alikes: Range = (0, 0.3)  # pairs of classes that everybody confuses; no more than one other class each
-    look_alike_strength: Range = (0, 1)  # up to: 1 cannot be told apart
-    ordered_crowds: float = 0.2  # crowds whose classes, if more than two, have an order: neighbours are confused
-    order_slope: Range = (0.25, 1)  # how much less so a class further
-    strictness: Range = (0, 1.5)  # where they have, how much each annotator names higher or lower ones
-    copiers: Range = (0, 0.4)  # share of annotators who copy answers of another, whom they meet
-    copier_crowds: float = 0.2
-    # ---- items
-    difficulty: Range = (0, 0.7)  # spread of the logarithm of how clear items are
-    hard_items: Range = (0, 0.25)  # share of items that are hardly clear to anybody
-    hard_item_crowds: float = 0.5
-    misleading_items: Range = (0, 0.5)  # share of items that look like another class to everybody
-    misleading_crowds: float = 0.85
-    misleading_strength: Range = (0.6, 1.8)  # 1: as much as like their own
-    # ---- what else is known
-    gold_crowds: float = 0.15  # crowds of whose items some are known, as many as this share:
-    gold: Range = (0.02, 0.3)
-    history_crowds: float = 0.15  # crowds of whose annotators half have a history, of as many answers as this:
-    history: Range = (4, 200)  # in the logarithm
-    stated_order: float = 0.5  # ordered crowds of which it is known that they are
+    # annotators
+    accuracy: Range = (0.5, 0.99)  # mean accuracy on easy items; higher values are more frequent
+    skill_spread: Range = (0, 2)  # standard deviation of the logit of an annotator's accuracy
+    spammers: Range = (0, 0.5)  # share of annotators whose labels do not depend on the item
+    spammer_crowds: float = 0.5  # crowds with spammers
+    spammer_bias: Range = (0, 4)  # strength of a spammer's preference for some classes
+    adversaries: float = 0.01  # annotators who avoid the true class
+    bias: Range = (0, 2.4)  # strength of an annotator's preference for some classes
+    shared_bias: Range = (0, 1.2)  # strength of a preference that all annotators share
+    shared_bias_crowds: float = 0.6  # crowds with such a preference
+    own_confusions: Range = (0, 1)  # strength of an annotator's confusions between classes
+    own_confusion_crowds: float = 0.7  # crowds with such confusions
+    look_alikes: Range = (0, 0.3)  # share of class pairs that all annotators confuse; at most 1 / K
+    look_alike_strength: Range = (0, 1)  # upper bound of their similarity; 1 is indistinguishable
+    ordered_crowds: float = 0.2  # crowds with ordered classes, if more than two: neighbours are confused
+    order_slope: Range = (0.25, 1)  # decrease of similarity per step in the order
+    strictness: Range = (0, 1.5)  # in such crowds, strength of an annotator's preference for higher or lower classes
+    copiers: Range = (0, 0.4)  # share of annotators who copy the labels of another annotator
+    copier_crowds: float = 0.2  # crowds with copiers
+    # items
+    difficulty: Range = (0, 0.7)  # spread of the logarithm of the items' clarity
+    hard_items: Range = (0, 0.25)  # share of hard items
+    hard_item_crowds: float = 0.5  # crowds with hard items
+    misleading_items: Range = (0, 0.5)  # share of items that resemble a wrong class for all annotators
+    misleading_crowds: float = 0.85  # crowds with misleading items
+    misleading_strength: Range = (0.6, 1.8)  # resemblance to the wrong class, relative to the true one
+    # additional information
+    gold_crowds: float = 0.15  # crowds with gold labels
+    gold: Range = (0.02, 0.3)  # share of items with gold labels in these
+    history_crowds: float = 0.15  # crowds in which half of the annotators have earlier answers
+    history: Range = (4, 200)  # number of earlier answers, log-uniform
+    stated_order: float = 0.5  # ordered crowds whose order is known
 
     def without(self, ingredient: str) -> Self:
-        """The same world but for one of `INGREDIENTS`; the same seed then draws the same sizes, truth and people."""
+        """Return the world without one of `INGREDIENTS`; the same seed gives the same sizes, truth and annotators."""
         if ingredient not in INGREDIENTS:
-            raise CrowdshotError(f"ingredient is {ingredient!r}, expected one of {', '.join(INGREDIENTS)}.")
+            raise CrowdshotError(
+                f"is {ingredient!r}",
+                argument="ingredient",
+                found=ingredient,
+                expected=f"one of {', '.join(INGREDIENTS)}",
+            )
         return replace(self, **INGREDIENTS[ingredient])
 
     def to_card(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the fields as JSON data."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
 
 NONE: Range = (0, 0)
-#: What can be switched off, and which fields that sets.
+#: Ingredients that can be switched off, and the fields that this sets.
 INGREDIENTS: dict[str, dict[str, Any]] = {
     "skills": {"skill_spread": NONE},
     "biases": {"bias": NONE},
@@ -114,42 +126,33 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Crowds:
-    """G crowds with as many classes, side by side: L labels as flat triples, N items and R annotators in all."""
+    """G crowds with the same number of classes, concatenated: L labels, N items and R annotators in all."""
 
     item: Tensor  # (L,)
     annotator: Tensor  # (L,)
     label: Tensor  # (L,)
-    truth: Tensor  # (N,), -1 where it is not known
+    truth: Tensor  # (N,), -1 if unknown
     crowd_of_item: Tensor  # (N,)
     crowd_of_annotator: Tensor  # (R,)
     n_classes: int
     n_crowds: int
-    known: Tensor | None = None  # (N,) classes that are told, -1 elsewhere
-    right: Tensor | None = None  # (R,) answers that were right before
-    wrong: Tensor | None = None  # (R,)
-    ordered: Tensor | None = None  # (G,) 1 where it is told that classes have an order
-
-
-# ---- world draws ------------------------------------------------------------
-#
-# Crowds drawn from a `World`: sizes, people, items, who labels what, what they say, and what else is known.
-#
-# How a label comes about: an annotator sees the item's class and, weaker, the classes that it is taken for; the better
-# the annotator and the easier the item, the more that counts; leanings to classes and confusions are added; then the
-# largest of all classes, each with noise, is named.
+    known: Tensor | None = None  # (N,) gold labels, -1 if there is none
+    right: Tensor | None = None  # (R,) earlier answers that were correct
+    wrong: Tensor | None = None  # (R,) earlier answers that were wrong
+    ordered: Tensor | None = None  # (G,) 1 if the classes are known to be ordered
 
 
 MOST_CROWDS = 400  # in a batch
-HARD = 0.25  # what is left of an item's clearness where it is hard
-LEAST_CLASS = 0.005  # of the items
-SUREST = 0.985  # the mean accuracy that counts, at most
-ABOVE_CHANCE = 0.08  # the mean accuracy, at least
-BINARY_BIAS = 1.5  # of two classes annotators prefer one more strongly
-COPIED = 0.8  # of what a copier could copy
+HARD = 0.25  # factor of the clarity of hard items
+LEAST_CLASS = 0.005  # share of a class, before normalisation, at least
+HIGHEST_MEAN = 0.985  # upper bound of the mean accuracy
+ABOVE_CHANCE = 0.08  # lower bound of the mean accuracy, relative to chance
+BINARY_BIAS = 1.5  # factor of annotators' biases if there are two classes
+COPIED = 0.8  # probability that a copier copies a label that the other annotator gave
 
 
 class _Draws:
-    """Random numbers of one generator, most of them one for each of G crowds."""
+    """Random numbers from one generator; most methods return one for each of G crowds."""
 
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
         self.generator, self.device, self.G = generator, device, 0
@@ -167,15 +170,15 @@ class _Draws:
         return float(self.uniform(1))
 
     def each(self, bounds: Range) -> Tensor:
-        """(G,) one number of the range for each crowd."""
+        """Return (G,) uniform numbers from a range."""
         return bounds[0] + (bounds[1] - bounds[0]) * self.uniform(self.G)
 
     def some(self, share: float) -> Tensor:
-        """(G,) which crowds have what that share of them has, as 0 and 1."""
+        """Return (G,) ones with probability ``share``, else zeros."""
         return (self.uniform(self.G) < share).float()
 
     def choice(self, weights: Tensor) -> Tensor:
-        """(n, K) -> (n,): one of each row."""
+        """Return (n,) random columns, drawn with the weights of each row (n, K)."""
         return torch.multinomial(weights, 1, generator=self.generator)[:, 0]
 
 
@@ -201,13 +204,27 @@ class _People:
 
 
 def draw(world: World, labels: int, generator: torch.Generator, device: torch.device | str | None = None) -> Crowds:
-    """Crowds of one number of classes, as many as it takes for about so many labels in all.
+    """Draw a batch of crowds with the same number of classes and about ``labels`` labels in all.
 
-    ``device``: where the generator is, which is where all is drawn. Same generator, same crowds.
+    Parameters
+    ----------
+    world : World
+        The distribution of crowds.
+    labels : int
+        Approximate number of labels.
+    generator : torch.Generator
+        Randomness. The same state gives the same crowds.
+    device : torch.device or str, optional
+        The generator's device.
     """
     place = generator.device if device is None else torch.device(device)
     if place.type != generator.device.type:
-        raise CrowdshotError(f"generator is on {generator.device}, expected {place}.")
+        raise CrowdshotError(
+            f"is on the device {generator.device}",
+            argument="generator",
+            found=str(generator.device),
+            expected=str(place),
+        )
     draws = _Draws(generator, place)
     sizes = _draw_sizes(world, labels, draws)
     of_item = sizes.of_item
@@ -221,11 +238,11 @@ def draw(world: World, labels: int, generator: torch.Generator, device: torch.de
     truth = torch.where(equal[of_item], in_turn, truth)
 
     people = _draw_people(world, sizes, draws)
-    looks, strict, ordered = _draw_classes(world, sizes, draws)  # (G, K, K), (R, K, K), (G,)
+    similarity, strict, ordered = _draw_classes(world, sizes, draws)  # (G, K, K), (R, K, K), (G,)
     people = _People(people.ability, people.bias, people.confusion + strict)
-    looks = _draw_items(world, sizes, looks, truth, draws)  # (N, K)
-    item, annotator = _draw_who_labels_what(world, sizes, draws)
-    evidence = people.ability[annotator][:, None] * looks[item]
+    item_evidence = _draw_items(world, sizes, similarity, truth, draws)  # (N, K)
+    item, annotator = _draw_assignments(world, sizes, draws)
+    evidence = people.ability[annotator][:, None] * item_evidence[item]
     evidence = evidence + people.bias[annotator] + people.confusion[annotator, truth[item]]
     label = (evidence + draws.gumbel(*evidence.shape)).argmax(-1)
     label = _copied(world, sizes, item, annotator, label, draws)
@@ -238,21 +255,21 @@ def draw(world: World, labels: int, generator: torch.Generator, device: torch.de
 
 
 def with_gold(world: World, crowds: Crowds, generator: torch.Generator) -> Crowds:
-    """The same crowds, of which some have items whose class is known, as in the world."""
+    """Return the crowds with gold labels, drawn as the world says."""
     draws = _Draws(generator, generator.device)
     draws.G = crowds.n_crowds
     return replace(crowds, known=_draw_gold(world, crowds, draws))
 
 
 def _draw_gold(world: World, crowds: Crowds, draws: _Draws) -> Tensor:
-    """(N,): the truth of some items of some crowds, -1 elsewhere."""
+    """Return (N,) the truth of some items of some crowds, -1 elsewhere."""
     share = draws.each(world.gold) * draws.some(world.gold_crowds)
-    told = draws.uniform(len(crowds.truth)) < share[crowds.crowd_of_item]
-    return torch.where(told, crowds.truth, -1)
+    is_gold = draws.uniform(len(crowds.truth)) < share[crowds.crowd_of_item]
+    return torch.where(is_gold, crowds.truth, -1)
 
 
 def _draw_history(world: World, crowds: Crowds, right: Tensor, draws: _Draws) -> tuple[Tensor, Tensor]:
-    """(R,), (R,): answers that were right and wrong before; ``right`` (L,): how likely each label was to be."""
+    """Return (R,), (R,) correct and wrong earlier answers; ``right`` (L,) is the probability of each correct label."""
     of, R = crowds.crowd_of_annotator, len(crowds.crowd_of_annotator)
     zeros = torch.zeros(R, device=draws.device)
     labels = zeros.index_add(0, crowds.annotator, torch.ones_like(right)).clamp_min(1)
@@ -271,7 +288,7 @@ def _draw_sizes(world: World, labels: int, draws: _Draws) -> _Sizes:
     per_item: list[float] = []
     used = 0
     while used < labels and len(items) < MOST_CROWDS:
-        N, R = int(_in_logarithm(world.items, draws)), int(_in_logarithm(world.annotators, draws))
+        N, R = int(_log_uniform(world.items, draws)), int(_log_uniform(world.annotators, draws))
         low, high = world.labels_an_item
         many, place = draws.number() < world.many_labels, draws.number()
         each = place * min(R, world.most_labels) if many else low * ((min(R, high) + 0.5) / low) ** place
@@ -296,7 +313,7 @@ def _draw_sizes(world: World, labels: int, draws: _Draws) -> _Sizes:
     )
 
 
-def _in_logarithm(bounds: Range, draws: _Draws) -> float:
+def _log_uniform(bounds: Range, draws: _Draws) -> float:
     low, high = map(math.log, bounds)
     return math.exp(draws.number() * (high - low) + low)
 
@@ -305,7 +322,7 @@ def _draw_people(world: World, sizes: _Sizes, draws: _Draws) -> _People:
     of, K, R = sizes.of_annotator, sizes.K, len(sizes.of_annotator)
     low, high = world.accuracy
     accuracy = low + (high - low) * draws.uniform(draws.G) ** 0.6
-    mean = torch.logit(accuracy.clamp_min(1 / K + ABOVE_CHANCE).clamp(0.05, SUREST)) + math.log(max(K - 1, 1))
+    mean = torch.logit(accuracy.clamp_min(1 / K + ABOVE_CHANCE).clamp(0.05, HIGHEST_MEAN)) + math.log(max(K - 1, 1))
     spread = draws.each(world.skill_spread) * (0.3 + 0.7 * draws.uniform(draws.G))
     ability = mean[of] + spread[of] * draws.normal(R)
     spams = draws.uniform(R) < (draws.each(world.spammers) * draws.some(world.spammer_crowds))[of]
@@ -325,7 +342,7 @@ def _draw_people(world: World, sizes: _Sizes, draws: _Draws) -> _People:
 
 
 def _draw_classes(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, Tensor, Tensor]:
-    """(G, K, K): how much a class looks like another, itself 1; what strict people make of order; (G,) which have."""
+    """Return class similarities (G, K, K), 1 for a class itself, effects of strictness (R, K, K), and order (G,)."""
     G, K, of = draws.G, sizes.K, sizes.of_annotator
     same = torch.eye(K, device=draws.device)
     low, high = world.look_alikes
@@ -335,14 +352,14 @@ def _draw_classes(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, T
     rank = torch.arange(K, device=draws.device).float()
     above = rank[None, :] - rank[:, None]  # [true, observed]
     near = 1 - above.abs() * draws.each(world.order_slope)[:, None, None]
-    looks = (1 - ordered) * (same + alike * (1 - same))
-    looks = looks + ordered * torch.where(same > 0, same, near.clamp(-2, 0.9))
+    similarity = (1 - ordered) * (same + alike * (1 - same))
+    similarity = similarity + ordered * torch.where(same > 0, same, near.clamp(-2, 0.9))
     strict = draws.normal(len(of)) * draws.each(world.strictness)[of]
-    return looks, ordered[of] * strict[:, None, None] * above.sign(), ordered[:, 0, 0]
+    return similarity, ordered[of] * strict[:, None, None] * above.sign(), ordered[:, 0, 0]
 
 
-def _draw_items(world: World, sizes: _Sizes, looks: Tensor, truth: Tensor, draws: _Draws) -> Tensor:
-    """(N, K): how much each item looks like each class, less where it is hard."""
+def _draw_items(world: World, sizes: _Sizes, similarity: Tensor, truth: Tensor, draws: _Draws) -> Tensor:
+    """Return (N, K) evidence of each item for each class, reduced for hard items."""
     of, K, N = sizes.of_item, sizes.K, len(sizes.of_item)
     spread = draws.each(world.difficulty) * draws.uniform(draws.G)
     clear = torch.exp(-spread[of] * draws.normal(N).abs())
@@ -352,17 +369,17 @@ def _draw_items(world: World, sizes: _Sizes, looks: Tensor, truth: Tensor, draws
     misleads = draws.uniform(N) < (draws.each(world.misleading_items) * draws.some(world.misleading_crowds))[of]
     strength = misleads * draws.each(world.misleading_strength)[of] * (0.4 + 0.8 * draws.uniform(N))
     is_true = torch.eye(K, device=draws.device)[truth] > 0
-    likely = (looks[of, truth] * 2 + 0.5 * draws.normal(N, K)).masked_fill(is_true, -99)
-    by_look = draws.uniform(N) < 0.5  # half of them a class that looks alike, half any
+    likely = (similarity[of, truth] * 2 + 0.5 * draws.normal(N, K)).masked_fill(is_true, -99)
+    by_similarity = draws.uniform(N) < 0.5  # half of the wrong classes are similar ones, half uniform
     similar = draws.choice(torch.softmax(likely, -1))
     any_other = (truth + 1 + (draws.uniform(N) * (K - 1)).long().clamp_max(K - 2)) % K
-    taken_for = torch.where(by_look, similar, any_other)
-    seen = looks[of, truth].scatter_add(1, taken_for[:, None], strength[:, None])
-    return seen * clear[:, None]
+    wrong_class = torch.where(by_similarity, similar, any_other)
+    evidence = similarity[of, truth].scatter_add(1, wrong_class[:, None], strength[:, None])
+    return evidence * clear[:, None]
 
 
-def _draw_who_labels_what(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, Tensor]:
-    """(L,) items and annotators: each item is labelled by other people, the active ones more often."""
+def _draw_assignments(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, Tensor]:
+    """Return (L,) items and annotators; each item draws its annotators at random, active ones more often."""
     of, R, N, first = sizes.of_annotator, len(sizes.of_annotator), len(sizes.of_item), sizes.first_annotator
     active = draws.normal(R) * draws.each(world.activity)[of]
     most = int(sizes.annotators.max())
@@ -382,7 +399,7 @@ def _draw_who_labels_what(world: World, sizes: _Sizes, draws: _Draws) -> tuple[T
 
 
 def _copied(world: World, sizes: _Sizes, item: Tensor, annotator: Tensor, label: Tensor, draws: _Draws) -> Tensor:
-    """Copiers have one whom they copy, where both labelled an item."""
+    """Replace labels of copiers by those of one other annotator, for items that both labelled."""
     of, R = sizes.of_annotator, len(sizes.of_annotator)
     size = sizes.annotators[of]
     leader = sizes.first_annotator[of] + (draws.uniform(R) * size).long().minimum(size - 1)

@@ -1,12 +1,12 @@
-"""Where meta-training's classes come from: `open_source` makes a class pool of whatever a user has.
+"""Open a source of training data as a class pool (`open_source`).
 
-    glyphs                     drawn characters (`crowdshot.training.glyphs`), nothing to download
-    a folder, a zip            of class/image files at any depth: the class is the folder an image lies in
-    an .npz                    images (N, H, W[, C]) or features (N, D), with labels (N,)
-    a table of features        its classes are what annotators agree on
+    glyphs                     drawn characters (`crowdshot.training.glyphs`); no download
+    a folder or zip            class/image files at any depth: an image's folder is its class
+    an .npz file               images (N, H, W[, C]) or features (N, D), with labels (N,)
+    a table of features        classes are the annotators' consensus
 
-Labels of real annotators may come with it. They then stand in for the simulated ones; and where a source does not say
-what its items are, its classes are the annotators' consensus.
+Labels of real annotators may be passed with a source. They replace simulated labels, and if the source has no classes,
+their consensus defines the classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
 from crowdshot.labels import aggregation
 from crowdshot.labels.annotations import Annotations
@@ -30,18 +30,18 @@ from crowdshot.labels.matching import rows_of
 from crowdshot.training.pools import Answers, ClassPool, as_answers, pool_of
 from crowdshot.training.source_files import CHARACTERS, SourceItems, find_items
 
-HELD_OUT = 0.15  # of the classes, for validation
-FEWEST = 2  # classes to validate on
-ENOUGH = 10  # that an episode of validation needs, however many classes one of training has
+HELD_OUT = 0.15  # share of the classes for validation
+FEWEST = 2  # validation classes, at least
+ENOUGH = 10  # classes of a validation episode, at most, however many a training episode has
 GLYPH_EXAMPLES = 20
-TURNS = (0, 1, 2, 3)  # quarter turns
+TURNS = (0, 1, 2, 3)  # quarter turns of rotated classes
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """A pool, what an encoder for it is fed, and what a card says of it.
+    """A pool, the input specification of an encoder for it, and a description for the encoder's card.
 
-    Class i of the first ``n_upright``, turned t times, is class i + t · n_upright.
+    Class i of the first ``n_upright``, rotated by t quarter turns, is class i + t · n_upright.
     """
 
     pool: ClassPool
@@ -50,22 +50,28 @@ class TrainingData:
     description: dict[str, Any] = field(default_factory=dict)
 
     def most_labelings(self, validation: int | None = None, test: int = 0) -> int:
-        """Of an episode to learn from."""
+        """Return the largest number of classes that a training episode can have."""
         return self.n_upright - (FEWEST if validation is None else validation) - test
 
     def split(
         self, ways: int, seed: int, validation: int | None = None, test: int = 0
     ) -> tuple[list[int], list[int], list[int]]:
-        """Classes to learn from, to validate on and to test on, chosen by the seed; turned ones are only learned from.
+        """Divide the classes at random into training, validation and test classes.
 
-        Without a number, validation takes about one class in seven, and enough for an episode if there are so many.
+        Rotated classes are used for training only. By default about one class in seven is for validation, or as many
+        as an episode needs, if there are enough.
         """
         n = self.n_upright
         name, most = self.description.get("name", "the source"), n - ways - test
         if not FEWEST <= (most if validation is None else validation) <= most:
+            n_validation = FEWEST if validation is None else validation
+            most_ways = n - n_validation - test
             raise CrowdshotError(
-                f"{name} has {n} classes that can be used, expected enough for {ways} or more to learn from, "
-                f"{validation or FEWEST} to validate on and {test} to test on; a smaller ways= needs fewer."
+                f"has {n} usable classes",
+                where=name,
+                found=n,
+                expected=f"at least {ways} for training, {n_validation} for validation and {test} for testing",
+                hint=Use("for episodes with fewer classes", ways=most_ways) if most_ways >= 2 else None,
             )
         held_out = min(max(min(ways, ENOUGH), round(HELD_OUT * n)), most) if validation is None else validation
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
@@ -83,16 +89,28 @@ def open_source(
     annotations: Annotations | None = None,
     terms: str | None = None,
 ) -> TrainingData:
-    """The pool of a source, by its name or path.
+    """Open a source of training data.
 
-    ``image_size``: pixels a side; else 28 for grey images, which are taken for characters, and 84 for colour. Classes
-    with fewer than ``at_least`` examples are left out. ``rotate_classes``: every class turned by 90, 180 and 270
-    degrees is a class of its own.
+    Parameters
+    ----------
+    source : str
+        "glyphs" or a path.
+    image_size : int, optional
+        Height and width in pixels. The default is 28 for grey images, which are treated as characters, and 84 for
+        colour images.
+    at_least : int
+        Examples that a class must have to be used.
+    rotate_classes : bool
+        Whether every class rotated by 90, 180 and 270 degrees is another class.
+    annotations : Annotations, optional
+        Labels of real annotators.
+    terms : str, optional
+        The licence of the data, for the encoder's card.
     """
     if source == "glyphs":
         if annotations is not None:
-            raise CrowdshotError("annotations is given with glyphs, expected None, as these are drawn anew.")
-        from crowdshot.training.glyphs import glyph_pool  # brings matplotlib, which takes its time
+            raise CrowdshotError("cannot be used with glyphs, which are drawn at random", argument="annotations")
+        from crowdshot.training.glyphs import glyph_pool  # imports matplotlib, which is slow
 
         size = image_size or CHARACTERS
         pool = glyph_pool(n_examples=max(GLYPH_EXAMPLES, at_least), size=size)
@@ -100,7 +118,7 @@ def open_source(
         terms = terms or "drawn from the fonts that come with matplotlib"
     else:
         found = _from_items(source, find_items(source, image_size), annotations, at_least)
-    pool = _turned(found.pool) if rotate_classes else found.pool
+    pool = _rotated(found.pool) if rotate_classes else found.pool
     description = {
         "name": PurePosixPath(Path(source).as_posix()).name,
         "classes": len(pool.names),
@@ -112,9 +130,11 @@ def open_source(
     return replace(found, pool=pool, description=description)
 
 
-def _turned(pool: ClassPool) -> ClassPool:
+def _rotated(pool: ClassPool) -> ClassPool:
     if pool.examples.ndim < 4:
-        raise CrowdshotError("rotate_classes is True, expected False, as the source holds feature vectors.")
+        raise CrowdshotError(
+            "is True, but the source has feature vectors", argument="rotate_classes", found=True, expected="images"
+        )
     n = len(pool.names)
     examples = torch.cat([torch.rot90(pool.examples, turn, (-2, -1)) for turn in TURNS])
     names = tuple(f"{name}, {90 * turn}°" if turn else name for turn in TURNS for name in pool.names)
@@ -130,8 +150,9 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
     if classes is None:
         if matched is None:
             raise CrowdshotError(
-                f"{source} has no classes for its items, expected a folder for each class, an array called labels, "
-                "or annotations."
+                "has no classes",
+                where=source,
+                expected="a folder for each class, an array 'labels', or labels of annotators",
             )
         consensus = aggregation.one_coin(matched)
         labelled = np.bincount(matched.item, minlength=len(items)) > 0
@@ -148,65 +169,77 @@ def _from_items(source: str, items: SourceItems, annotations: Annotations | None
 
 
 def _large_enough(classes: list[str], at_least: int, source: str) -> list[str]:
-    """The names of classes with so many examples, sorted; "" is no class."""
+    """Return the sorted names of classes with at least so many examples; "" is no class."""
     found, counts = np.unique(np.array([name for name in classes if name], dtype=object), return_counts=True)
     small = counts < at_least
     if small.all():
+        largest = int(counts.max(initial=0))
         raise CrowdshotError(
-            f"{source} has {len(found)} classes, the largest of {counts.max(initial=0)} examples, expected {at_least} "
-            "at least, as many as shots and queries together."
+            f"has {len(found)} classes, of which the largest has {largest} examples",
+            where=source,
+            found=largest,
+            expected=f"at least {at_least} examples, the number of shots and queries together",
         )
     if small.any():
         warnings.warn(
-            f"{source}: {small.sum()} of {len(found)} classes left out, because they have fewer than {at_least} "
-            "examples, which shots and queries together need.",
-            UserWarning,
+            CrowdshotWarning(
+                f"{small.sum()} of {len(found)} classes left out, because they have fewer than {at_least} examples",
+                where=source,
+                found=[str(name) for name in found[small][:10]],
+                hint=f"An episode needs {at_least} examples per class, for shots and queries together",
+            ),
             stacklevel=2,
         )
     return [str(name) for name in found[~small]]
 
 
-# ---- labels of real annotators ------------------------------------------------------------------------------------
+# ---- labels of real annotators ----
 
 
 def _match(annotations: Annotations, items: SourceItems, source: str) -> Annotations:
-    """The same labels, but their items are the source's, by position."""
+    """Return the labels with the source's items, by position."""
     ids = np.array(items.ids, dtype=object)
     named = replace(annotations, items=np.array([str(name) for name in annotations.items], dtype=object))
     matched, missing = rows_of(named, ids, source, lost="leave out")
     if missing:
         warnings.warn(
-            f"annotations: {len(missing)} of the {annotations.n_items} labelled items are not in {source}; their labels"
-            " are left out.",
-            UserWarning,
+            CrowdshotWarning(
+                f"Labels of {len(missing)} of {annotations.n_items} items left out: the items are not in {source}",
+                argument="annotations",
+                found=[str(item) for item in missing[:10]],
+            ),
             stacklevel=2,
         )
     return replace(matched, items=np.arange(len(items)))
 
 
 def _answers(matched: Annotations, items: SourceItems, names: list[str], source: str) -> Answers:
-    """Labels as places among the classes used, ``names``. A label may be a class's path or its last folder."""
-    class_of = _class_places([str(name) for name in matched.classes], names)
+    """Return labels as indices of the classes in use. A label may be a class's path or its last folder."""
+    class_of = _class_indices([str(name) for name in matched.classes], names)
     label = class_of[matched.label]
     if (label < 0).all():
         raise CrowdshotError(
-            f"annotations has the labels {listing(matched.classes, 3)}, expected some of the classes of {source}, "
-            f"{listing(names, 3)}."
+            f"has the labels {listing(matched.classes, 3)}",
+            argument="annotations",
+            found=[str(name) for name in matched.classes[:10]],
+            expected=f"classes of {source}, such as {listing(names, 3)}",
         )
     of_a_class = np.array([bool(name) for name in items.classes or ()])
     n_used = int(((label >= 0) & of_a_class[matched.item]).sum())
     if n_used < len(label):
         warnings.warn(
-            f"annotations: {len(label) - n_used} of {len(label)} labels left out, because they name no class that "
-            f"is used of {source}, or an item of none.",
-            UserWarning,
+            CrowdshotWarning(
+                f"{len(label) - n_used} of {len(label)} labels left out, because the label, or the class of its item, "
+                f"is not a class in use of {source}",
+                argument="annotations",
+            ),
             stacklevel=2,
         )
     return as_answers(matched, class_of)
 
 
-def _class_places(labels: list[str], names: list[str]) -> Positions:
-    """Where in ``names`` each label stands, -1 where nowhere; a last folder that two classes share means neither."""
+def _class_indices(labels: list[str], names: list[str]) -> Positions:
+    """Return each label's index in ``names``, or -1 if it is unknown or names a last folder of several classes."""
     place: dict[str, int] = {}
     for i, name in enumerate(names):
         last = name.rpartition("/")[2]

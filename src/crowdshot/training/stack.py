@@ -1,9 +1,8 @@
-"""Many networks of one shape as one: G encoders that a GPU trains in little more time than one.
+"""Stack G networks of the same shape into one, which a GPU trains in little more time than a single network.
 
-A stack maps items (G, n, *shape) to embeddings (G, n, D), each model on its own items. Its parameters are those of
-the G modules laid side by side, so that a convolution becomes a grouped one and batch normalisation runs over G times
-as many channels, with the statistics that each model would have alone. `stack` makes one of ordinary modules,
-`unstack` gives them back.
+A stack maps items (G, n, *shape) to embeddings (G, n, D); each network gets its own items. Parameters are concatenated:
+a convolution becomes a grouped convolution, and batch normalisation runs over G times as many channels, with the
+statistics that each network would have alone. `stack` combines modules, ``unstack`` returns the state of one.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from crowdshot.training import cpu_kernels, first_block_gpu, pooled_norm_gpu
 from crowdshot.training.cpu_kernels import convolve
 from crowdshot.training.first_block_gpu import Patches
 
-MOMENTUM, EPSILON = 0.1, 1e-5  # torch's defaults for batch normalisation, and so Conv4's
+MOMENTUM, EPSILON = 0.1, 1e-5  # torch's defaults for batch normalisation, which Conv4 uses
 
 
 class StackedConv4(nn.Module):
-    """G `Conv4` side by side: weights (G·width, C, 3, 3) with G groups, everything else (G·width,).
+    """G `Conv4` networks: weights (G·width, C, 3, 3) in G groups, all other parameters (G·width,).
 
-    A convolution's bias is undone by the batch normalisation behind it, so that its gradient is zero but for rounding,
-    from which Adam would make it wander. It is left out here: folded into the running mean on the way in, zero on the
-    way out.
+    Convolutions have no bias, because batch normalisation cancels it: its gradient is zero up to rounding, from which
+    Adam would let it drift. Biases are subtracted from the running means when networks are stacked, and are zero after
+    ``unstack``.
 
-    One that is ``twice`` differentiable normalises by batch statistics and keeps none.
+    If ``twice`` is True, the stack is twice differentiable; it then normalises by batch statistics only.
     """
 
     size: int
@@ -61,7 +60,7 @@ class StackedConv4(nn.Module):
             self.register_buffer(f"var{block}", joined(block, "1.running_var"))
 
     def forward(self, items: Tensor | Patches) -> Tensor:
-        """(G, n, C, H, W), as they are or `prepared`, -> (G, n, D)."""
+        """Embed images (G, n, C, H, W), which may be `prepared`; returns (G, n, D)."""
         G, n = items.shape[:2]
         rest: tuple[int, ...]
         if self.training:
@@ -86,11 +85,11 @@ class StackedConv4(nn.Module):
                 continue
             x = F.conv2d(x, weight, padding=1, groups=G)
             x = F.batch_norm(x, mean, var, gamma, beta, self.training, MOMENTUM, EPSILON)
-            x = F.relu(F.max_pool2d(x, 2))  # the same as ReLU first, and a quarter of its work
+            x = F.relu(F.max_pool2d(x, 2))  # equals pooling after ReLU, with a quarter of the work
         return x.reshape(n, G, -1).transpose(0, 1)
 
     def _first_block(self, patches: Patches) -> Tensor:
-        """What the loop does for block 0 in training, as `first_block_gpu` does it on a GPU."""
+        """Apply block 0 in training mode on a GPU (see `first_block_gpu`)."""
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight0.dtype
         weights, running = (self.weight0, self.gamma0, self.beta0), (self.mean0, self.var0)
         return first_block_gpu.first_block(patches, *weights, EPSILON, running, MOMENTUM, dtype)
@@ -103,30 +102,31 @@ class StackedConv4(nn.Module):
         return x
 
     def _move_statistics(self, block: int, n_values: int, mean: Tensor, var: Tensor) -> None:
-        """The running ones towards those of a batch with ``n_values`` of each channel."""
+        """Update running statistics with those of a batch that has ``n_values`` values per channel."""
         with torch.no_grad():
             getattr(self, f"mean{block}").lerp_(mean, MOMENTUM)
             getattr(self, f"var{block}").lerp_(var * (n_values / (n_values - 1)), MOMENTUM)
 
     def unstack(self, index: int) -> dict[str, Tensor]:
-        """The state of model ``index``, as `Conv4` takes it (the count of batches, which nothing uses, is zero)."""
+        """Return the state dict of network ``index`` for `Conv4`; the unused count of batches is zero."""
         names = {"weight": "0.weight", "gamma": "1.weight", "beta": "1.bias", "mean": "1.running_mean"}
         names["var"] = "1.running_var"
         state: dict[str, Tensor] = {}
         for block in range(4):
-            for ours, theirs in names.items():
-                part = getattr(self, f"{ours}{block}").detach().chunk(self.size)[index].clone()
-                state[f"blocks.{block}.{theirs}"] = part
+            for stacked, single in names.items():
+                part = getattr(self, f"{stacked}{block}").detach().chunk(self.size)[index].clone()
+                state[f"blocks.{block}.{single}"] = part
             state[f"blocks.{block}.0.bias"] = torch.zeros_like(state[f"blocks.{block}.1.bias"])
             state[f"blocks.{block}.1.num_batches_tracked"] = torch.zeros((), dtype=torch.int64)
         return state
 
 
 def _twice_differentiable_block(x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, groups: int) -> Tensor:
-    """Convolution, normalisation by batch statistics, ReLU and pooling; few passes over the largest activation.
+    """Apply convolution, batch normalisation, ReLU and pooling with few passes over the largest activation.
 
-    Normalising moves no maximum but by its sign, which the weights can take; so it comes after pooling. Under autocast
-    the convolution alone is in bfloat16: means and variances so rounded would spoil second derivatives.
+    Normalisation is monotone in each channel, so it can follow max-pooling once the weights have taken the sign of
+    gamma. Under autocast only the convolution is in bfloat16: rounded means and variances would spoil second
+    derivatives.
     """
     x = convolve(x, weight * torch.where(gamma < 0, -1.0, 1.0)[:, None, None, None], groups).to(weight.dtype)
     var, mean = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
@@ -135,7 +135,7 @@ def _twice_differentiable_block(x: Tensor, weight: Tensor, gamma: Tensor, beta: 
 
 
 class StackedMLP(nn.Module):
-    """G `MLP` side by side: weights (G, in, out)."""
+    """G `MLP` networks: weights (G, in, out)."""
 
     size: int
     names: list[str]
@@ -152,7 +152,7 @@ class StackedMLP(nn.Module):
             self.register_parameter(f"bias{name}", nn.Parameter(biases))
 
     def forward(self, items: Tensor) -> Tensor:
-        """(G, n, n_features) -> (G, n, D)."""
+        """Embed feature vectors (G, n, n_features); returns (G, n, D)."""
         x = items
         for name in self.names:
             x = x if name == self.names[0] else x.relu()
@@ -168,7 +168,7 @@ class StackedMLP(nn.Module):
 
 
 class Alone(nn.Module):
-    """Any one module as a stack of one."""
+    """A stack of one arbitrary module."""
 
     module: nn.Module
 
@@ -190,33 +190,41 @@ STACKABLE = (Conv4, MLP)
 
 
 def stack(modules: Sequence[nn.Module]) -> Stack:
-    """Modules of one shape as one. Only Conv4 and MLP can stand side by side; any other module stands alone."""
+    """Stack modules of the same shape. Only Conv4 and MLP can be stacked; any other module must be alone."""
     kinds = {type(module) for module in modules}
     shapes = {tuple((k, v.shape) for k, v in module.state_dict().items()) for module in modules}
     if len(shapes) != 1 or len(kinds) != 1:
-        raise CrowdshotError("modules is of several architectures or sizes, expected copies of one shape.")
+        raise CrowdshotError(
+            "have different architectures or sizes", argument="modules", expected="the same architecture and size"
+        )
     if kinds == {Conv4}:
         return StackedConv4(list(modules))  # type: ignore[arg-type]
     if kinds == {MLP}:
         return StackedMLP(list(modules))  # type: ignore[arg-type]
     if len(modules) > 1:
+        name = kinds.pop().__name__
         raise CrowdshotError(
-            f"modules is {len(modules)} of {kinds.pop().__name__}, expected Conv4 or MLP; train others one by one."
+            f"are {len(modules)} networks of the class {name}, which cannot be trained together",
+            argument="modules",
+            found=name,
+            expected="Conv4 or MLP",
+            hint="Train the models one by one",
         )
     return Alone(modules)
 
 
 def prepared(networks: nn.Module, items: Tensor | Patches) -> Tensor | Patches:
-    """Items in the form in which a stack learns from them fastest: made once, it serves for any number of steps."""
+    """Convert items to the form that a stack trains on fastest; the result can be used for any number of steps."""
     if isinstance(items, Patches) or not isinstance(networks, StackedConv4) or networks.twice:
         return items
     return first_block_gpu.patches(items) if first_block_gpu.is_available(items, networks.weight0) else items
 
 
 def pure_stack(modules: Sequence[nn.Module], twice: bool = False) -> Any:
-    """G networks as one function of weights and items that normalises by batch statistics alone.
+    """Stack networks as a pure function of weights and items, which normalises by batch statistics only.
 
-    The sum of the networks' losses has all their gradients as its gradient; ``twice``: and can be differentiated again.
+    The gradient of the sum of the networks' losses contains the gradient of each. With ``twice``, it can be
+    differentiated again.
     """
     networks = stack(modules).train()
     if isinstance(networks, StackedConv4):

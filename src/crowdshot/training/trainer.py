@@ -1,7 +1,7 @@
-"""The state of a meta-training run and the step that moves it on, for a stack of G models (`encoders.stack`).
+"""Train a stack of G models side by side: the state of a run, the training step, and validation.
 
-One model is a stack of one. On a GPU the whole step, drawing and optimiser included, is captured once as a CUDA graph
-and replayed.
+A single model is a stack of one. On a GPU the whole step, from drawing episodes to the optimiser, is captured once as a
+CUDA graph and then replayed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,25 @@ from crowdshot.training.random_streams import Uniforms
 from crowdshot.training.recipe import Job, check_stackable
 from crowdshot.training.stack import stack
 
-# ---- validation ------------------------------------------------------------
-#
-# What a model is trained on, and the episodes it is validated with: the same ones at every validation.
-
-
-PIXELS_AT_ONCE = {"cuda": 32_000_000, "cpu": 1_000_000}  # that are embedded, so that they fit in memory
+PIXELS_AT_ONCE = {"cuda": 32_000_000, "cpu": 1_000_000}  # embedded at a time in validation, to limit memory
 
 
 def draw_all(jobs: Sequence[Job], pool: ClassPool, allowed: Tensor, clean: Tensor) -> list[Batch]:
-    """Each model's own episodes, in parts that fit in memory, one model's after the other's in a part.
+    """Draw the validation episodes, which stay the same for the whole run.
 
-    ``allowed`` (G, C) are the pool's classes for validation, ``clean`` (G,) who has annotators that tell the truth.
-    Where there are fewer classes for validation than an episode of training has, its episodes have no more.
+    If there are fewer validation classes than a training episode has, episodes have only that many classes.
+
+    Parameters
+    ----------
+    allowed : Tensor
+        (G, C) bool, the pool's classes for validation of each model.
+    clean : Tensor
+        (G,) bool, which models get true labels instead of simulated annotators.
+
+    Returns
+    -------
+    list of Batch
+        Parts that fit in memory; in a part, the episodes of one model follow those of another.
     """
     few, device, trained = min(len(job.validation) for job in jobs), pool.examples.device, jobs[0].recipe
     recipe = replace(trained, ways=(min(trained.ways[0], few), min(trained.ways[1], few)))
@@ -49,8 +55,8 @@ def draw_all(jobs: Sequence[Job], pool: ClassPool, allowed: Tensor, clean: Tenso
         n = min(at_once, left)
         left -= n
         drawn = [
-            draw(pool, recipe, classes.expand(n, -1), honest.expand(n), generator, augmented=False)
-            for classes, honest, generator in zip(allowed, clean, generators, strict=True)
+            draw(pool, recipe, classes.expand(n, -1), true_labels.expand(n), generator, augmented=False)
+            for classes, true_labels, generator in zip(allowed, clean, generators, strict=True)
         ]
         joined = (torch.cat(x) if x[0] is not None else None for x in zip(*drawn, strict=True))
         part = Batch(*joined)  # type: ignore[arg-type]
@@ -60,52 +66,46 @@ def draw_all(jobs: Sequence[Job], pool: ClassPool, allowed: Tensor, clean: Tenso
     return parts
 
 
-# ---- losses ------------------------------------------------------------
-#
-# What meta-training makes smaller.
-
-
 def query_losses(log_p: Tensor, truth: Tensor) -> Tensor:
-    """Equation (10), averaged over queries: (B, Q, K) and (B, Q), -1 = not asked -> (B,)."""
+    """Return (B,) mean negative log-likelihoods of queries, eq. (10), from (B, Q, K) and (B, Q); -1 is padding."""
     picked = log_p.gather(-1, truth.clamp_min(0)[..., None])[..., 0]
     asked = (truth >= 0).to(log_p.dtype)
     return -(torch.where(truth >= 0, picked, 0.0)).sum(-1) / asked.sum(-1)
 
 
 def only_in_use(log_p: Tensor, classes_in_use: Tensor | None) -> Tensor:
-    """Log-probabilities (B, Q, K) of the first so many classes of each episode, normalised anew; None: of all."""
+    """Restrict log-probabilities (B, Q, K) to the first ``classes_in_use`` classes of each episode; None for all."""
     if classes_in_use is None:
         return log_p
     beyond = torch.arange(log_p.shape[-1], device=log_p.device) >= classes_in_use[:, None, None]
     return log_p.masked_fill(beyond, -torch.inf).log_softmax(-1)
 
 
-# ---- trainer ------------------------------------------------------------
-
-
-WARM_UP = 3  # steps before a CUDA graph is captured: libraries choose their algorithms in them
+WARM_UP = 3  # steps before a CUDA graph is captured, in which libraries choose their algorithms
 
 
 class Progress(NamedTuple):
-    """What `train` reports after every validation; the lists have a number for each model."""
+    """The report after a validation; lists have one element per model."""
 
     iteration: int
     iterations: int
     loss: list[float]  # mean over the steps since the last report
     accuracy: list[float]  # on the validation episodes
-    best: list[float]
+    best: list[float]  # best accuracy so far
     resting: list[bool]  # stopped early, or diverged
-    diverged: list[int | None]  # the step at which the loss ceased to be finite, None where it is
+    diverged: list[int | None]  # the first step with a non-finite loss, or None
 
 
 class Trainer:
-    """The state of a run, and the step that moves it on. G models; B episodes for each in a step."""
+    """The state of a training run of G models, with B episodes per model and step."""
 
     def __init__(self, jobs: Sequence[Job], pool: ClassPool, precision: str, world: Processes) -> None:
         recipes = [job.recipe for job in jobs]
         check_stackable(recipes)
         if precision not in ("float32", "bfloat16"):
-            raise CrowdshotError(f"precision is {precision!r}, expected float32 or bfloat16.")
+            raise CrowdshotError(
+                f"is {precision!r}", argument="precision", found=precision, expected="float32 or bfloat16"
+            )
         self.jobs, self.pool, self.world, self.precision = jobs, pool, world, precision
         self.recipe, self.size, self.device = recipes[0], len(jobs), pool.examples.device
         self.as_input = input_of(jobs[0].encoder, self.device)
@@ -134,7 +134,10 @@ class Trainer:
         fewest = min(len(job.source) for job in jobs)
         if fewest < self.recipe.ways[1]:
             raise CrowdshotError(
-                f"ways is up to {self.recipe.ways[1]}, expected at most the {fewest} classes to draw from."
+                f"is up to {self.recipe.ways[1]}",
+                argument="ways",
+                found=self.recipe.ways[1],
+                expected=f"at most {fewest}, the number of classes to learn from",
             )
         self.held_out = draw_all(jobs, pool, self.validation, self.clean)
         self.numbers_needed = self._count_numbers()
@@ -147,17 +150,17 @@ class Trainer:
             groups.append({"params": list(self.learned.parameters()), "lr": self.recipe.prior_learning_rate})
         on_gpu = self.device.type == "cuda"
         self.full_rates = [float(group["lr"]) for group in groups]
-        if on_gpu and self.recipe.cool_down > 0:  # a captured step reads the rate where it can be changed
+        if on_gpu and self.recipe.cool_down > 0:  # a captured step reads the rate from a tensor, which can be changed
             for group in groups:
                 group["lr"] = torch.tensor(group["lr"], device=self.device)
         self.optimizer = torch.optim.Adam(groups, fused=on_gpu, capturable=on_gpu)
         self.best = self.snapshot()
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    # ---- one step -------------------------------------------------------------------------------------------------
+    # ---- one step ----
 
     def step(self) -> None:
-        """One iteration of Algorithm 1 for every model; from a CUDA graph where that is possible."""
+        """Run one iteration of Algorithm 1 for every model, from a CUDA graph if possible."""
         self.iteration += 1
         self._cool_down()
         if self.graph is not None:
@@ -179,47 +182,50 @@ class Trainer:
         for episode in self.world.share(B):
             batch = draw(self.pool, self.recipe, self.source, self.clean, Uniforms(blocks[:, episode]))
             step_losses.append(self.learn(batch, 1 / B))
-            # Every episode is normalised by its own statistics; the running ones move by their average.
+            # Each episode starts from the same running statistics; their new values are averaged afterwards.
             for statistic, start, total in zip(statistics, before, after, strict=True):
                 total += statistic / B
                 statistic.copy_(start)
         loss = sum(step_losses[1:], start=step_losses[0])
         self.world.add_up([*(p.grad for p in self._parameters() if p.grad is not None), *after, loss])
         self.loss_sum += loss
-        self.finite_steps += self.loss_sum.isfinite()  # once it is not, it never is again
+        self.finite_steps += self.loss_sum.isfinite()  # a sum stays non-finite, so this counts the steps before
         for statistic, total in zip(statistics, after, strict=True):
             statistic.copy_(total)
         self._update()
 
     def learn(self, batch: Batch, share: float) -> Tensor:
-        """Losses (G,) of one episode of each model, times ``share``; their slopes are added to the parameters'."""
+        """Add the gradients of one episode per model, times ``share``; return the losses (G,), times ``share``."""
         losses = self.losses(batch) * share
         losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
     def losses(self, batch: Batch) -> Tensor:
-        """Of one episode of each model: (G,)."""
+        """Return the losses (G,) of one episode per model."""
         return query_losses(self.log_proba(batch), batch.query_truth)
 
     def log_proba(self, batch: Batch, repeat: int = 1) -> Tensor:
-        """Lines 7 to 11: embed support and query together, adapt, classify. (G · repeat, Q, K).
+        """Embed support and query items together, fit the mixture, and classify (lines 7 to 11 of Algorithm 1).
 
-        The batch holds ``repeat`` episodes of each model, one model's after the other's.
+        The batch holds ``repeat`` episodes per model, grouped by model. Returns (G · repeat, Q, K).
         """
         embedded, K = self.embedded(batch), self.recipe.ways[1]
-        held = priors.repeated(self.current_priors(), repeat)
+        current = priors.repeated(self.current_priors(), repeat)
         steps = self.most_steps if self.same_steps else self.steps.repeat_interleave(repeat)
-        found = mixture.log_proba(embedded, batch.labels, K, steps, held, self.most_steps, batch.classes_in_use)
+        found = mixture.log_proba(embedded, batch.labels, K, steps, current, self.most_steps, batch.classes_in_use)
         if len(self.of_lnl):
             rows = (self.of_lnl[:, None] * repeat + torch.arange(repeat, device=self.device)).flatten()
             support, query = embedded[rows].tensor_split([batch.labels.shape[1]], 1)
-            theirs = prototypes.log_proba(support, batch.labels[rows], query, K)
+            by_lnl = prototypes.log_proba(support, batch.labels[rows], query, K)
             in_use = None if batch.classes_in_use is None else batch.classes_in_use[rows]
-            found = found.index_copy(0, rows, only_in_use(theirs, in_use))
+            found = found.index_copy(0, rows, only_in_use(by_lnl, in_use))
         return found
 
     def embedded(self, batch: Batch) -> Tensor:
-        """Support and query items, (B, N + Q, D), normalised together; B is a multiple of G."""
+        """Return embeddings of support and query items, (B, N + Q, D); they share batch-normalisation statistics.
+
+        B is a multiple of G.
+        """
         items = torch.cat([batch.support, batch.query], 1)
         x = self.as_input(items.reshape(self.size, -1, *items.shape[2:]))
         with torch.autocast(self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False):
@@ -227,14 +233,14 @@ class Trainer:
         return embedded.float().reshape(len(items), items.shape[1], -1)  # type: ignore[no-any-return]
 
     def current_priors(self) -> priors.Priors:
-        """The priors of every model, (G,) each; the prototypical objective's tau = 0 is never learned."""
+        """Return the priors of every model, (G,) each; the prototypical objective keeps tau = 0."""
         if isinstance(self.learned, priors.LearnedPriors):
             learned: priors.Priors = self.learned()
             return {**learned, "tau": torch.where(self.tau > 0, learned["tau"], 0.0)}
         return {"tau": self.tau, "b": self.b, "c": 1.0}
 
     def _cool_down(self) -> None:
-        """The learning rate of this step: full at first, then falling in a straight line."""
+        """Set the learning rate of this step: constant, then falling linearly to zero."""
         recipe = self.recipe
         if recipe.cool_down == 0:
             return
@@ -246,7 +252,7 @@ class Trainer:
                 group["lr"] = full * min(1.0, left)
 
     def _update(self) -> None:
-        """Adam. Its move is proportional to the learning rate, so a slower model goes part of the fastest one's way."""
+        """Take an Adam step. Its length is proportional to the learning rate, so slower models move part of the way."""
         if not self.rates_differ:
             self.optimizer.step()
             return
@@ -257,7 +263,7 @@ class Trainer:
                 moved = torch.lerp(old.view(self.size, -1), p.view(self.size, -1), self.rates[:, None])
                 p.copy_(moved.view_as(p))
 
-    # ---- CUDA graph -----------------------------------------------------------------------------------------------
+    # ---- CUDA graph ----
 
     def _step_on_side_stream(self) -> None:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -275,10 +281,10 @@ class Trainer:
             self._step()
         self.graph = graph
 
-    # ---- validation and best checkpoints --------------------------------------------------------------------------
+    # ---- validation and best weights ----
 
     def validate(self) -> Progress:
-        """Accuracy on the held-out episodes; keeps every model that is better than it ever was."""
+        """Measure accuracy on the validation episodes and keep the weights of every model that reached a new best."""
         recipe, since = self.recipe, (self.iteration - 1) % self.recipe.validate_every + 1
         losses = (self.loss_sum / since).tolist()
         self.loss_sum.zero_()
@@ -289,8 +295,8 @@ class Trainer:
             self.since_best[i] = 0 if improved[i] else self.since_best[i] + 1
             if improved[i]:
                 self.best_accuracy[i] = accuracy
-            tired = recipe.patience > 0 and self.since_best[i] >= recipe.patience
-            self.resting[i] |= tired or not math.isfinite(loss)
+            stopped_early = recipe.patience > 0 and self.since_best[i] >= recipe.patience
+            self.resting[i] |= stopped_early or not math.isfinite(loss)
         mask = torch.tensor(improved, device=self.device)[:, None]
         for name, value in self.snapshot().items():
             kept = torch.where(mask, value.view(self.size, -1), self.best[name].view(self.size, -1))
@@ -306,24 +312,28 @@ class Trainer:
         )
 
     def diverged(self) -> list[int | None]:
-        """The step at which each model's loss ceased to be finite; waits for the device, so not for every step."""
+        """Return each model's first step with a non-finite loss, or None. This waits for the device."""
         return [n + 1 if n < self.iteration else None for n in self.finite_steps.tolist()]
 
     def check_finite(self) -> None:
-        """A model that diverged among others is left to itself; where none is left, stop."""
+        """Raise an error if the loss of every model has become non-finite."""
         steps = [step for step in self.diverged() if step is not None]
         if len(steps) < self.size:
             return
         recipe, others = self.recipe, f", and {self.size - 1} other models" if self.size > 1 else ""
+        hint = "Try a smaller learning rate" + (", or float32 precision" if self.precision != "float32" else "")
         raise CrowdshotError(
-            f"the loss is not finite at iteration {steps[0]} (learning rate {recipe.learning_rate:g}, "
-            f"{recipe.steps} EM steps, b = {recipe.b:g}, {recipe.prior} prior, {self.precision}, seed {recipe.seed}"
-            f"{others}), expected a number; try a smaller learning rate, or float32 if it is not."
+            f"Training diverged: the loss is not finite at iteration {steps[0]} (learning rate "
+            f"{recipe.learning_rate:g}, {recipe.steps} EM steps, b = {recipe.b:g}, {recipe.prior} prior, "
+            f"{self.precision}, seed {recipe.seed}{others})",
+            argument="learning_rate",
+            found=recipe.learning_rate,
+            hint=hint,
         )
 
     @torch.no_grad()
     def accuracies(self) -> list[float]:
-        """Share of held-out queries that each model, as it is now, classifies right."""
+        """Return the current accuracy of each model on the validation queries."""
         self.stack.eval()
         right = []
         for part in self.held_out:
@@ -336,16 +346,16 @@ class Trainer:
         return accuracies
 
     def finish(self) -> list[Encoder]:
-        """Ordinary encoders with their best weights and a card that says how they came about."""
+        """Return the encoders with their best weights; their cards record the recipe, priors and scores."""
         self.restore(self.best)
-        held = self.current_priors()
+        current = self.current_priors()
         encoders = []
         for i, (job, diverged) in enumerate(zip(self.jobs, self.diverged(), strict=True)):
             job.encoder.module.load_state_dict(self.stack.unstack(i))
             job.encoder.module.eval()
             job.encoder.card |= {
                 "recipe": job.recipe.to_card(),
-                "priors": {**priors.to_card(held, i), "steps": job.recipe.steps},
+                "priors": {**priors.to_card(current, i), "steps": job.recipe.steps},
                 "scores": {"validation_accuracy": self.best_accuracy[i] if self.best_accuracy[i] >= 0 else None},
             }
             if diverged is not None:
@@ -353,10 +363,10 @@ class Trainer:
             encoders.append(job.encoder)
         return encoders
 
-    # ---- parts ----------------------------------------------------------------------------------------------------
+    # ---- parts ----
 
     def stacked(self, modules: Sequence[nn.Module]) -> Any:
-        """G networks as one module with ``size`` and ``unstack``."""
+        """Return G networks as one module with ``size`` and ``unstack``."""
         return stack(modules)
 
     def _parameters(self) -> list[nn.Parameter]:
@@ -375,14 +385,14 @@ class Trainer:
             module.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
 
     def _mask(self, chosen: Sequence[Sequence[int]]) -> Tensor:
-        """(G, C): which of the pool's classes each model may use."""
+        """Return (G, C) bool, the pool's classes that each model may use."""
         mask = torch.zeros(self.size, len(self.pool.names), dtype=torch.bool)
         for row, classes in zip(mask, chosen, strict=True):
             row[list(classes)] = True
         return mask.to(self.device)
 
     def _count_numbers(self) -> int:
-        """How many random numbers one episode takes."""
+        """Return the number of random numbers that one episode needs."""
         plenty = Uniforms(torch.rand(1, 4 * (self.pool.examples.shape[0] + 100_000), device=self.device))
         draw(self.pool, self.recipe, self.source[:1], self.clean[:1], plenty)
         return plenty.taken

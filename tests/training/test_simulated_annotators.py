@@ -252,7 +252,7 @@ def test_kinds_may_be_given_instead_of_drawn():
 def test_bad_arguments_say_what_is_wrong():
     with pytest.raises(CrowdshotError, match=r"crowd has the kind 'robot', expected some of expert, hammer"):
         draw_annotators(3, 4, {"robot": 1.0})
-    with pytest.raises(CrowdshotError, match=r"crowd has probabilities that sum to 0\.9, expected 1"):
+    with pytest.raises(CrowdshotError, match=r"crowd has probabilities that sum to 0\.9"):
         draw_annotators(3, 4, {"expert": 0.5, "hammer": 0.4})
     with pytest.raises(CrowdshotError, match=r"crowd has 'hammer' with -0\.5, expected a probability"):
         draw_annotators(3, 4, {"expert": 1.0, "hammer": -0.5})
@@ -265,5 +265,5 @@ def test_bad_arguments_say_what_is_wrong():
     for m in (0, 4):
         with pytest.raises(CrowdshotError, match=f"labels_per_item is {m}, expected 1 to 3"):
             draw_labels(truth, confusion, m)
-    with pytest.raises(CrowdshotError, match=r"confusion is of shape \(2, 3, 4, 4\), expected .*which is \(3, 5\)"):
+    with pytest.raises(CrowdshotError, match=r"confusion has the shape \(2, 3, 4, 4\), expected .*which has \(3, 5\)"):
         draw_labels(truth.expand(3, 5), confusion)

@@ -147,23 +147,25 @@ def test_moving_a_pool_keeps_everything():
 
 def test_bad_arguments_say_what_is_wrong():
     pool = numbered_pool([4, 6, 8])
-    with pytest.raises(CrowdshotError, match="ways is 4, expected at most the 3 classes of the pool"):
+    with pytest.raises(CrowdshotError, match="ways is 4, expected at most 3"):
         sample(pool, 1, 4, 1, 1)
-    with pytest.raises(CrowdshotError, match="smallest class has 4 examples, expected 5 for 3 shots and 2 queries"):
+    with pytest.raises(CrowdshotError, match="smallest class .* 4 examples, expected 5 for 3 shots and 2 queries"):
         sample(pool, 1, 2, 3, 2)
     with pytest.raises(CrowdshotError, match="shots is 0, expected 1 or more"):
         sample(pool, 1, 2, 0, 1)
-    with pytest.raises(CrowdshotError, match=r"sizes is \[2, 2\], expected positive numbers that sum to 3 at most"):
+    with pytest.raises(CrowdshotError, match=r"sizes is \[2, 2\], expected positive numbers with a sum of at most 3"):
         pool.split([2, 2], seed=0)
-    with pytest.raises(CrowdshotError, match=r"examples is of shape .*, expected \(3, M, ...\) for 3 names"):
+    with pytest.raises(CrowdshotError, match=r"examples has the shape .*, expected \(3, M, ...\) for 3 names"):
         ClassPool(pool.examples[:2], pool.counts, pool.names)
-    with pytest.raises(CrowdshotError, match="counts has 9 in it, expected 1 to 8"):
+    with pytest.raises(CrowdshotError, match="counts has the value 9, expected 1 to 8"):
         ClassPool(pool.examples, torch.tensor([4, 9, 1]), pool.names)
-    with pytest.raises(CrowdshotError, match="class 'b' has no examples"):
+    with pytest.raises(CrowdshotError, match="Class 'b' has no examples"):
         ClassPool.from_lists({"a": np.zeros((1, 2)), "b": np.zeros((0, 2))})
     with pytest.raises(CrowdshotError, match=r"'b' has examples of shape \(3,\).*expected \(2,\) .* as in class 'a'"):
         ClassPool.from_lists({"a": np.zeros((1, 2)), "b": np.zeros((1, 3))})
-    with pytest.raises(CrowdshotError, match=r"classes is of shape \(2,\), expected \(3,\), the class of each example"):
+    with pytest.raises(
+        CrowdshotError, match=r"classes has the shape \(2,\), expected \(3,\), the class of each example"
+    ):
         ClassPool.from_arrays(np.zeros((3, 2)), ["a", "b"])
-    with pytest.raises(CrowdshotError, match="one class at least"):
+    with pytest.raises(CrowdshotError, match="examples is empty"):
         ClassPool.from_lists({})

@@ -122,17 +122,17 @@ def test_a_checkpoint_every_few_steps_is_enough(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"settings": replace(QUICK, iterations=1, seed=9)}, r"seed was 1 and now is 9"),
+        ({"settings": replace(QUICK, iterations=1, seed=9)}, r"seed was 1 and is now 9"),
         ({"world": TINY.without("order")}, r"world differs"),
-        ({"projects": [project(seed=3)]}, r"labels and truth was \d+ and now is \d+"),
-        ({"initial": label_model.fresh(5, 3, 16)}, r"initial was \d+ and now is \d+"),
+        ({"projects": [project(seed=3)]}, r"labels and truth was \d+ and is now \d+"),
+        ({"initial": label_model.fresh(5, 3, 16)}, r"initial was \d+ and is now \d+"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, given, told):
     file = tmp_path / "checkpoint"
     usual = {"projects": [project()], "world": TINY, "settings": replace(QUICK, iterations=1)}
     train(**usual, checkpoint=file)
-    with pytest.raises(CrowdshotError, match=rf"checkpoint is the checkpoint of another run \({told}\), expected"):
+    with pytest.raises(CrowdshotError, match=rf"checkpoint is the checkpoint of a different run: {told}"):
         train(**{**usual, **given}, checkpoint=file)
 
 

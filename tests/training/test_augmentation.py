@@ -30,5 +30,5 @@ def test_every_image_in_its_own_way(colour):
 
 
 def test_feature_vectors_cannot_be_mirrored():
-    with pytest.raises(CrowdshotError, match="augment is 'photo', expected 'none', as the source holds feature"):
+    with pytest.raises(CrowdshotError, match="augment is 'photo', but the source has feature"):
         augment(torch.zeros(1, 4, 20), "photo", torch.Generator())

@@ -124,7 +124,7 @@ def test_a_stranger_is_no_ingredient():
 
 
 def test_a_generator_elsewhere_is_refused():
-    with pytest.raises(CrowdshotError, match=r"^generator is on cpu, expected meta\.$"):
+    with pytest.raises(CrowdshotError, match=r"^generator is on the device cpu, expected meta\.$"):
         draw(World(), 100, torch.Generator(), "meta")
 
 

@@ -1,12 +1,13 @@
-"""How many items more labels settle: what the report and `next --stop-at` foretell, and what labels of real crowds did.
+"""Compare the forecast of how many items more labels would make acceptable with real labels.
 
-    python benchmarks/settling.py --data ../shared/data
+    python benchmarks/labels_needed.py --data ../shared/data
 
-Of up to 1,000 items all labels but three (five, eight) each are held back, by lot. Then labels are given back, one for
-each of the most doubtful third of the items that are not accepted, and the default judges again, up to six times or
-until such labels run out. The forecast is made at the start. Prints a Markdown table: the share that was accepted at
-first and in the end, how many labels that took, the share foretold for as many, and from WORST to BEST; then how far
-off it was over all rounds. What settling.py has of constants was chosen on `CHOSEN_ON`.
+Of up to 1,000 items, all but three (five, eight) random labels each are hidden. Each round reveals one label for the
+most uncertain third of the items that are not accepted, and runs the default again, up to six times or until such
+labels run out. The forecast of the report and of `next --stop-at` is made at the start. Prints a Markdown table: the
+accepted share at the start and at the end, the number of labels, the forecast for as many labels, and its range from
+WORST to BEST; then the error of the forecast over all rounds. The constants of `crowdshot.labels.labels_needed` were
+chosen on `CHOSEN_ON`.
 """
 
 import argparse
@@ -21,13 +22,13 @@ from crowdshot.labels.confidence import THRESHOLD, uncertainty
 
 CHOSEN_ON = ("rte", "temp", "sentiment", "face", "dog", "bluebird", "cifar10s", "leaves")
 OTHERS = ("ZC_all", "ZC_us", "ZC_in", "mozafari", "sentence-polarity")
-FIRST = (3, 5, 8)  # labels an item
+FIRST = (3, 5, 8)  # labels per item
 ITEMS, ROUNDS, PART = 1000, 6, 1 / 3
 NEARLY = 0.02
 
 
 def started(ann: Annotations, per_item: int, random: np.random.Generator) -> tuple[Annotations, np.ndarray]:
-    """All labels of some items, in an order by lot, and which of them are there from the start."""
+    """Return all labels of some items in random order, and a mask of those that are known at the start."""
     chosen = random.permutation(ann.n_items)[:ITEMS]
     ann = ann.select_items(ann.items[chosen])
     order = random.permutation(len(ann))
@@ -39,13 +40,13 @@ def started(ann: Annotations, per_item: int, random: np.random.Generator) -> tup
     return ann, turn < per_item
 
 
-def given_back(ann: Annotations, there: np.ndarray) -> list[tuple[int, float]]:
-    """After each round, how many labels were given back, and the share that was accepted then."""
+def reveal(ann: Annotations, there: np.ndarray) -> list[tuple[int, float]]:
+    """Return, after each round, the number of revealed labels and the accepted share."""
     there, at_a_time, course = there.copy(), round(PART * ann.n_items), []
     posterior = aggregate.learned(ann.keep(there)).probabilities
     for number in range(1, ROUNDS + 1):
         open_ = np.flatnonzero(~there & (posterior.max(1) < THRESHOLD)[ann.item])
-        open_ = open_[np.unique(ann.item[open_], return_index=True)[1]]  # one an item
+        open_ = open_[np.unique(ann.item[open_], return_index=True)[1]]  # one per item
         if len(open_) < at_a_time:
             break
         there[open_[np.argsort(-uncertainty(posterior[ann.item[open_]]), kind="stable")[:at_a_time]]] = True
@@ -58,22 +59,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     data = parser.parse_args().data
-    head = ("", "labels an item", "accepted", "labels given back", "accepted then", "foretold", "between")
+    head = ("", "labels per item", "accepted", "more labels", "accepted then", "forecast", "range")
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     off: dict[str, list[tuple[float, bool]]] = {}
     for name in (*CHOSEN_ON, *OTHERS):
         crowd = crowds.load(data, name)
         for per_item in FIRST:
             ann, there = started(crowd.annotations, per_item, np.random.default_rng(0))
-            course = given_back(ann, there)
+            course = reveal(ann, there)
             if len(course) < 2:
                 continue
             posterior = aggregate.learned(ann.keep(there)).probabilities
             kinds = (labels_needed.WORST, labels_needed.EXPECTED, labels_needed.BEST)
             start = labels_needed.begin(ann.keep(there), posterior)
-            foretold = [labels_needed.course(start, counts) for counts in kinds]
+            forecasts = [labels_needed.course(start, counts) for counts in kinds]
             for bought, real in course:
-                worst, expected, best = (one[round(bought / ann.n_items / labels_needed.ROUND)] for one in foretold)
+                worst, expected, best = (one[round(bought / ann.n_items / labels_needed.ROUND)] for one in forecasts)
                 within = worst - NEARLY <= real <= best + NEARLY
                 off.setdefault("chosen on" if name in CHOSEN_ON else "others", []).append((expected - real, within))
             print(
@@ -84,8 +85,8 @@ def main() -> None:
     for which, points in off.items():
         error, within = np.array([error for error, _ in points]), np.array([within for _, within in points])
         print(
-            f"\n{which}: off by {np.abs(error).mean():.3f} on average ({error.mean():+.3f}), within {NEARLY} of what is"
-            f" between after {within.sum()} of {len(points)} rounds."
+            f"\n{which}: mean absolute error {np.abs(error).mean():.3f} (mean error {error.mean():+.3f});"
+            f" at most {NEARLY} outside the range after {within.sum()} of {len(points)} rounds."
         )
 
 

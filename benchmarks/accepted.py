@@ -1,11 +1,11 @@
-"""How many accepted items are right where annotators are real: their labels with the images, and by themselves.
+"""Measure the accuracy of accepted items with real annotators, with images and with labels only.
 
     python benchmarks/accepted.py DATA
 
-DATA has the folders ``cifar10s`` and ``labelme`` (docs/datasets.md). With images the consensus is `CrowdClassifier`'s,
-with the default for photographs where the extra lite0 is installed, as `crowdshot adapt` writes it; without, that of
-`crowdshot aggregate`. Settled is what has a probability of 0.9 or more. The log-loss is that of "the consensus is
-right". Prints a Markdown table.
+DATA has the folders ``cifar10s`` and ``labelme`` (docs/datasets.md). With images the consensus is that of
+`CrowdClassifier`, with the default for photographs if the extra lite0 is installed, as `crowdshot adapt` writes it;
+without, that of `crowdshot aggregate`. Accepted items have a probability of 0.9 or more. The log-loss is that of the
+event "the consensus is correct". Prints a Markdown table.
 """
 
 import argparse
