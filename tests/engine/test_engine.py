@@ -278,7 +278,7 @@ def test_what_is_finished_is_said_to_be(tmp_path):
         aggregate_parts(labels, "majority", 1, tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\.$"):
+    with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\."):
         aggregate_parts(labels, "soft", 1, tmp_path / "mine")
 
 
@@ -422,9 +422,9 @@ def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path)
 
 
 def test_patterns_that_match_nothing_are_told(tmp_path):
-    with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file, expected some of labels\.$"):
+    with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file, expected files of labels\.$"):
         LabelFiles([tmp_path / "*.csv"]).expanded()
-    with pytest.raises(CrowdshotError, match=r" has no file of labels, expected some that end in '.parquet'"):
+    with pytest.raises(CrowdshotError, match=r" has no file of labels, expected files that end in '.parquet'"):
         LabelFiles([tmp_path]).expanded()
 
 

@@ -80,7 +80,7 @@ def test_what_is_wrong_is_told(make, message):
     [
         ("who,right,wrong\nann,1,-2\n", "people.csv, row 2, column 'wrong' is -2, expected a number, 0 or more."),
         ("who,right,wrong\nann,much,2\n", "people.csv, row 2, column 'right' is 'much'"),
-        ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann', which row 2 has too"),
+        ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann', as in row 2"),
         ("who,n_labels,accuracy\nann,1,2\n", "expected the annotator, right and wrong."),
     ],
 )

@@ -132,7 +132,7 @@ def test_true_labels_of_the_same_table_are_spelled_likewise(files):
         ({"names": {"1": "x"}}, "names names '1', which is not there, expected some of '7', '8', '9'"),
         ({"rename": "new,what\nx,y\n"}, "has the header 'new', 'what', expected 'old' and 'new'"),
         ({"rename": "dgo,dog\nCat,cat\n"}, "has the header 'dgo', 'dog', expected 'old' and 'new'"),  # it has none
-        ({"rename": "old,new\ndgo,a\ndgo,b\n"}, "row 3, column 'old' is 'dgo', which row 2 has too"),
+        ({"rename": "old,new\ndgo,a\ndgo,b\n"}, "row 3, column 'old' is 'dgo', as in row 2"),
         ({"names": "name\n7\n"}, "has one column, 'name', expected several"),
         ({"rename": {"cat": "", "Cat": "", "dog": "", "dgo": "", "?": ""}}, "holds no label"),
     ],

@@ -174,7 +174,7 @@ def test_bad_tables(read, content: str, message: str) -> None:
         ("item,ann\n", "has a header but no rows"),
         ("item,ann,ann\n1,x,x\n", "more than one column 'ann'"),
         ("item,ann,\n1,x,x\n", "a column without a name"),
-        ("item,ann\n1,x\n\n1,y\n", "labels, row 4, column 'item' is '1', which row 2 has too"),
+        ("item,ann\n1,x\n\n1,y\n", "labels, row 4, column 'item' is '1', as in row 2"),
         ("item,ann\n1,x\n,y\n", "labels, row 3, column 'item' is empty"),
         ("ding,ann\n1,x\n", "labels has no column for the item among 'ding', 'ann'"),
     ],
@@ -551,16 +551,16 @@ def test_minus_one_can_be_said_to_be_none(read) -> None:
 def test_a_header_in_the_middle_is_no_label(read) -> None:
     """Files put together by `cat`."""
     part = "item,annotator,label\n1,ann,cat\n2,bob,dog\n"
-    with pytest.warns(UserWarning, match=r"labels: row 4 repeats the header, and is left out\."):
+    with pytest.warns(UserWarning, match=r"labels: Row 4 repeats the header and is left out\."):
         labels = read(part + part.replace("ann,", "cyd,").replace("bob,", "dan,"))
     assert triples(labels) == [("1", "ann", "cat"), ("1", "cyd", "cat"), ("2", "bob", "dog"), ("2", "dan", "dog")]
-    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"Row 3 repeats the header \(and 1 more\)"):
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n2,bob,dog\nitem,annotator,label\n")
 
 
 def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
     with (
-        pytest.warns(UserWarning, match="row 3 repeats the header"),
+        pytest.warns(UserWarning, match="Row 3 repeats the header"),
         pytest.raises(CrowdshotError, match="row 5, column 'item' is empty"),
     ):
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n\n,bob,dog\n")
@@ -587,7 +587,7 @@ def test_none_of_these_is_a_class(read, word) -> None:
 
 
 def test_headers_of_joined_files_with_marks_and_spaces(read) -> None:
-    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"Row 3 repeats the header \(and 1 more\)"):
         labels = read("\ufeffitem, who, label\n1,ann,cat\n\ufeffitem, who, label\n2,bob,dog\n item ,who,label\n")
     assert triples(labels) == [("1", "ann", "cat"), ("2", "bob", "dog")]
 
