@@ -168,7 +168,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
             (labels, "--features", features, "--columns", "item=nothing"),
             "labels.csv has no column 'nothing' for the item",
         ),
-        ((labels, "--features", features, "--format", "xml"), "format is 'xml', expected one of"),
+        ((labels, "--features", features, "--format", "xml"), "--format is 'xml', expected one of"),
         (
             (tmp_path / "wide.csv", "--features", features, "--columns", "annotator=x,label=confidence"),
             "has a column 'confidence' for the label, expected another name; rename it",

@@ -183,9 +183,9 @@ def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
     people, said = ["ann", "Ann", "ann", "bob", "ann"], ["cat", "Cat", "dog", "n/a", "cat"]
     table = pd.DataFrame({"item": [1, 1, 2, 2, 3], "annotator": people, "label": said})
     labels = LabelFiles(write(tmp_path / "in", table, files=1))
-    with pytest.warns(UserWarning, match="taken for") as told:
+    with pytest.warns(UserWarning, match="read as") as told:
         report = aggregate_parts(labels, "soft", 8, tmp_path / "out")
-    with pytest.warns(UserWarning, match="taken for") as expected:
+    with pytest.warns(UserWarning, match="read as") as expected:
         in_memory, _ = run_aggregate(labels, "soft", 8)
     assert {str(each.message) for each in told} == {str(each.message) for each in expected}
     assert len(told) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import atomic
-from crowdshot.io.atomic import SET_ASIDE, check_folder, temporary_name, replacing, sweep, write_folder
+from crowdshot.io.atomic import SET_ASIDE, check_folder, replacing, sweep, temporary_name, write_folder
 from waiting import HANGS
 
 OLD, NEW = {"a.csv": "old a", "b.csv": "old b"}, {"a.csv": "new a", "b.csv": "new b"}

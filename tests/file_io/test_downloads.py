@@ -88,9 +88,7 @@ def test_a_file_that_was_there_stays_when_the_new_one_is_wrong(address, tmp_path
 
 
 def test_an_address_that_is_not_there(address, tmp_path):
-    with pytest.raises(
-        CrowdshotError, match=r"/gone\.zip could not be downloaded \(404 Not Found\)"
-    ):
+    with pytest.raises(CrowdshotError, match=r"/gone\.zip could not be downloaded \(404 Not Found\)"):
         fetch(Download(f"{address}/gone.zip", sha256(BODY)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -89,7 +89,10 @@ IDS = np.array(["a", "b"])
         (b"PK\x03\x04garbage", "f.npz is damaged or of another kind"),
         ({"names": IDS, "features": X}, "f.npz has no array 'ids' among names, features"),
         ({"ids": IDS, "X": X}, "f.npz has no array 'features'"),
-        ({"ids": IDS[:1], "features": X}, r"f.npz has ids of shape \(1,\) and features of shape \(2, 2\), expected \(N,\) and \(N, D\)"),
+        (
+            {"ids": IDS[:1], "features": X},
+            r"f.npz has ids of shape \(1,\) and features of shape \(2, 2\), expected \(N,\) and \(N, D\)",
+        ),
         ({"ids": IDS, "features": X[:, 0]}, r"features of shape \(2,\)"),
         ({"ids": IDS[:0], "features": X[:0]}, r"features of shape \(0, 2\), expected one item"),
         ({"ids": IDS[[0, 0]], "features": X}, "column 'ids' is 'a', as in row 1"),

@@ -119,7 +119,7 @@ def test_what_is_read_otherwise_is_told(files):
 
 def test_true_labels_of_the_same_table_are_spelled_likewise(files):
     root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
-    taken = pytest.warns(UserWarning, match="taken for the true labels")
+    taken = pytest.warns(UserWarning, match="read as the true labels")
     with taken, pytest.warns(UserWarning, match=r"'dgo', which no annotator said, is a class .* \(or is it 'dog'\?\)"):
         read = read_labels(root / "labels.csv", rename=None, merge_case=True)
     assert read.gold == {"1": "cat", "2": "dgo"}

@@ -97,6 +97,8 @@ def _typed(value: Any) -> str:
     """Return the value as it is typed in a shell."""
     if isinstance(value, Mapping):
         return shlex.quote(",".join(f"{key}={each}" for key, each in value.items()))
+    if isinstance(value, list | tuple):
+        return shlex.quote(",".join(map(str, value)))
     return shlex.quote(str(value))
 
 
