@@ -168,7 +168,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
             (labels, "--features", features, "--columns", "item=nothing"),
             "labels.csv has no column 'nothing' for the item",
         ),
-        ((labels, "--features", features, "--format", "xml"), "format is 'xml', expected one of"),
+        ((labels, "--features", features, "--format", "xml"), "--format is 'xml', expected one of"),
         (
             (tmp_path / "wide.csv", "--features", features, "--columns", "annotator=x,label=confidence"),
             "has a column 'confidence' for the label, expected another name; rename it",
@@ -329,7 +329,7 @@ def test_bad_labels(made: Path, tmp_path: Path, call, content: bytes, message: s
 def test_bad_features(made: Path, tmp_path: Path, call) -> None:
     path = tmp_path / "features.csv"
     for content, message in [
-        ("image,x\na,1\na,2\n", "features.csv, row 3, column 'image' is 'a', which row 2 has too"),
+        ("image,x\na,1\na,2\n", "features.csv, row 3, column 'image' is 'a', as in row 2"),
         ("image,x\na,nan\n", "features.csv, row 2, column 'x' is empty or NaN"),
         ("image,x,y\na,1,dark\n", "features.csv, row 2, column 'y' is 'dark', expected a number"),
     ]:
@@ -535,7 +535,7 @@ def test_several_files_are_one_crowd(made: Path, tmp_path: Path, call) -> None:
         }
     said = call("aggregate", *parts, "--out", parts[2])
     assert (said.code, said.out) == (2, "")
-    assert "is what is read" in said.err
+    assert "is an input file" in said.err
     said = call("aggregate", parts[0], made / "photos")
     assert (said.code, said.out) == (2, "")
     said = call("adapt", *parts, "--features", made / "features.csv", "--out", tmp_path / "out")
@@ -636,7 +636,7 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
         assert (said.code, said.out) == (2, ""), arguments
         assert message in said.err
     said = call("predict", by_features, "--features", narrow, "--out", narrow)
-    assert "narrow.csv is what is read, expected another file to write to." in said.err
+    assert "narrow.csv is an input file and would be overwritten." in said.err
     said = call("predict", by_features, *features, "--out", tmp_path / "no" / "p.csv")
     assert "no, which does not exist" in said.err
     assert everything(tmp_path) == ["narrow.csv"]
@@ -724,10 +724,10 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     assert "gold.csv has 2 columns beside the item: 'seen', 'said', expected one that is called truth." in said.err
     said = call("aggregate", made / "labels.csv", "--gold", gold, "--out", gold)
     assert said.code == 2
-    assert "gold.csv is what is read" in said.err
+    assert "gold.csv is an input file" in said.err
     said = call("aggregate", made / "labels.csv", "--out", tmp_path / "consensus.xlsx")
     assert said.code == 2
-    assert "consensus.xlsx is to hold CSV, expected a name that ends in .csv" in said.err
+    assert "consensus.xlsx is not a name for a CSV file, expected a name that ends in .csv" in said.err
 
 
 def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
@@ -785,7 +785,7 @@ def test_adapt_exports_a_clean_dataset(made: Path, tmp_path: Path, call) -> None
     assert "--export is" in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "clean")
     assert (said.code, said.out) == (2, "")
-    assert "clean is not empty, expected a new or empty folder; --overwrite writes into it." in said.err
+    assert "clean is not empty, expected a new or empty folder. Use --overwrite to write into it anyway." in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "three", "--threshold", 90)
     assert "--threshold is 90, expected a probability, 0 to 1." in said.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "out"]
@@ -845,7 +845,7 @@ def test_records_of_annotators_travel(made: Path, tmp_path: Path, call) -> None:
     assert (said.code, (tmp_path / "no.csv").exists()) == (2, False)
     assert "wrong.csv has 'worker', 'accuracy' for columns, expected the annotator, right and wrong." in said.err
     said = call("aggregate", made / "labels.csv", "--history", people, "--annotators", people)
-    assert "people.csv is what is read" in said.err
+    assert "people.csv is an input file" in said.err
 
 
 def test_history_decides_where_nothing_else_can(tmp_path: Path, call) -> None:

@@ -74,7 +74,7 @@ def test_labels_alone(desk: Path) -> None:
         {"Hund": 8, "hund": 1},
     ]
     for told in (
-        "labels are read from the sheet 'Labels', and nothing from 'Legend'.",
+        "Labels are read from the sheet 'Labels', not from 'Legend'.",
         f"left out: 6 columns of no annotator ({', '.join(STRAYS)})",
         "left out: 1 row of totals (Total)",
         "left out: 1 cell with -1, taken for no label",
@@ -91,7 +91,7 @@ def test_labels_alone(desk: Path) -> None:
 def test_without_an_option_twins_are_told(desk: Path) -> None:
     done = run(desk, "next", "messy.xlsx", "--sheet", "Labels", "--json")
     assert done.returncode == 0
-    assert "the labels 'Hund' and 'hund' are taken for two (and 1 more group like it); --merge-case merges them." in (
+    assert "The labels 'Hund' and 'hund' are read as two different labels (and 1 more group like it)." in (
         done.stderr
     )
     assert json.loads(done.stdout)["near_duplicates"][1]["names"] == ["Katze", "katze", "KATZE"]
@@ -125,7 +125,7 @@ def test_with_photos_and_to_new_ones(desk: Path) -> None:
         (["--annotator-columns", "Anna,Dora"], "--annotator-columns names 'Dora', expected some of the columns of"),
         (
             ["--ordered", "Hund,Katze"],
-            "has the label 'KATZE', expected one of 'Hund', 'Katze'; --merge-case reads it as",
+            "has the label 'KATZE', expected one of 'Hund', 'Katze'. Use --merge-case to read it as",
         ),
         (["--sheet", "Legend"], "messy.xlsx, sheet 'Legend' has no column for the item"),
     ],

@@ -342,7 +342,7 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         assert done.err.count("\n") <= 2  # the message and its hint
     done = call(labels, "--out", labels)
     assert done.code == 2
-    assert "is what is read, expected another file to write to." in done.err
+    assert "is an input file and would be overwritten." in done.err
     assert sorted(tmp_path.iterdir()) == before
     assert labels.read_text() == LABELS
 

@@ -48,7 +48,7 @@ def test_near_twins_are_told_with_the_option_that_merges_them(folder: Path, call
     said = call(*commands(folder)[command], "--json")
     twins = [{"of": "labels", "names": ["cat", "Cat"], "counts": [2, 1]}]
     assert json.loads(said.out)["near_duplicates"] == twins
-    assert "the labels 'cat' and 'Cat' are taken for two; --merge-case merges them." in said.err
+    assert "The labels 'cat' and 'Cat' are read as two different labels. Use --merge-case to merge them." in said.err
 
 
 def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
@@ -77,11 +77,11 @@ def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
         (["--ordered", "cat,cat"], "--ordered is 'cat,cat', expected different names, like low,medium,high."),
         (
             ["--ordered", "cat,dog"],
-            "has the label 'Cat', expected one of 'cat', 'dog'; --merge-case reads it as 'cat'.",
+            "has the label 'Cat', expected one of 'cat', 'dog'. Use --merge-case to read it as 'cat'.",
         ),
         (["--ordered", "cat,Cat,dgo,unsure"], "has the label 'dog', expected one of 'cat', 'Cat', 'dgo', 'unsure'."),
         (["--ordered", "cat,dog", "--multi-label"], "--ordered is given with --multi-label, expected one of them."),
-        (["--sheet", "one"], "--sheet is 'one', expected none, as "),
+        (["--sheet", "one"], "--sheet is 'one', but "),
         (["--columns", "annotator=who,annotator=label"], "which has 'annotator' more than once, expected it once."),
     ],
 )

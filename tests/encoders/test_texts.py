@@ -176,13 +176,13 @@ def test_a_text_may_end_as_an_image_does():
         (pd.Series(["good", pd.NA], dtype="string"), "X, item 1 is <NA>, expected text or the path of an image."),
         (
             ["good", "a/cat.JPG"],
-            "X has 'a/cat.JPG', which ends as an image file does, and 'good', which does not, expected either paths of"
+            "X mixes the image path 'a/cat.JPG' with the text 'good', expected either paths of"
             " images or texts.",
         ),
-        ([Path("good.txt"), "good"], "X has 'good.txt', which ends as an image file does, and 'good'"),
+        ([Path("good.txt"), "good"], "X mixes the image path 'good.txt' with the text 'good'"),
         (["good", " \n"], "X, item 1 is an empty text, expected one with something in it."),
         (["good", "x" * 10_000_000], "X, item 1 has 10,000,000 characters, expected 1,000,000 or less."),
-        ([__file__, "good"], "which is a file but no image, expected texts or paths of images; read the file first."),
+        ([__file__, "good"], "which is not an image, expected texts or paths of images."),
     ],
 )
 def test_what_is_no_text_is_told_in_a_sentence(X, told):

@@ -184,9 +184,9 @@ def test_names_that_may_be_one_are_told_as_without_an_engine(tmp_path):
     people, said = ["ann", "Ann", "ann", "bob", "ann"], ["cat", "Cat", "dog", "n/a", "cat"]
     table = pd.DataFrame({"item": [1, 1, 2, 2, 3], "annotator": people, "label": said})
     labels = LabelFiles(write(tmp_path / "in", table, files=1))
-    with pytest.warns(UserWarning, match="taken for") as told:
+    with pytest.warns(UserWarning, match="read as") as told:
         report = aggregate_parts(labels, "soft", 8, tmp_path / "out")
-    with pytest.warns(UserWarning, match="taken for") as expected:
+    with pytest.warns(UserWarning, match="read as") as expected:
         in_memory, _ = run_aggregate(labels, "soft", 8)
     assert {str(each.message) for each in told} == {str(each.message) for each in expected}
     assert len(told) == 3
@@ -280,7 +280,7 @@ def test_what_is_finished_is_said_to_be(tmp_path):
     assert error.value.found == "method"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\.$"):
+    with pytest.raises(CrowdshotError, match=r"mine is not empty, expected a new or empty folder\."):
         aggregate_parts(labels, "soft", 1, tmp_path / "mine")
 
 
@@ -427,7 +427,7 @@ def test_what_cannot_be_read_leaves_nothing_and_a_mended_file_is_taken(tmp_path)
 def test_patterns_that_match_nothing_are_told(tmp_path):
     with pytest.raises(CrowdshotError, match=r"\*\.csv matches no file"):
         LabelFiles([tmp_path / "*.csv"]).expanded()
-    with pytest.raises(CrowdshotError, match=r" has no file of labels, expected some that end in '.parquet'"):
+    with pytest.raises(CrowdshotError, match=r" has no file of labels, expected files that end in '.parquet'"):
         LabelFiles([tmp_path]).expanded()
 
 

@@ -80,8 +80,8 @@ def test_invalid_priors(make, message):
     [
         ("who,right,wrong\nann,1,-2\n", "people.csv, row 2, column 'wrong' is -2, expected a number, 0 or more."),
         ("who,right,wrong\nann,much,2\n", "people.csv, row 2, column 'right' is 'much'"),
-        ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann', which row 2 has too"),
-        ("who,n_labels,accuracy\nann,1,2\n", "expected columns for the annotator, right and wrong."),
+        ("who,right,wrong\nann,1,2\nann,1,2\n", "'ann'"),
+        ("who,n_labels,accuracy\nann,1,2\n", "annotator, right and wrong."),
     ],
 )
 def test_invalid_files_of_priors(tmp_path, text, message):

@@ -119,7 +119,7 @@ def test_respelled_names_are_reported(files):
 
 def test_true_labels_of_the_same_table_are_spelled_likewise(files):
     root = files(labels="item,ann,bob,truth\n1,cat,cat,CAT\n2,dog,dog,dgo\n3,cat,dog,\n")
-    taken = pytest.warns(UserWarning, match="taken for the true labels")
+    taken = pytest.warns(UserWarning, match="read as the true labels")
     with taken, pytest.warns(UserWarning, match=r"gold label 'dgo'. Did you mean 'dog'\?"):
         read = read_labels(root / "labels.csv", rename=None, merge_case=True)
     assert read.gold == {"1": "cat", "2": "dgo"}
@@ -132,7 +132,7 @@ def test_true_labels_of_the_same_table_are_spelled_likewise(files):
         ({"names": {"1": "x"}}, "names names '1', which is not there, expected some of '7', '8', '9'"),
         ({"rename": "new,what\nx,y\n"}, "has the header 'new', 'what', expected 'old' and 'new'"),
         ({"rename": "dgo,dog\nCat,cat\n"}, "has the header 'dgo', 'dog', expected 'old' and 'new'"),  # it has none
-        ({"rename": "old,new\ndgo,a\ndgo,b\n"}, "row 3, column 'old' is 'dgo', which row 2 has too"),
+        ({"rename": "old,new\ndgo,a\ndgo,b\n"}, "row 3, column 'old' is 'dgo', as in row 2"),
         ({"names": "name\n7\n"}, "has one column, 'name', expected several"),
         ({"rename": {"cat": "", "Cat": "", "dog": "", "dgo": "", "?": ""}}, "holds no label"),
     ],

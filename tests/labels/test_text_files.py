@@ -73,5 +73,5 @@ def test_what_is_refused(tmp_path, content, told, monkeypatch):
 
 
 def test_a_folder_without_texts(tmp_path):
-    with pytest.raises(CrowdshotError, match=r"holds no texts, expected some of \.txt"):
+    with pytest.raises(CrowdshotError, match=r"holds no texts, expected files that end in \.txt"):
         read_text_items(tmp_path)

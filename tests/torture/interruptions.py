@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.io.atomic import mend
+from crowdshot.io.atomic import remove_leftovers
 from pools import patterns
 from torture.forks import Way, full, kill, obey_modes, of_size, random_moment, run, sabotage, small_files, start
 
@@ -153,7 +153,7 @@ class Bench:
             relief()
             assert run(self.line(1)) == 0, f"{self.name} does not go on"
             return f"{ENDS[code]}, then {self._found(said_well=True)}"
-        mend(self.out)
+        remove_leftovers(self.out)
         return f"{ENDS[code]}, {self._found(said_well=code == 0)}"
 
     def _found(self, said_well: bool) -> str:
@@ -169,7 +169,7 @@ class Bench:
         self.as_before()
         codes = sorted(wait() for wait in [start(self.line(1)), start(self.line(0 if not self.command.goes_on else 1))])
         assert codes in ([0, 0], [0, 2]), f"two of {self.name} ended with {codes}"
-        mend(self.out)
+        remove_leftovers(self.out)
         return f"two at once, {self._found(said_well=False)}"
 
 

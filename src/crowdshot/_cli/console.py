@@ -110,7 +110,12 @@ class _Names:
             return f"{argument}={value!r}"
         if value is True:
             return self.options[argument]
-        text = ",".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, Mapping) else str(value)
+        if isinstance(value, Mapping):
+            text = ",".join(f"{key}={each}" for key, each in value.items())
+        elif isinstance(value, list | tuple):
+            text = ",".join(map(str, value))
+        else:
+            text = str(value)
         return f"{self.options[argument]} {shlex.quote(text)}"
 
 

@@ -1,4 +1,8 @@
-"""Files that are complete or not there at all."""
+"""Write files and folders atomically: after a failure or a kill the target is the old version or the new one.
+
+Files are written under a temporary name beside the target and then renamed. The temporary name contains the machine
+and the process id, so that a later run can remove the leftovers of dead processes.
+"""
 
 from __future__ import annotations
 
@@ -19,53 +23,58 @@ from typing import IO
 
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import digits
 from crowdshot.io.formulas import guarded
 
-# ---- leftovers ------------------------------------------------------------
-#
-# What is on its way to its place has a name that tells who writes it, so that what dead processes left can go.
-#
-# And processes that were started for one that died end with it.
+MACHINE = blake2s(platform.node().encode(), digest_size=4).hexdigest()  # process ids of other machines mean nothing
+UNFINISHED, SET_ASIDE = "tmp", "old"  # endings: a file being written; the old folder while the new one replaces it
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
+RESULTS = "results"  # base of the temporary name inside a folder that cannot be replaced itself
+OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of files that the process has open
+TABLES = ("", ".csv", ".txt")  # endings of CSV files
+
+Writers = Mapping[str, Callable[[Path], None]]
+"""File name -> function that writes the file to the path that it gets."""
+
+# ---- Temporary names and leftovers ----------------------------------------------------------------------------------
 
 
-HERE = blake2s(platform.node().encode(), digest_size=4).hexdigest()  # of processes elsewhere nothing is known
-UNFINISHED, SET_ASIDE = "tmp", "old"  # endings: what is being written; the old folder until the new one is in its place
+def temporary_name(target: Path, ending: str = UNFINISHED) -> Path:
+    """Return a unique hidden name beside the target."""
+    return target.with_name(f".{target.name}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.{ending}")
 
 
-def passing_name(target: Path, ending: str = UNFINISHED) -> Path:
-    """A hidden name beside the target that nobody else takes."""
-    return target.with_name(f".{target.name}.{HERE}-{os.getpid()}-{secrets.token_hex(4)}.{ending}")
+def remove_leftovers(target: Path) -> None:
+    """Remove what dead processes left beside the target.
 
-
-def mend(target: Path) -> None:
-    """Take away what dead processes left beside the target; if one died between two renames, put the old back."""
-    form = re.compile(rf"\.{re.escape(target.name)}\.{HERE}-(\d+)-[0-9a-f]{{8}}\.({UNFINISHED}|{SET_ASIDE})")
-    with suppress(OSError):  # it is no harm where it stays
+    If a process died between the two renames that replace a folder, the old folder is put back.
+    """
+    form = re.compile(rf"\.{re.escape(target.name)}\.{MACHINE}-(\d+)-[0-9a-f]{{8}}\.({UNFINISHED}|{SET_ASIDE})")
+    with suppress(OSError):  # a leftover does no harm
         for name in os.listdir(target.parent):
             found = form.fullmatch(name)
             if found is None or _is_alive(int(found[1])):
                 continue
-            rest = target.with_name(name)
+            leftover = target.with_name(name)
             if found[2] == SET_ASIDE and not target.exists():
-                rest.rename(target)
-            elif rest.is_dir():
-                shutil.rmtree(rest, ignore_errors=True)
+                leftover.rename(target)
+            elif leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                rest.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:
-    """`mend` all that dead processes left in a folder, whatever it was to be."""
-    form = re.compile(rf"\.(.+)\.{HERE}-\d+-[0-9a-f]{{8}}\.({UNFINISHED}|{SET_ASIDE})")
+    """Remove all leftovers of dead processes in a folder, whatever their targets."""
+    form = re.compile(rf"\.(.+)\.{MACHINE}-\d+-[0-9a-f]{{8}}\.({UNFINISHED}|{SET_ASIDE})")
     with suppress(OSError):
         for found in filter(None, map(form.fullmatch, os.listdir(folder))):
-            mend(folder / found[1])
+            remove_leftovers(folder / found[1])
 
 
 def _is_alive(process: int) -> bool:
-    if os.name != "posix":  # where the signal 0 is none that only asks
+    if os.name != "posix":  # on other systems signal 0 may end the process
         return True
     try:
         os.kill(process, 0)
@@ -77,7 +86,7 @@ def _is_alive(process: int) -> bool:
 
 
 def end_with_parent() -> None:
-    """In a process that waits for work: end when who gives it is killed, and not wait for ever."""
+    """End this worker process as soon as its parent process dies."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -88,28 +97,263 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-# ---- exchange ------------------------------------------------------------
-#
-# Two folders change names in one step, or one takes the other's place in two.
+# ---- Single files ---------------------------------------------------------------------------------------------------
 
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes ``out`` at the end of the block; after an error nothing is left.
 
-
-def take_place(new: Path, target: Path) -> Path | None:
-    """``new`` becomes ``target``; where the folder is then that was there before, None if there was none.
-
-    One step where the system can; else there is a moment without any, which `leftovers.mend` mends if it was the last.
+    If ``out`` is a link, the file that it points to is replaced and keeps its permissions. Pipes and devices are
+    written to directly.
     """
     try:
-        os.rename(new, target)  # takes the place of nothing, or of an empty folder
+        target = out.resolve() if out.is_symlink() else out
+    except RuntimeError as error:  # a circle of links
+        raise _not_written(out, str(error)) from None
+    temporary = temporary_name(target)
+    remove_leftovers(target)
+    try:
+        if (out.exists() and not out.is_file()) or str(out.absolute()).startswith(OPEN_FILES):
+            yield out
+            return
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise _not_written(out, error) from error
+    finally:
+        with suppress(OSError):  # after a success it does not exist
+            temporary.unlink()
+
+
+@contextmanager
+def written(out: Path) -> Iterator[IO[str]]:
+    """Open a text file that appears at ``out`` only if the block succeeds."""
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def put(target: Path, write: Callable[[Path], object], beside: Path | None = None) -> None:
+    """Call ``write`` with a temporary path and rename the result to ``target``.
+
+    Parameters
+    ----------
+    target : Path
+    write : callable
+        Writes a file or a folder to the path that it gets.
+    beside : Path, optional
+        Folder of the temporary path; by default that of the target.
+    """
+    temporary = (beside or target.parent) / f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}"
+    write(temporary)
+    os.replace(temporary, target)
+
+
+def write_csv(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
+    """Write a CSV table for people: six significant digits, and formulas escaped if ``excel_safe`` is active."""
+    write_exactly(guarded(table), target, header)
+
+
+def write_exactly(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
+    """Write a CSV table for programs: six significant digits, text cells unchanged."""
+    table.to_csv(target, index=False, header=header, float_format=digits, lineterminator="\n")
+
+
+def write_file(out: Path, table: pd.DataFrame) -> None:
+    """Write a table to a CSV file atomically."""
+    with replacing(out) as temporary:
+        write_csv(table, temporary)
+
+
+def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
+    """Return a writer of ``<name>.csv`` for each table, for `write_folder`."""
+    return {f"{name}.csv": lambda path, table=table: write_csv(table, path) for name, table in tables.items()}  # type: ignore[misc]
+
+
+# ---- Checks before the work starts ----------------------------------------------------------------------------------
+
+
+def check_file(out: Path, *inputs: Path | None) -> None:
+    """Refuse an output file that is a folder, lies in no folder, or is one of the input files."""
+    try:
+        is_folder = out.is_dir()
+    except OSError as error:  # a name too long for the system
+        raise _not_written(out, error) from None
+    if is_folder:
+        raise CrowdshotError("is a folder", where=out, expected="the name of a file to write")
+    if not out.absolute().parent.is_dir():
+        raise CrowdshotError(
+            f"is in the folder {out.parent}, which does not exist", where=out, expected="one that does"
+        )
+    for source in inputs:
+        if source is not None and out.exists() and source.exists() and out.samefile(source):
+            raise CrowdshotError("is an input file and would be overwritten", where=out, hint="Choose another name")
+
+
+def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:
+    """Check an output file as `check_file` does, and that its ending fits CSV."""
+    check_file(out, *inputs)
+    if not out.exists() and not os.access(out.absolute().parent, os.W_OK | os.X_OK):
+        raise CrowdshotError(f"cannot be created: no permission to write to the folder {out.parent}", where=out)
+    if out.suffix.lower() not in endings:
+        raise CrowdshotError(
+            "is not a name for a CSV file",
+            where=out,
+            found=out.suffix,
+            expected="a name that ends in .csv, which spreadsheets open too",
+        )
+
+
+def check_writable(file: Path) -> None:
+    """Refuse a file whose folder cannot be written to.
+
+    The function creates a temporary file there, because permissions alone do not tell (quotas, read-only disks).
+    """
+    check_file(file)
+    try:
+        with tempfile.TemporaryFile(dir=file.absolute().parent):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise CrowdshotError(
+            f"could not be written to the folder {file.absolute().parent} ({reason})", where=file
+        ) from None
+
+
+def check_folder(out: Path, overwrite: bool) -> None:
+    """Refuse an output folder that cannot be written to, or that is not empty unless ``overwrite`` is true."""
+    for place in (out.absolute(), out.absolute() / RESULTS):
+        remove_leftovers(place)
+    try:
+        if out.is_dir():
+            if not overwrite and any(out.iterdir()):
+                raise CrowdshotError(
+                    "is not empty",
+                    where=out,
+                    expected="a new or empty folder",
+                    hint=Use("to write into it anyway", overwrite=True),
+                )
+            writable = out
+        else:
+            if out.exists() or out.is_symlink():
+                raise CrowdshotError("is a file", where=out, expected="a folder to write to")
+            writable = next(parent for parent in out.absolute().parents if parent.exists())
+    except OSError as error:
+        raise CrowdshotError(f"could not be written to ({error.strerror or error})", where=out) from None
+    if not writable.is_dir():
+        raise CrowdshotError(f"cannot be created: {writable} is a file", where=out)
+    if not os.access(writable, os.W_OK | os.X_OK):
+        raise CrowdshotError(f"cannot be written: no permission to write to {writable}", where=out)
+
+
+# ---- Folders --------------------------------------------------------------------------------------------------------
+
+
+def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[Path]:
+    """Write files into a hidden folder beside ``out``, which then replaces ``out``; after an error nothing is left.
+
+    Other files in ``out`` are kept. The folder itself cannot be replaced if it is a mount point, a parent of the
+    working directory, or in a read-only folder. Then the files are moved into it one by one, and a kill between two
+    moves leaves new files beside old ones.
+
+    Parameters
+    ----------
+    out : Path
+    writers : mapping
+        File name -> function that writes the file.
+    overwrite : bool
+        Whether ``out`` may already contain files.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    check_folder(out, overwrite)
+    target = out.resolve()
+    created = [folder for folder in (target, *target.parents) if not folder.exists()]
+    replaceable = _is_replaceable(target)
+    temporary = temporary_name(target) if replaceable else temporary_name(target / RESULTS)
+    complete = False
+    try:
+        (target.parent if replaceable else target).mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, write in writers.items():
+            write(temporary / name)
+        if replaceable:
+            _replace_folder(temporary, target, writers)
+        else:
+            for name in writers:
+                _move(temporary / name, target / name)
+        complete = True
+    except OSError as error:
+        raise _not_written(out, error) from error
+    except CrowdshotError as error:
+        error.message = error.message.replace(str(temporary), str(out))
+        error.where = error.where and error.where.replace(str(temporary), str(out))
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not complete:
+            for folder in created:
+                with suppress(OSError):  # not empty: another process uses it
+                    folder.rmdir()
+    return [out / name for name in writers]
+
+
+def _is_replaceable(target: Path) -> bool:
+    above = next(folder for folder in target.parents if folder.exists())
+    here = Path.cwd()
+    return os.access(above, os.W_OK | os.X_OK) and not target.is_mount() and target not in (here, *here.parents)
+
+
+def _replace_folder(new: Path, target: Path, names: Collection[str]) -> None:
+    if target.is_dir():
+        _link_other_files(target, new, names)
+        shutil.copystat(target, new)
+    old = rename_over(new, target)
+    if old is not None:
+        for path in old.iterdir():  # files that other processes added meanwhile
+            if path.name not in names and not (target / path.name).exists():
+                os.rename(path, target / path.name)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _link_other_files(target: Path, new: Path, names: Collection[str]) -> None:
+    """Hard-link all files of ``target`` except ``names`` into ``new``; the old folder stays complete until the end."""
+
+    def link(source: str, to: str) -> None:
+        try:
+            os.link(source, to, follow_symlinks=False)
+        except OSError:  # some file systems have no hard links
+            shutil.copy2(source, to, follow_symlinks=False)
+
+    for path in target.iterdir():
+        if path.name in names:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True, copy_function=link)
+        else:
+            link(str(path), str(new / path.name))
+
+
+def rename_over(new: Path, target: Path) -> Path | None:
+    """Rename folder ``new`` to ``target`` and return the new path of the old folder, None if there was none.
+
+    This is one atomic step if the system can exchange two names. Otherwise ``target`` is missing for a moment; if the
+    process dies then, `remove_leftovers` restores the old folder.
+    """
+    try:
+        os.rename(new, target)  # succeeds if the target does not exist or is an empty folder
         return None
     except OSError:
         if not target.is_dir():
             raise
     if _exchange(new, target):
         return new
-    old = passing_name(target, SET_ASIDE)
+    old = temporary_name(target, SET_ASIDE)
     os.rename(target, old)
     try:
         os.rename(new, target)
@@ -122,166 +366,10 @@ def take_place(new: Path, target: Path) -> Path | None:
 def _exchange(one: Path, other: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError, TypeError):  # another system, or an old one
+    except (OSError, AttributeError, TypeError):  # not Linux, or an old kernel
         return False
     done = renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE)
     return bool(done == 0)
-
-
-# ---- whole ------------------------------------------------------------
-
-
-INSIDE = "results"  # what is written into a folder that may not be replaced is called so meanwhile
-OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")  # names of what the process has open, be it a file
-
-
-@contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A name to write to, which becomes ``out`` when the block is done; of a failure nothing stays.
-
-    What ``out`` links to is replaced, and keeps its permissions; a pipe or a device is written to as it is.
-    """
-    try:
-        target = out.resolve() if out.is_symlink() else out
-    except RuntimeError as error:  # links in a circle
-        raise CrowdshotError(f"{out} could not be written ({error}).") from None
-    temporary = passing_name(target)
-    mend(target)
-    try:
-        if (out.exists() and not out.is_file()) or str(out.absolute()).startswith(OPEN_FILES):
-            yield out
-            return
-        yield temporary
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
-    finally:
-        with suppress(OSError):  # it is gone when all went well
-            temporary.unlink()
-
-
-Writers = Mapping[str, Callable[[Path], None]]
-"""File name -> what writes it, given the path."""
-
-# ---- tables -----------------------------------------------------------------------------------------------------
-TABLES = ("", ".csv", ".txt")  # endings of files that hold CSV
-
-
-def write_csv(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
-    """For people: UTF-8, six digits, formulas made harmless if that was asked for."""
-    write_exactly(guarded(table), target, header)
-
-
-def write_exactly(table: pd.DataFrame, target: Path | IO[str], header: bool = True) -> None:
-    """The same for programs, whose cells are never changed."""
-    table.to_csv(target, index=False, header=header, float_format=digits, lineterminator="\n")
-
-
-@contextmanager
-def written(out: Path) -> Iterator[IO[str]]:
-    """A file to write text to, bit by bit; complete or not there at all."""
-    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        yield file
-
-
-def csv_writers(tables: Mapping[str, pd.DataFrame]) -> Writers:
-    return {f"{name}.csv": lambda path, table=table: write_csv(table, path) for name, table in tables.items()}  # type: ignore[misc]
-
-
-def check_folder(out: Path, overwrite: bool) -> None:
-    """To be called before the work: may results go into this folder?"""
-    for place in (out.absolute(), out.absolute() / INSIDE):
-        mend(place)
-    try:
-        if out.is_dir():
-            if not overwrite and any(out.iterdir()):
-                raise CrowdshotError(
-                    f"{out} is not empty, expected a new or empty folder; overwrite=True writes into it."
-                )
-            writable = out
-        else:
-            if out.exists() or out.is_symlink():
-                raise CrowdshotError(f"{out} is a file, expected a folder to write to.")
-            writable = next(parent for parent in out.absolute().parents if parent.exists())
-    except OSError as error:
-        raise CrowdshotError(f"{out} could not be written to ({error.strerror or error}).") from None
-    if not writable.is_dir() or not os.access(writable, os.W_OK | os.X_OK):
-        found = "may not be written to" if writable.is_dir() else "is a file"
-        raise CrowdshotError(f"{out} is below {writable}, which {found}, expected a folder that may be written to.")
-
-
-def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[Path]:
-    """Write every file into a hidden folder beside ``out``, which then takes its place; of a failure nothing stays.
-
-    Other files in ``out`` are carried over. Where it is a disk of its own, someone's working directory, or may not be
-    replaced, files are moved into it one by one; a kill between two moves leaves new beside old there, and only there.
-    """
-    check_folder(out, overwrite)
-    target = out.resolve()
-    made = [folder for folder in (target, *target.parents) if not folder.exists()]
-    whole = _may_be_replaced(target)
-    temporary = passing_name(target) if whole else passing_name(target / INSIDE)
-    complete = False
-    try:
-        (target.parent if whole else target).mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        for name, write in writers.items():
-            write(temporary / name)
-        if whole:
-            _put_in_place(temporary, target, writers)
-        else:
-            for name in writers:
-                _move(temporary / name, target / name)
-        complete = True
-    except OSError as error:
-        raise CrowdshotError(f"{out} could not be written ({error.strerror or error}).") from error
-    except CrowdshotError as error:  # which names a file that is about to go
-        raise CrowdshotError(str(error).replace(str(temporary), str(out))) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not complete:
-            for folder in made:
-                with suppress(OSError):  # not empty: someone else uses it
-                    folder.rmdir()
-    return [out / name for name in writers]
-
-
-def _may_be_replaced(target: Path) -> bool:
-    above = next(folder for folder in target.parents if folder.exists())
-    here = Path.cwd()
-    return os.access(above, os.W_OK | os.X_OK) and not target.is_mount() and target not in (here, *here.parents)
-
-
-def _put_in_place(new: Path, target: Path, names: Collection[str]) -> None:
-    if target.is_dir():
-        _carry_over(target, new, names)
-        shutil.copystat(target, new)
-    old = take_place(new, target)
-    if old is not None:
-        for path in old.iterdir():  # what came while others were carried over
-            if path.name not in names and not (target / path.name).exists():
-                os.rename(path, target / path.name)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _carry_over(target: Path, new: Path, names: Collection[str]) -> None:
-    """What is not among ``names``, by links, so that the old folder is complete for as long as it is there."""
-
-    def link(source: str, to: str) -> None:
-        try:
-            os.link(source, to, follow_symlinks=False)
-        except OSError:  # not every disk has links
-            shutil.copy2(source, to, follow_symlinks=False)
-
-    for path in target.iterdir():
-        if path.name in names:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.copytree(path, new / path.name, symlinks=True, copy_function=link)
-        else:
-            link(str(path), str(new / path.name))
 
 
 def _move(source: Path, target: Path) -> None:
@@ -290,60 +378,6 @@ def _move(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
-def check_table(out: Path, *inputs: Path | None, endings: Collection[str] = TABLES) -> None:
-    """As `check_file`, for a file that will hold CSV."""
-    check_file(out, *inputs)
-    if not out.exists() and not os.access(out.absolute().parent, os.W_OK | os.X_OK):
-        raise CrowdshotError(
-            f"{out} is in the folder {out.parent}, which may not be written to, expected one that may."
-        )
-    if out.suffix.lower() not in endings:
-        raise CrowdshotError(f"{out} is to hold CSV, expected a name that ends in .csv, which spreadsheets open too.")
-
-
-def check_file(out: Path, *inputs: Path | None) -> None:
-    """To be called before the work: may this file be written, and is it none of the inputs?"""
-    try:
-        is_folder = out.is_dir()
-    except OSError as error:  # a name too long for the system
-        raise CrowdshotError(f"{out} could not be written ({error.strerror}).") from None
-    if is_folder:
-        raise CrowdshotError(f"{out} is a folder, expected the name of a file to write.")
-    if not out.absolute().parent.is_dir():
-        raise CrowdshotError(f"{out} is in the folder {out.parent}, which does not exist, expected one that does.")
-    for source in inputs:
-        if source is not None and out.exists() and source.exists() and out.samefile(source):
-            raise CrowdshotError(f"{out} is what is read, expected another file to write to.")
-
-
-def write_file(out: Path, table: pd.DataFrame) -> None:
-    """A table as a CSV file, complete or not at all."""
-    with replacing(out) as temporary:
-        write_csv(table, temporary)
-
-
-# ---- safety ---------------------------------------------------------------------------------------------------------
-
-
-def check_writable(file: Path) -> None:
-    """Before hours of work: can this file be written? By trying, because only that tells."""
-    check_file(file)
-    try:
-        with tempfile.TemporaryFile(dir=file.absolute().parent):
-            pass
-    except OSError as error:
-        raise CrowdshotError(
-            f"{file} could not be written to the folder {file.absolute().parent} ({error.strerror or error})."
-        ) from None
-
-
-# ---- placing ------------------------------------------------------------
-#
-# Files and folders that are there whole or not at all, though whoever writes them may be killed.
-
-
-def put(target: Path, write: Callable[[Path], object], beside: Path | None = None) -> None:
-    """``write`` is given another name, which then becomes the target's; ``beside``: the folder in which that is."""
-    passing = (beside or target.parent) / f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}"
-    write(passing)
-    os.replace(passing, target)
+def _not_written(out: Path, reason: OSError | str) -> CrowdshotError:
+    reason = reason if isinstance(reason, str) else reason.strerror or str(reason)
+    return CrowdshotError(f"could not be written ({reason})", where=out)

@@ -1,9 +1,9 @@
-"""One file for each saved thing: safetensors with a JSON card in its metadata.
+"""Save tensors with a JSON card: one safetensors file per saved object.
 
-The card says what the tensors are (``kind``), in which format, made with which versions, and all else that the
-kind needs; a person can read it with any safetensors viewer. A checksum in it covers the card, and names, types, shapes
-and bytes of the tensors; files of 0.1.0 have none. Nothing is ever unpickled: opening a stranger's file runs none of
-its bytes.
+The card is JSON in the file's metadata, which any safetensors viewer shows. It says what the tensors are (``kind``),
+the version of the format, the library versions that wrote the file, and everything else that the kind needs. A checksum
+in the card covers the card and the names, types, shapes and bytes of the tensors; files of 0.1.0 have no checksum.
+Nothing is unpickled: reading a file from an unknown source runs no code from it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-KEY = "crowdshot"  # the metadata entry that holds the card
-CHECKSUM = "sha256"  # the card's entry
+KEY = "crowdshot"  # metadata entry with the card
+CHECKSUM = "sha256"  # entry of the card
 
 Card = dict[str, Any]
 
 
 def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
-    """Save tensors and their card, which must say its ``kind``; format and versions are added.
+    """Save tensors and a card atomically.
 
-    All or nothing: a new file takes the old one's place only when it is complete, and leaves no rest if not.
+    Parameters
+    ----------
+    path : path-like
+    tensors : mapping
+        Name -> tensor.
+    card : mapping
+        Plain JSON with at least a ``kind``; the format and the versions of the libraries are added.
     """
-    import safetensors.torch  # here, like torch below, so that a card can be read without waiting for torch
+    import safetensors.torch  # imported here, like torch, so that reading a card does not import torch
     import torch
 
-    # safetensors stores neither views nor two names for the same memory
+    # safetensors accepts neither views nor two names for the same memory
     owned = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
@@ -51,8 +57,8 @@ def write_safetensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], card: Mapping[str, Any]) -> None:
-    """As `write_safetensors`, without torch."""
-    import safetensors.numpy  # here, as whoever reads a card needs none of it
+    """Save arrays and a card as `write_safetensors` does, without importing torch."""
+    import safetensors.numpy  # imported here because reading a card does not need it
 
     owned = {name: np.array(array, order="C") for name, array in arrays.items()}
     _write(path, card, {"numpy": np.__version__}, lambda metadata: safetensors.numpy.save(owned, metadata=metadata))
@@ -72,10 +78,10 @@ def _write(
         text = _text(full_card)
     except (TypeError, ValueError) as error:
         raise CrowdshotError(
-            f"{target} has a card that is not plain JSON ({error}), expected text, numbers, lists and mappings."
+            f"has a card that is not plain JSON ({error})", where=target, expected="text, numbers, lists and mappings"
         ) from None
-    held = json.loads(text)  # as it will be read: a tuple is a list then
-    content = save({KEY: _text({**held, CHECKSUM: _checksum(io.BytesIO(save({KEY: text})), held)})})
+    reread = json.loads(text)  # the checksum covers the card as it will be read: tuples become lists
+    content = save({KEY: _text({**reread, CHECKSUM: _checksum(io.BytesIO(save({KEY: text})), reread)})})
     with replacing(target) as temporary:
         temporary.write_bytes(content)
 
@@ -85,27 +91,27 @@ def _text(card: Card) -> str:
 
 
 def _checksum(file: IO[bytes], card: Card) -> str:
-    """Of a safetensors file: its header (names, types, shapes and places of tensors), its bytes, and the card."""
+    """Return the hash of the card and of a safetensors file: its header (except metadata) and its bytes."""
     header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     header.pop("__metadata__", None)
-    found = hashlib.sha256(json.dumps([header, card], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([header, card], sort_keys=True).encode())
     while part := file.read(2**20):
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def read_safetensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Card]:
-    """The tensors (on the CPU) and the card of a file that ``write_safetensors`` made for this ``kind``."""
+    """Return the tensors (on the CPU) and the card of a file that `write_safetensors` made for this ``kind``."""
     return _read(path, kind, "pt")
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Card]:
-    """As `read_safetensors`, without torch."""
+    """Return the arrays and the card of a file without importing torch."""
     return _read(path, kind, "np")
 
 
 def read_card(path: str | os.PathLike[str], kind: str) -> Card:
-    """The card alone, without torch."""
+    """Return the card of a file without importing torch; the checksum is not verified."""
     return _read(path, kind, None)[1]
 
 
@@ -113,62 +119,64 @@ def _read(
     path: str | os.PathLike[str], kind: str, framework: Literal["pt", "np"] | None
 ) -> tuple[dict[str, Any], Card]:
     source = Path(path)
+    expected = f"{_with_article(kind)} saved by crowdshot"
     try:
         if source.is_dir():
-            raise CrowdshotError(f"{source} is a folder, expected {_a(kind)} file.")
+            raise CrowdshotError("is a folder", where=source, expected=f"{_with_article(kind)} file")
         if not source.is_file():
-            raise CrowdshotError(f"{source} does not exist, expected {_a(kind)} file.")
+            raise CrowdshotError("does not exist", where=source, expected=f"{_with_article(kind)} file")
         with source.open("rb") as file:
             start = file.read(9)
         with safe_open(source, framework=framework or "np") as opened:
-            text = (opened.metadata() or {}).get(KEY)
-            card = _checked(source, text, kind)
-            written = card.pop(CHECKSUM, None)
-            if framework and written is not None:
+            card = _checked((opened.metadata() or {}).get(KEY), kind, source, expected)
+            checksum = card.pop(CHECKSUM, None)
+            if framework and checksum is not None:
                 with source.open("rb") as file:
-                    changed = _checksum(file, card) != written
-                if changed:
-                    raise CrowdshotError(
-                        f"{source} is damaged (its checksum differs), expected {_a(kind)} as crowdshot saved it."
-                    )
-            # copies, because what safetensors returns may lie in the mapped file, which others may overwrite
-            found = {name: opened.get_tensor(name) for name in (opened.keys() if framework else ())}
-            tensors = {name: value.clone() if framework == "pt" else value.copy() for name, value in found.items()}
-            odd = next(
-                (str(x.dtype) for x in tensors.values() if framework == "np" and x.dtype.kind not in "biuf"), None
-            )
-            if odd is not None:  # bfloat16, which NumPy has where another package adds it
-                raise TypeError(odd)
+                    if _checksum(file, card) != checksum:
+                        raise CrowdshotError("is damaged (its checksum differs)", where=source, expected=expected)
+            tensors = _tensors(opened, framework) if framework else {}
     except SafetensorError as error:
         plausible = start[8:] == b"{" and int.from_bytes(start[:8], "little") < 100_000_000
-        what = "is truncated or damaged" if plausible else "is not a safetensors file"
-        raise CrowdshotError(f"{source} {what} ({error}), expected {_a(kind)} saved by crowdshot.") from None
-    except TypeError as error:  # NumPy has no bfloat16
-        raise CrowdshotError(f"{source} holds numbers of an unknown type ({error}), expected {_a(kind)}.") from None
+        problem = "is truncated or damaged" if plausible else "is not a safetensors file"
+        raise CrowdshotError(f"{problem} ({error})", where=source, expected=expected) from None
+    except TypeError as error:
+        raise CrowdshotError(f"holds numbers of an unknown type ({error})", where=source, expected=expected) from None
     except OSError as error:
-        raise CrowdshotError(f"{source} could not be read ({error.strerror or error}).") from error
+        raise CrowdshotError(f"could not be read ({error.strerror or error})", where=source) from error
     return tensors, card
 
 
-def _checked(source: Path, text: str | None, kind: str) -> Card:
+def _tensors(opened: Any, framework: Literal["pt", "np"]) -> dict[str, Any]:
+    found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+    if framework == "pt":  # copies, because the tensors may lie in the mapped file, which others may overwrite
+        return {name: tensor.clone() for name, tensor in found.items()}
+    for array in found.values():
+        if array.dtype.kind not in "biuf":  # bfloat16 exists in NumPy if another package registers it
+            raise TypeError(str(array.dtype))
+    return {name: array.copy() for name, array in found.items()}
+
+
+def _checked(text: str | None, kind: str, source: Path, expected: str) -> Card:
     if text is None:
-        raise CrowdshotError(
-            f"{source} is a safetensors file without a crowdshot card, expected {_a(kind)} saved by crowdshot."
-        )
+        raise CrowdshotError("is a safetensors file without a crowdshot card", where=source, expected=expected)
     try:
         card = json.loads(text)
         version, found = int(card["format"]), str(card["kind"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # "format": 1e400, a card without end
-        raise CrowdshotError(
-            f"{source} has a damaged crowdshot card, expected {_a(kind)} saved by crowdshot."
-        ) from None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # "format": 1e400, endless nesting
+        raise CrowdshotError("has a damaged crowdshot card", where=source, expected=expected) from None
     if version > FORMAT:
-        raise CrowdshotError(f"{source} has format {version}, expected {FORMAT} or less; a newer crowdshot reads it.")
+        raise CrowdshotError(
+            f"has format {version}",
+            where=source,
+            found=version,
+            expected=f"{FORMAT} or less",
+            hint="Install a newer crowdshot to read it",
+        )
     if found != kind:
-        raise CrowdshotError(f"{source} holds {_a(found)}, expected {_a(kind)}.")
+        raise CrowdshotError(f"holds {_with_article(found)}", where=source, found=found, expected=_with_article(kind))
     assert isinstance(card, dict)
     return card
 
 
-def _a(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

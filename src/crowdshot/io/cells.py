@@ -1,4 +1,4 @@
-"""One cell of a table or field of a record, as text."""
+"""Convert one cell of a table, or one field of a record, to text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 
 Ids = NDArray[Any]
 """(n,) text, numbers or a mix of them."""
-UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"  # spaces without width, joiners and marks, which copying may leave
+UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"  # zero-width spaces, joiners and byte order marks, which copying may leave
 AROUND = "".join(filter(str.isspace, map(chr, range(0x3001)))) + UNSEEN
 
 
 def trim(word: str) -> str:
-    """Without the spaces around it, nor what cannot be seen there; inside it is part of a word, or of an emoji."""
+    """Return the word without spaces and invisible characters at its ends.
+
+    Invisible characters inside a word stay: they may join the parts of an emoji.
+    """
     return word.strip(AROUND)
 
 
 def text(value: Any) -> str | None:
-    """Text or a number as text without spaces around it, "" if missing, None if it is neither.
+    """Return text, a number or a date as trimmed text, "" for a missing value, None for any other type.
 
-    7.0 is a 7 that stood beside a missing value. A date or a time is one of Parquet's.
+    A float such as 7.0 becomes "7", because a missing value in the same column turns integers into floats.
     """
     if isinstance(value, str):
         return trim(value)

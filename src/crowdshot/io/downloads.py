@@ -1,4 +1,4 @@
-"""Files from their official address, kept only when they are what their checksum says."""
+"""Download files from their official address and keep them only if their checksum matches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from crowdshot.formatting import shown
 from crowdshot.io.atomic import replacing
 from crowdshot.progress import Tick, progress
 
-PIECE = 2**20  # bytes read between two ticks
+PIECE = 2**20  # bytes between two updates of the progress bar
 TIMEOUT = 60.0  # seconds without a byte
-HEADERS = {"User-Agent": "crowdshot", "Accept-Encoding": "identity"}  # the file's own bytes
+HEADERS = {"User-Agent": "crowdshot", "Accept-Encoding": "identity"}  # no compression: the checksum is the file's
 
 
 @dataclass(frozen=True)
 class Download:
-    """``checksum`` is an algorithm that hashlib knows, a colon and the digest in hexadecimal."""
+    """A file to download.
+
+    Attributes
+    ----------
+    url : str
+    checksum : str
+        ``"<algorithm>:<hexadecimal digest>"``, with an algorithm of hashlib.
+    """
 
     url: str
     checksum: str
@@ -31,13 +38,13 @@ class Download:
 
 
 def fetch(download: Download, folder: Path) -> Path:
-    """Put the file into ``folder``, which is made where it is absent, under the last part of its address."""
+    """Download a file into ``folder`` under the last part of its address; the folder is created if necessary."""
     out = folder / download.file
     algorithm, _, expected = download.checksum.partition(":")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CrowdshotError(f"{shown(folder)} could not be made ({error.strerror}).") from error
+        raise CrowdshotError(f"could not be created ({error.strerror})", where=shown(folder)) from error
     with replacing(out) as temporary:
         try:
             with progress(f"downloading {out.name}, MB") as tick:
@@ -46,20 +53,24 @@ def fetch(download: Download, folder: Path) -> Path:
                 )
         except RequestException as error:
             raise CrowdshotError(
-                f"{download.url} could not be fetched ({_reason(error)}); get it another way and put it at "
-                f"{shown(out)}."
+                f"could not be downloaded ({_reason(error)})",
+                where=download.url,
+                hint=f"Download it another way and save it as {shown(out)}",
             ) from error
         found = pooch.file_hash(str(temporary), algorithm)
         if found != expected:
             raise CrowdshotError(
-                f"{download.url} holds {temporary.stat().st_size:,} bytes whose {algorithm} is {found}, expected "
-                f"{expected}; nothing was kept."
+                f"has {temporary.stat().st_size:,} bytes with the {algorithm} checksum {found}",
+                where=download.url,
+                found=found,
+                expected=expected,
+                hint="The download was discarded",
             )
     return out
 
 
 class _Megabytes:
-    """What pooch takes for a bar."""
+    """A progress bar in the form that pooch expects."""
 
     total = 0
 
@@ -78,11 +89,11 @@ class _Megabytes:
 
 
 def _reason(error: RequestException) -> str:
-    """In a few words: requests wraps what happened in several errors, whose texts hold one another."""
+    """Return the innermost reason: requests wraps errors in errors and repeats their texts."""
     if error.response is not None:
         return f"{error.response.status_code} {error.response.reason}"
     inner: object = error
     while isinstance(inner, Exception):
-        told = str(inner).rpartition(": ")[2] or type(inner).__name__
+        reason = str(inner).rpartition(": ")[2] or type(inner).__name__
         inner = getattr(inner, "reason", None) or next((arg for arg in inner.args if isinstance(arg, Exception)), None)
-    return told.splitlines()[0]
+    return reason.splitlines()[0]

@@ -1,8 +1,8 @@
-"""Vectors kept on disk by what they were made of and by whom, so that only what is new is computed.
+"""Cache embeddings on disk, so that each item is encoded only once per encoder.
 
-A store is a folder. Below it each maker (an encoder, by a key of all that it is) has a folder of its own, with files
-of rows: a key of an item's content, its vector, and a checksum of both. Files are written whole and never changed, so
-that a run that is killed leaves what it has, and several runs may share a store. What is damaged is passed over.
+The cache is a folder with a subfolder for each encoder, named after a hash of its weights and settings. Files in it
+have rows of a hash of the item's content, its vector, and a checksum of both. Files are written atomically and never
+changed. A killed run keeps what it wrote, and several runs may share a cache. Damaged files and rows are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VARIABLE = "CROWDSHOT_CACHE"
 KEY_SIZE = 16  # bytes
 AT_ONCE = 2**20  # bytes of a file that are read at a time
 FIELDS = ("key", "vector", "check")
-EVERY = 5.0  # seconds between two files that are written
+EVERY = 5.0  # seconds between two writes
 
 Floats = NDArray[np.float32]
 _active: ContextVar[Path | None] = ContextVar("embedding_store", default=None)
@@ -37,10 +37,21 @@ _active: ContextVar[Path | None] = ContextVar("embedding_store", default=None)
 
 @contextmanager
 def embedding_cache(folder: str | os.PathLike[str] | None = None) -> Iterator[Path | None]:
-    """Embeddings that are made inside are kept below ``folder``, and found there by whoever asks again.
+    """Cache all embeddings that are computed inside the block.
 
-    None is the user's own cache, or what the environment's CROWDSHOT_CACHE names; if that is empty, nothing is kept.
+    Parameters
+    ----------
+    folder : path-like, optional
+        The cache. By default the environment variable CROWDSHOT_CACHE names it (if that is empty, nothing is cached),
+        or else it is ``~/.cache/crowdshot/embeddings``.
 
+    Yields
+    ------
+    Path or None
+        The cache's folder.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from crowdshot import embedding_cache, load_encoder
     >>> with tempfile.TemporaryDirectory() as folder, embedding_cache(folder):
@@ -62,29 +73,35 @@ def is_active() -> bool:
 
 
 def content_key(item: Any) -> bytes | None:
-    """Of a file's bytes, or of a text; None for what is neither, or cannot be read."""
-    found = hashlib.blake2b(digest_size=KEY_SIZE)
+    """Return a hash of a file's bytes or of a text; None for other items and for files that cannot be read."""
+    digest = hashlib.blake2b(digest_size=KEY_SIZE)
     if isinstance(item, str):
-        found.update(item.encode("utf-8", "surrogatepass"))
-        return found.digest()
+        digest.update(item.encode("utf-8", "surrogatepass"))
+        return digest.digest()
     if not isinstance(item, os.PathLike):
         return None
     try:
         with open(item, "rb") as file:
             while part := file.read(AT_ONCE):
-                found.update(part)
+                digest.update(part)
     except OSError:
         return None
-    return found.digest()
+    return digest.digest()
 
 
 def remembered(
     maker: str | None, keys: Sequence[bytes | None], make: Callable[[list[int]], Iterator[Floats]]
 ) -> Iterator[tuple[list[int], Floats]]:
-    """Positions of items with these ``keys`` and their vectors, in pieces: those that ``maker`` left, then the rest.
+    """Yield item positions and their vectors in batches: the cached items first, then the others.
 
-    ``make``: positions -> their vectors, in pieces and in that order. A key that is None is always made. With no maker,
-    or where nothing is to be kept, all are made.
+    Parameters
+    ----------
+    maker : str or None
+        Hash of the encoder; None to compute everything.
+    keys : sequence of bytes or None
+        Hash of each item, as `content_key` returns it; items with None are always computed.
+    make : callable
+        Computes the vectors of the items at some positions, in batches and in that order.
     """
     folder = _active.get()
     home = None if folder is None or maker is None else folder / maker
@@ -102,7 +119,7 @@ def remembered(
                 _write(home, rows)
                 rows, last = {}, time.monotonic()
             yield places, part
-    finally:  # what is done is kept, also when the rest fails
+    finally:  # finished vectors are kept even if the rest fails
         _write(home, rows)
 
 
@@ -110,11 +127,11 @@ def _read(home: Path, wanted: set[bytes | None]) -> dict[bytes | None, Floats]:
     found: dict[bytes | None, Floats] = {}
     heads = np.unique(_heads(np.array([key for key in wanted if key], dtype=f"V{KEY_SIZE}")))
     for file in sorted(home.glob("*.npy")) if len(heads) else ():
-        with suppress(Exception):  # damaged, in whatever way: as if it were not there
-            there = _heads_in(file)
-            places = np.flatnonzero(heads[np.searchsorted(heads, there).clip(max=len(heads) - 1)] == there)
-            kept = np.load(file, mmap_mode="r", allow_pickle=False)[places] if len(places) else ()
-            rows = {row["key"].tobytes(): row for row in kept}
+        with suppress(Exception):  # a damaged file, which may raise anything, is ignored
+            present = _heads_in(file)
+            places = np.flatnonzero(heads[np.searchsorted(heads, present).clip(max=len(heads) - 1)] == present)
+            table = np.load(file, mmap_mode="r", allow_pickle=False)[places] if len(places) else ()
+            rows = {row["key"].tobytes(): row for row in table}
             found |= {
                 key: row["vector"] for key, row in rows.items() if key in wanted and row["check"] == _check(key, row)
             }
@@ -123,7 +140,7 @@ def _read(home: Path, wanted: set[bytes | None]) -> dict[bytes | None, Floats]:
 
 @lru_cache(100_000)
 def _heads_in(file: Path) -> NDArray[np.uint64]:
-    """What the keys of a file begin with, which is held in memory: who takes piece by piece asks again and again."""
+    """Return the first 8 bytes of the keys in a file, held in memory because callers look up batch after batch."""
     return _heads(np.load(file, mmap_mode="r", allow_pickle=False)["key"])
 
 
@@ -132,7 +149,7 @@ def _heads(keys: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def _check(key: bytes, row: Any) -> int:
-    """So that a damaged row is made anew, and no other vector believed."""
+    """Return a checksum of a row, by which damaged rows are found."""
     return zlib.crc32(row["vector"].tobytes(), zlib.crc32(key))
 
 
@@ -144,7 +161,7 @@ def _write(home: Path | None, rows: dict[bytes, Floats]) -> None:
     table["key"] = [np.void(key) for key in rows]
     table["vector"] = list(rows.values())
     table["check"] = [_check(key, row) for key, row in zip(rows, table, strict=True)]
-    with suppress(OSError, CrowdshotError):  # a cache that cannot be written is none
+    with suppress(OSError, CrowdshotError):  # without write permission there is no cache
         home.mkdir(parents=True, exist_ok=True)
         with replacing(home / f"{secrets.token_hex(8)}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, table, allow_pickle=False)

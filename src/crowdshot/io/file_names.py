@@ -1,4 +1,4 @@
-"""How the names of image files end, and whether strings are such names or texts."""
+"""Recognise image files by their names, expand patterns, list folders, and make names that are safe on every system."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from typing import Any, Literal
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean, listing, show, shown
 
-# Listed here means looked at: a file of these kinds that Pillow cannot read is reported, not passed over.
+# A file with one of these endings that Pillow cannot read is reported, not skipped.
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
     ".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg",
     ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 })
 # fmt: on
-PICTURES = (*sorted(IMAGE_SUFFIXES), ".svg")  # what label tools show, whether Pillow can read it or not
+PICTURES = (*sorted(IMAGE_SUFFIXES), ".svg")  # formats that label tools show, including one that Pillow cannot read
 ENDINGS = tuple(IMAGE_SUFFIXES)
 LONGEST_ENDING = max(map(len, ENDINGS))
 LONGEST_PATH = 1_000  # characters
+TABLES = (".parquet", ".csv", ".tsv", ".txt")  # endings of the files that are read from a folder of tables
+LONGEST = 120  # bytes of a safe name, which leaves room for a number and an ending
+FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')  # characters that some system forbids in names
+# Names of devices on Windows, whatever their ending.
+DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\..*)?", re.IGNORECASE)
 
 
 def strings_in(X: Any) -> Literal["texts", "paths"] | None:
-    """What a list, Series or array of strings holds; None for anything else.
+    """Return whether a list, Series or array of strings holds texts or paths of images; None for other input.
 
-    Strings that all end as image files do are paths, and if none does they are texts. A mixture is texts where those
-    that end otherwise have several words, and no file is called as the others are ("see cat.png"); else it is an error,
-    and so is a missing one among them.
+    Strings are paths if all end like image files, and texts if none does. A mixture counts as texts if the strings with
+    an image ending do not name existing files ("see cat.png") and the others have several words. Any other mixture is
+    an error, and so is a missing value among strings.
     """
     items = _listed(X)
     strings = [isinstance(item, str | os.PathLike) for item in items]
@@ -40,26 +45,34 @@ def strings_in(X: Any) -> Literal["texts", "paths"] | None:
     if not all(strings):
         odd = strings.index(False)
         if not _missing(items[odd]):
-            return None  # a picture or an array beside paths
-        raise CrowdshotError(f"X, item {odd} is {show(items[odd])}, expected text or the path of an image.")
+            return None  # an image object or an array among paths
+        raise CrowdshotError(
+            f"is {show(items[odd])}", where=f"X, item {odd}", found=items[odd], expected="text or the path of an image"
+        )
     paths = [not isinstance(item, str) or item[-LONGEST_ENDING:].lower().endswith(ENDINGS) for item in items]
     if all(paths):
         return "paths"
     if any(paths) and not _prose(items, paths):
         one, other = (clean(items[paths.index(ends)], 60) for ends in (True, False))
         raise CrowdshotError(
-            f"X has {one!r}, which ends as an image file does, and {other!r}, which does not, expected either paths of"
-            " images or texts."
+            f"mixes the image path {one!r} with the text {other!r}",
+            argument="X",
+            found=[one, other],
+            expected="either paths of images or texts",
         )
     if _is_file(items[0]):
         raise CrowdshotError(
-            f"X has {items[0]!r}, which is a file but no image, expected texts or paths of images; read the file first."
+            f"has the file {items[0]!r}, which is not an image",
+            argument="X",
+            found=items[0],
+            expected="texts or paths of images",
+            hint="To use the text in a file, read the file first",
         )
     return "texts"
 
 
 def _prose(items: Sequence[Any], paths: Sequence[bool]) -> bool:
-    """Whether strings, of which some end as image files do, are sentences all the same."""
+    """Return whether strings are sentences although some end like image files."""
     return all(
         isinstance(item, str) and (not _is_file(item) if path else len(item.split()) > 1)
         for item, path in zip(items, paths, strict=True)
@@ -82,49 +95,51 @@ def _missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
-# ---- patterns ------------------------------------------------------------
-#
-# Files by patterns and folders, for who has more of them than a line holds.
-
-
-TABLES = (".parquet", ".csv", ".tsv", ".txt")  # what is read of a folder
-
-
 def expand(patterns: Sequence[Path]) -> list[Path]:
-    """Files, the tables in folders, and what matches patterns: of each those sorted by name."""
+    """Replace folders by the tables in them and patterns by the files that match, each sorted by name."""
     out: list[Path] = []
-    for given in patterns:
-        if given.is_dir():
-            found = sorted(file for file in given.iterdir() if file.suffix.lower() in TABLES)
+    for pattern in patterns:
+        if pattern.is_dir():
+            found = sorted(file for file in pattern.iterdir() if file.suffix.lower() in TABLES)
             if not found:
-                raise CrowdshotError(f"{given} has no file of labels, expected some that end in {listing(TABLES)}.")
-        elif given.exists() or not glob.has_magic(str(given)):
-            found = [given]
+                raise CrowdshotError(
+                    "has no file of labels", where=pattern, expected=f"files that end in {listing(TABLES)}"
+                )
+        elif pattern.exists() or not glob.has_magic(str(pattern)):
+            found = [pattern]
         else:
-            found = [Path(name) for name in sorted(glob.glob(str(given), recursive=True)) if Path(name).is_file()]
+            found = [Path(name) for name in sorted(glob.glob(str(pattern), recursive=True)) if Path(name).is_file()]
             if not found:
-                raise CrowdshotError(f"{given} matches no file, expected some of labels.")
+                raise CrowdshotError("matches no file", where=pattern, expected="files of labels")
         out += found
     return out
 
 
-# ---- folders ------------------------------------------------------------
-#
-# What lies below a folder.
-
-
 def list_files(folder: str | os.PathLike[str], endings: Collection[str], what: str) -> dict[str, Path]:
-    """All files below ``folder`` that end so: path relative to it, with forward slashes -> path; sorted.
+    """Return all files below a folder that have one of the endings, sorted.
 
-    Hidden files and folders are passed over, links to folders are not followed. ``what``: as messages call them.
+    Hidden files and folders are skipped; links to folders are not followed.
+
+    Parameters
+    ----------
+    folder : path-like
+    endings : collection of str
+        Lower-case endings with the dot.
+    what : str
+        Name of these files in messages, such as "images".
+
+    Returns
+    -------
+    dict
+        Relative path with forward slashes -> path.
     """
     root = Path(folder)
     if not root.is_dir():
-        found = "is a file" if root.exists() else "does not exist"
-        raise CrowdshotError(f"{shown(root)} {found}, expected a folder of {what}.")
+        problem = "is a file" if root.exists() else "does not exist"
+        raise CrowdshotError(problem, where=shown(root), expected=f"a folder of {what}")
 
     def stop(error: OSError) -> None:
-        raise CrowdshotError(f"{shown(error.filename)} could not be listed ({error.strerror}).") from error
+        raise CrowdshotError(f"could not be listed ({error.strerror})", where=shown(error.filename)) from error
 
     paths: dict[str, Path] = {}
     for here, folders, files in os.walk(root, onerror=stop):
@@ -134,36 +149,27 @@ def list_files(folder: str | os.PathLike[str], endings: Collection[str], what: s
             if not name.startswith(".") and path.suffix.lower() in endings:
                 paths[path.relative_to(root).as_posix()] = path
     if not paths:
-        raise CrowdshotError(f"{shown(root)} holds no {what}, expected some of {' '.join(sorted(endings))}.")
+        raise CrowdshotError(
+            f"holds no {what}", where=shown(root), expected=f"files that end in {' '.join(sorted(endings))}"
+        )
     return dict(sorted(paths.items()))
 
 
-# ---- safe names ------------------------------------------------------------
-#
-# Names for files and folders, made of names that may be anything.
-
-
-LONGEST = 120  # bytes, which leaves room for a number and an ending
-# what no name may hold on some system; and names that mean a device on Windows, whatever their ending
-FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
-DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\..*)?", re.IGNORECASE)
-
-
 def safe_name(name: object) -> str:
-    """One that every system takes, that leads out of no folder, and that no tool takes for hidden.
+    """Return a file name that is valid on every system, stays in its folder and is not hidden.
 
     >>> safe_name("../etc/passwd"), safe_name("NUL"), safe_name("cat. "), safe_name("")
     ('_.._etc_passwd', '_NUL', 'cat', '_')
     """
     text = unicodedata.normalize("NFC", str(name).encode("utf-8", "replace").decode("utf-8"))
     text = FORBIDDEN.sub("_", text)
-    text = "".join(c if c.isprintable() else "_" for c in text)  # marks that turn the text around, for instance
+    text = "".join(c if c.isprintable() else "_" for c in text)  # such as marks that change the writing direction
     text = text.encode()[:LONGEST].decode("utf-8", "ignore").strip(" ").rstrip(". ")
     return f"_{text}" if not text or text.startswith((".", "__")) or DEVICES.fullmatch(text) else text
 
 
 def safe_names(names: Iterable[object], taken: Iterable[str] = ()) -> list[str]:
-    """One for each, all different even where case does not count; a number tells those apart that would be the same.
+    """Return a safe name for each name; numbers keep them distinct, also on systems that ignore case.
 
     >>> safe_names(["Cat", "cat", "a/b", "a_b"])
     ['Cat', 'cat (2)', 'a_b', 'a_b (2)']

@@ -1,6 +1,7 @@
-"""Cells that a spreadsheet would run as formulas, such as =1+1, and an apostrophe before them that it takes for text.
+"""Escape cells that a spreadsheet would run as formulas, such as =1+1, with an apostrophe.
 
-Tables hold cells as they are, so that ids come back; ``--excel-safe`` is for those that people open.
+By default tables keep their cells unchanged, so that ids can be matched again. The option ``--excel-safe`` activates
+escaping for tables that people open in a spreadsheet.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMULA = re.compile(r"'*[=+\-@]")  # with apostrophes that were there before, so that one more is one to take off
+FORMULA = re.compile(r"'*[=+\-@]")  # includes escaped cells, so that escaping and unescaping are inverse
 _safe: ContextVar[bool] = ContextVar("excel_safe", default=False)
 
 
 @contextmanager
 def excel_safe() -> Iterator[None]:
-    """Inside, all tables that are text or workbooks are written with the apostrophe, and read without it."""
+    """Write all tables in the block with escaped formulas, and unescape those that are read as text or workbooks."""
     token = _safe.set(True)
     try:
         yield
@@ -29,17 +30,17 @@ def excel_safe() -> Iterator[None]:
 
 
 def stay_excel_safe(on: bool) -> None:
-    """As `excel_safe`, for the rest of a process that another one started."""
+    """Set `excel_safe` for the rest of a child process."""
     _safe.set(on)
 
 
 def guarded(table: pd.DataFrame) -> pd.DataFrame:
-    """As it is written: text cells, and names of columns."""
+    """Escape text cells and column names, if `excel_safe` is active."""
     return _each_text(table, lambda cell: f"'{cell}" if FORMULA.match(cell) else cell)
 
 
 def unguarded(table: pd.DataFrame) -> pd.DataFrame:
-    """As it was before it was written so."""
+    """Undo `guarded`, if `excel_safe` is active."""
     return _each_text(table, lambda cell: cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell)
 
 
@@ -53,6 +54,6 @@ def _each_text(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFram
     numbers = "biufc"
     columns = [
         column if column.dtype.kind in numbers else column.map(changed).astype(column.dtype)
-        for _, column in table.items()  # by position, because two may have the same name
+        for _, column in table.items()  # by position, because names may be repeated
     ]
     return type(table)(dict(enumerate(columns)), index=table.index).set_axis(list(map(changed, table.columns)), axis=1)

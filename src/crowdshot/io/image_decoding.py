@@ -1,9 +1,9 @@
-"""One picture in any form -> its pixels as a tensor, and the value that means full brightness.
+"""Decode an image from a path, PIL image or array to a tensor of pixels and the value of full brightness.
 
-The one rule for numbers in arrays: ``bool``, ``uint8`` and ``uint16`` go by their type (1, 255, 65535); any other
-numbers by the first of 1, 16, 255, 65535 that the largest value of the whole input does not exceed (16 is full
-ink in scikit-learn's digits). A ladder rather than the maximum itself, so that a picture is scaled alike
-whichever others come with it, unless all of them are dark.
+The full brightness of ``bool``, ``uint8`` and ``uint16`` arrays follows from the type (1, 255, 65535). For other types
+it is the first of 1, 16, 255, 65535 that the maximum of the whole input does not exceed (16 occurs in scikit-learn's
+digits). These steps, instead of the maximum itself, make the scale of an image independent of the other images in the
+input, unless all of them are dark.
 """
 
 from __future__ import annotations
@@ -22,25 +22,36 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 Array = np.ndarray[Any, Any]
 
 FULL_SCALES = (1.0, 16.0, 255.0, 65535.0)
-LARGE, SMALL = 2**24, 2**22  # pixels; a picture with more is read alone, and brought down to these at once
+LARGE, SMALL = 2**24, 2**22  # pixels; larger images are decoded one at a time and reduced to about SMALL
 ONE_LARGE = threading.Lock()
-OVERSHOOT = 0.02  # floats that were resized elsewhere may leave 0..1 by a hair; they are clipped later
+OVERSHOOT = 0.02  # resizing may leave the range 0..1 by this share; such values are clipped later
 TYPE_SCALES = {"bool": 1.0, "uint8": 255.0, "uint16": 65535.0}
 
 
 class UnreadableError(Exception):
-    """Why a picture cannot be read: the rest of a sentence that starts with its name."""
+    """Reason why an image cannot be read, a predicate whose subject is the image's name."""
 
 
 def decode(item: Any, scales: Mapping[str, float]) -> tuple[Tensor, float]:
-    """A path, PIL image or array -> pixels (1, C, H, W) with C = 1, 3, 4, uint8 or float32; their full scale.
+    """Decode one image.
 
-    scales: what ``scales_of`` found for the arrays of the whole input.
+    Parameters
+    ----------
+    item : path-like, PIL image or array
+    scales : mapping
+        Values of full brightness of the whole input, from `scales_of`.
+
+    Returns
+    -------
+    pixels : Tensor
+        (1, C, H, W) with C = 1, 3 or 4, uint8 or float32.
+    scale : float
+        The value of full brightness.
     """
     if isinstance(item, (str, os.PathLike)):
         return _decode_file(Path(item))
@@ -64,7 +75,7 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
             raise UnreadableError("is a folder, not an image")
         if not path.exists():
             raise UnreadableError("does not exist")
-        if not path.is_file():  # opening a pipe would wait for ever
+        if not path.is_file():  # opening a pipe would block
             raise UnreadableError("is not a regular file")
         if path.stat().st_size == 0:
             raise UnreadableError("is empty (0 bytes)")
@@ -73,22 +84,22 @@ def _decode_file(path: Path) -> tuple[Tensor, float]:
     except UnreadableError:
         raise
     except PermissionError:
-        raise UnreadableError("may not be read (permission denied)") from None
+        raise UnreadableError("cannot be read (permission denied)") from None
     except UnidentifiedImageError:
         convert = ": convert it to JPEG or PNG" if path.suffix.lower() in (".heic", ".heif", ".avif") else ""
         raise UnreadableError(f"is not an image that Pillow can read{convert}") from None
     except Image.DecompressionBombError as error:
-        raise UnreadableError(f"is too large an image ({str(error).split(',')[0]})") from None
+        raise UnreadableError(f"is too large ({str(error).split(',')[0]})") from None
     except Exception as error:  # damaged bytes make Pillow's parsers raise nearly anything
         raise UnreadableError(f"is truncated or damaged ({error})") from None
 
 
 def _decode_pil(image: Image.Image) -> tuple[Tensor, float]:
-    """Any mode -> upright pixels (1, C, H, W), with C = 4 where there may be transparency."""
-    image.load()  # only the first try tells of damage: Pillow hands out what it has on the second
+    """Return upright pixels (1, C, H, W) of an image in any mode, with C = 4 if it may be transparent."""
+    image.load()  # Pillow reports damage only at the first attempt; the second returns what was decoded
     try:
         upright = ImageOps.exif_transpose(image)
-    except Exception:  # broken EXIF says nothing about the pixels
+    except Exception:  # the pixels may be fine although the EXIF data are broken
         upright = image
     upright = smaller(upright)
     mode = upright.mode
@@ -106,71 +117,74 @@ def _decode_pil(image: Image.Image) -> tuple[Tensor, float]:
 
 
 def smaller(image: Image.Image) -> Image.Image:
-    """A large picture by a whole number of times smaller, so that several fit in memory; any other as it is."""
+    """Reduce a large image by an integer factor, so that several fit in memory; return others unchanged."""
     if image.width * image.height <= LARGE or image.mode not in ("L", "LA", "RGB", "RGBA"):
         return image
     return image.reduce(math.ceil(math.sqrt(image.width * image.height / SMALL)))
 
 
 def channels_first(pixels: Any) -> Any:
-    """(..., H, W, C) or (..., C, H, W) -> (..., C, H, W).
+    """Return pixels (..., H, W, C) or (..., C, H, W) as (..., C, H, W).
 
-    C is looked for where its library puts it (NumPy last, torch first), then in the other place.
+    C is searched first at the library's usual position (last in NumPy, first in torch), then at the other.
     """
     places = (-3, -1) if isinstance(pixels, Tensor) else (-1, -3)
     for place in places:
         if pixels.shape[place] in (1, 3, 4):
             return pixels.movedim(place, -3) if isinstance(pixels, Tensor) else np.moveaxis(pixels, place, -3)
     raise UnreadableError(
-        f"has shape {tuple(pixels.shape)}, in which no axis holds 1, 3 or 4 channels, "
-        "expected last in NumPy arrays, before height and width in tensors"
+        f"has shape {tuple(pixels.shape)} without an axis of 1, 3 or 4 channels, "
+        "expected as the last axis of NumPy arrays, before height and width in tensors"
     )
 
 
 def scales_of(arrays: list[Any]) -> dict[str, float]:
-    """The full scale of each kind of array in a list; all that do not go by their type share one."""
+    """Return the value of full brightness for each type of array; types without a fixed one share one value."""
     seen: dict[str, list[float]] = {}
     for array in arrays:
         if isinstance(array, (np.ndarray, Tensor)):
             try:
                 seen.setdefault(_scale_key(array), []).extend(extremes(array))
             except UnreadableError:
-                continue  # reported under its name when its turn comes
+                continue  # reported with the image's name when it is decoded
     return {key: full_scale(min(values), max(values), key) for key, values in seen.items() if values}
 
 
 def scale_of_batch(pixels: Array | Tensor) -> float:
-    """The full scale of one array (N, C, H, W)."""
+    """Return the value of full brightness of an array (N, C, H, W)."""
     return full_scale(*extremes(pixels), _scale_key(pixels))
 
 
 def full_scale(low: float, high: float, dtype: str = "") -> float:
-    """The value that means full brightness, by the rule at the top of this file."""
-    rung = next((full for full in FULL_SCALES if high <= full * (1 + OVERSHOOT)), None)
+    """Return the value of full brightness by the rule in the module's docstring."""
+    scale = next((full for full in FULL_SCALES if high <= full * (1 + OVERSHOOT)), None)
     fixed = TYPE_SCALES.get(dtype)
     if fixed is not None:
-        if rung is not None and high > 0 and rung < fixed:
+        if scale is not None and high > 0 and scale < fixed:
             warnings.warn(
-                f"images are {dtype} with no value above {high:g} of {fixed:g}, which is nearly black; "
-                "pass floats if their full scale is another.",
+                CrowdshotWarning(
+                    f"The images are {dtype} with values up to {high:g} of {fixed:g}, which is nearly black",
+                    found=high,
+                    hint="If they have another range, convert them to float",
+                ),
                 stacklevel=2,
             )
         return fixed
-    if rung is None or low < -OVERSHOOT * rung:
+    if scale is None or low < -OVERSHOOT * scale:
         raise UnreadableError(
             f"has values from {low:g} to {high:g}, expected pixels in 0..1, 0..16, 0..255 or 0..65535 "
             "(the encoder normalises them itself)"
         )
-    return rung
+    return scale
 
 
 def extremes(pixels: Array | Tensor) -> tuple[float, float]:
-    """Smallest and largest value, which must be finite numbers."""
+    """Return the smallest and the largest value; refuse values that are not finite numbers."""
     array = _numpy(pixels)
     if array.dtype.kind not in "buif":
         raise UnreadableError(f"has values of type {array.dtype}, expected numbers")
     if array.size == 0:
-        raise UnreadableError(f"has shape {tuple(array.shape)}, which holds no pixels, expected some")
+        raise UnreadableError(f"has shape {tuple(array.shape)}, which holds no pixels")
     low, high = float(array.min()), float(array.max())
     if not np.isfinite([low, high]).all():
         raise UnreadableError("has NaN or infinite values, expected finite numbers")
@@ -178,7 +192,7 @@ def extremes(pixels: Array | Tensor) -> tuple[float, float]:
 
 
 def as_tensor(pixels: Array | Tensor) -> Tensor:
-    """uint8 stays, everything else becomes float32, on the CPU; what NumPy or Pillow owns is copied."""
+    """Return a tensor on the CPU, uint8 or else float32; memory of NumPy or Pillow is copied."""
     if isinstance(pixels, Tensor):
         pixels = pixels.detach().cpu()
         return pixels if pixels.dtype == torch.uint8 else pixels.float()
@@ -187,18 +201,18 @@ def as_tensor(pixels: Array | Tensor) -> Tensor:
 
 @contextmanager
 def name_in_message(name: str) -> Iterator[None]:
-    """Tell what is wrong with the whole input as an error about ``name``."""
+    """Raise an `UnreadableError` of the block as an error about the argument ``name``."""
     try:
         yield
     except UnreadableError as error:
-        raise CrowdshotError(f"{name} {error}.") from None
+        raise CrowdshotError(str(error), argument=name) from None
 
 
 @contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """Pillow warns of large pictures and odd metadata; what matters is raised, the rest is not the user's.
+    """Silence Pillow's warnings about large images and odd metadata; problems that matter are raised as errors.
 
-    Enter it in the calling thread, around the work of others: ``catch_warnings`` changes the whole process.
+    Enter this context in the main thread, before worker threads start: ``catch_warnings`` changes the whole process.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")

@@ -1,4 +1,4 @@
-"""JSON and JSON lines as people's files hold them, with errors that say where."""
+"""Parse JSON and JSON lines, with errors that name the file and the row."""
 
 from __future__ import annotations
 
@@ -13,40 +13,47 @@ ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def parse_json(text: str, place: str) -> Any:
-    """``place`` is what messages call it: "labels.json"."""
+    """Parse JSON text; messages call it ``place``, such as "labels.json"."""
     try:
         return _loads(text)
     except json.JSONDecodeError as error:
         row = f", row {error.lineno}" if error.lineno > 1 else ""
         raise CrowdshotError(
-            f"{place}{row}, character {error.colno} is not JSON ({error.msg}), expected JSON: is the file complete?"
+            f"is not JSON ({error.msg})",
+            where=f"{place}{row}, character {error.colno}",
+            hint="Is the file complete?",
         ) from None
     except (ValueError, RecursionError) as error:
-        raise CrowdshotError(f"{place} is not JSON that can be read ({error}), expected some that can.") from None
+        raise CrowdshotError(f"is not JSON that can be read ({error})", where=place) from None
 
 
-def parse_json_lines(text: str, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows that hold something, counted from 1, and the record in each."""
-    for row, line in enumerate(text.split("\n"), 1):
+def parse_json_lines(text: str, name: str, rows_before: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of each row that is not blank, counted from 1, and the record in it.
+
+    ``rows_before`` is the number of rows of the file that precede the text.
+    """
+    for row, line in enumerate(text.split("\n"), 1 + rows_before):
         if not line.strip():
             continue
         try:
             record = _loads(line)
         except (ValueError, RecursionError) as error:
-            raise CrowdshotError(f"{name}, row {row} is not JSON ({error}), expected a record a line.") from None
+            raise CrowdshotError(
+                f"is not JSON ({error})", where=f"{name}, row {row}", expected="one record per line"
+            ) from None
         yield row, as_record(record, f"{name}, row {row}")
 
 
 def as_record(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a record {{…}}.")
+        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a record {…}")
     return value
 
 
 def _loads(text: str) -> Any:
     value = json.loads(text)
     if ZERO.search(text):
-        raise ValueError("it has the character \\u0000, which no table can hold")
+        raise ValueError("it has the character \\u0000, which tables cannot hold")
     if "\\ud" in text.lower():
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(value, ensure_ascii=False).encode()  # raises an error for half a surrogate pair
     return value

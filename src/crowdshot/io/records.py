@@ -1,6 +1,6 @@
-"""Files of records -> dicts, each with the place where it stands, whatever the file's dress.
+"""Read records (dicts) with their position from a JSON array, JSON lines, Parquet or separated text.
 
-A JSON array of objects, JSON lines, Parquet, or text with a separator (whose cells stay text as it was written).
+Cells of separated text stay text.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from crowdshot.io.tables import SAMPLE, UTF16, Table, decode
 
 
 class Record(NamedTuple):
-    """``place`` is what messages call it: "labels.json, record 3"."""
+    """The fields of a record and its place in messages, such as "labels.json, record 3"."""
 
     place: str
     fields: dict[str, Any]
 
 
 def starts_with(data: bytes, *starts: bytes) -> bool:
-    """Does the text start so, spaces and the mark of its encoding aside?"""
+    """Return whether the text starts with one of these, ignoring spaces and a byte order mark."""
     head = data[:SAMPLE]
     if head.startswith(UTF16):
         head = head.decode("utf-16", "ignore").encode(errors="ignore")
@@ -36,21 +36,21 @@ def starts_with(data: bytes, *starts: bytes) -> bool:
 def parse_array(data: bytes, name: str) -> list[Record]:
     values = parse_json(decode(data, name), name)
     if not isinstance(values, list):
-        raise CrowdshotError(f"{name} holds a {type(values).__name__}, expected a list of records.")
+        raise CrowdshotError(f"holds a {type(values).__name__}", where=name, expected="a list of records")
     if not values:
-        raise NoLabelError(f"{name} holds an empty list, expected a list of records.")
+        raise NoLabelError("holds an empty list", where=name, expected="a list of records")
     places = [f"{name}, record {n}" for n in range(1, len(values) + 1)]
     return [Record(place, as_record(value, place)) for place, value in zip(places, values, strict=True)]
 
 
 def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]:
-    """JSON lines, all of them or the first few."""
+    """Return the records of JSON lines, or the first ``most`` of them."""
     lines = islice(parse_json_lines(decode(data, name), name), most)
     return [Record(f"{name}, row {row}", record) for row, record in lines]
 
 
 def rows_of(table: Table, data: bytes) -> list[Record]:
-    """The rows of a table: values as Parquet has them, of other files text."""
+    """Return the rows of a table as records: typed values for Parquet, text for other files."""
     places = [f"{table.name}, row {row}" for row in table.rows]
     if data.startswith(parquet.MAGIC):
         columns = [[_plain(value) for value in table.frame.iloc[:, i]] for i in range(len(table.header))]

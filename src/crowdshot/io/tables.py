@@ -1,8 +1,7 @@
-"""Files with rows and columns -> tables whose cells are as they were written.
+"""Read tables from separated text, Excel workbooks, JSON lines and Parquet, with the cells as they are in the file.
 
-Nothing is guessed about what a cell means: "007" stays "007" and "NA" stays "NA"; only a blank cell is missing.
-Which kind of file it is shows in its first bytes, not in its name: Parquet, an Excel workbook, JSON lines, else text
-with a separator.
+Cells are not interpreted: "007" stays "007" and "NA" stays "NA"; only a blank cell is missing. The kind of a file is
+recognised from its first bytes, not from its name. Large files are also read in pieces (`table_pieces`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import pyarrow.compute
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import first, listing
 from crowdshot.io import cells, parquet
 from crowdshot.io.cells import AROUND, Ids, trim
@@ -36,28 +35,44 @@ from crowdshot.io.json_text import parse_json_lines
 from crowdshot.io.parquet import ParquetTable
 from crowdshot.io.workbooks import ZIP, Workbook, refuse_old
 
-# ---- separated ------------------------------------------------------------
-#
-# Text with a separator -> rows of cells.
-
-
 SEPARATORS = ",;\t|"
-SAMPLE = 64 * 1024  # characters in which the separator is looked for
+SAMPLE = 64 * 1024  # characters from which the separator is detected
 LARGEST_BLOCK = 2**30  # bytes; pyarrow counts them in 32 bits
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+DECIMAL_COMMA = r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][-+]?\d+)?"  # 1,5 and 1.234,5, as in German or French sheets
+MOST_ABOVE = 20  # rows among which the header is searched
+ROWS = 20_000  # of Parquet, in a piece
+SIZE = 2 * 2**20  # bytes of text, in a piece
+STREAM_SAMPLE = 4_096  # bytes from which the kind of a file is recognised
+LONGEST = 10_000  # lines of a record
 
 
-def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int64], str]:
-    """All rows, the header's too, where in the file they stand, and the separator.
+def parse_separated(text: str, name: str, rows_before: int = 0) -> tuple[pd.DataFrame, NDArray[np.int64], str]:
+    """Parse separated text; a row with too many or too few cells is an error.
 
-    A row with too many or too few cells is an error.
+    Excel may write a row ``sep=;`` above the header, which is skipped.
 
-    Excel may have put a row before them that tells the separator, ``sep=;``.
+    Parameters
+    ----------
+    text : str
+    name : str
+        Name of the file in messages.
+    rows_before : int
+        Number of rows of the file that precede the text.
+
+    Returns
+    -------
+    cells : DataFrame
+        All rows, including the header.
+    rows : (n,) array
+        Row numbers in the file, counted from 1.
+    separator : str
     """
-    told = re.match(r"\"?sep=.\"?(\r?\n|$)", text)
-    before = 1 if told else 0  # rows above the header
-    text = text[told.end() :] if told else text
+    sep_row = re.match(r"\"?sep=.\"?(\r?\n|$)", text)
+    before = rows_before + (1 if sep_row else 0)
+    text = text[sep_row.end() :] if sep_row else text
     if not text.strip():
-        raise CrowdshotError(f"{name} has no rows, expected a table.")
+        raise CrowdshotError("has no rows", where=name, expected="a table")
     separator, width = sniff(text, name)
     blank: list[int] = []
     ragged: list[tuple[int, int]] = []
@@ -81,25 +96,30 @@ def parse_separated(text: str, name: str) -> tuple[pd.DataFrame, NDArray[np.int6
             pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
     except pa.ArrowInvalid as error:
-        raise CrowdshotError(f"{name} could not be read as a table ({error}).") from None
+        raise CrowdshotError(f"could not be read as a table ({error})", where=name) from None
     if ragged:
         row, found = ragged[0]
         others = f" ({len(ragged)} rows are like that)" if len(ragged) > 1 else ""
-        hint = ": is a quotation mark left open?" if found < width and '"' in text else "."
-        raise CrowdshotError(f"{name}, row {row} has {found} cells, expected {width} as in the header{others}{hint}")
+        raise CrowdshotError(
+            f"has {found} cells",
+            where=f"{name}, row {row}",
+            found=found,
+            expected=f"{width} as in the header{others}",
+            hint="Is a quotation mark left open?" if found < width and '"' in text else None,
+        )
     rows = np.arange(1, 1 + cells.num_rows + len(blank)) + before
     return cells.to_pandas(), np.setdiff1d(rows, blank) if blank else rows, separator
 
 
 def sniff(text: str, name: str) -> tuple[str, int]:
-    """The separator, and how many columns it makes of the header.
+    """Return the separator and the number of columns in the header.
 
-    The one with which the rows that follow are as long as the header; of several, the one that makes most columns.
+    Separators that split all rows into as many cells as the header are preferred, then those with the most columns.
     """
-    end = text.find("\n", SAMPLE)  # the header, which may be longer than that, is never cut short
+    end = text.find("\n", SAMPLE)  # a header longer than the sample is not cut
     lines = list(io.StringIO(text if end < 0 else text[:end], newline=""))
     if not lines[0].strip():
-        raise CrowdshotError(f"{name}, row 1 is blank, expected the names of the columns.")
+        raise CrowdshotError("is blank", where=f"{name}, row 1", expected="the names of the columns")
     best = (False, 1, "")
     for separator in SEPARATORS:
         try:
@@ -110,28 +130,31 @@ def sniff(text: str, name: str) -> tuple[str, int]:
             best = max(best, (set(widths) == {widths[0]}, widths[0], separator), key=lambda found: found[:2])
     _, width, separator = best
     if width == 1:
+        column = lines[0].strip()[:80]
         raise CrowdshotError(
-            f"{name} has one column, {lines[0].strip()[:80]!r}, expected several, separated by commas, semicolons,"
-            " tabs or bars."
+            f"has one column, {column!r}",
+            where=name,
+            found=column,
+            expected="several, separated by commas, semicolons, tabs or bars",
         )
     return separator, width
 
 
-# ---- tables ------------------------------------------------------------
-
-
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-DECIMAL_COMMA = r"[-+]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][-+]?\d+)?"  # 1,5 and 1.234,5, as in German or French sheets
-MOST_ABOVE = 20  # rows in which the header is looked for
-
-
 @dataclass(frozen=True)
 class Table:
-    """``frame``: the cells. ``rows`` (n,): where in the file each of its rows stands, as a person counts.
+    """A table and the row numbers in its file. Columns are addressed by position, because names may be repeated.
 
-    A CSV's first line is row 1 and blank ones count; in JSON lines and Parquet the first record is row 1. Columns are
-    asked for by position, because two may have the same name. ``decimal_comma``: numbers may have one, as the separator
-    is something else.
+    Attributes
+    ----------
+    name : str
+        Name of the file in messages.
+    frame : DataFrame
+        The cells.
+    rows : (n,) array
+        The row number of each row in the file. The first line of a CSV file is row 1, and blank lines count; in JSON
+        lines and Parquet the first record is row 1.
+    decimal_comma : bool
+        Whether numbers may have a decimal comma, because the separator is not a comma.
     """
 
     name: str
@@ -141,7 +164,7 @@ class Table:
 
     def __post_init__(self) -> None:
         if self.frame.shape[1] == 0:  # records without a field
-            raise CrowdshotError(f"{self.name} has no column, expected a table.")
+            raise CrowdshotError("has no column", where=self.name, expected="a table")
 
     @property
     def header(self) -> list[str]:
@@ -151,7 +174,7 @@ class Table:
         return f"{self.name}, row {self.rows[position]}, column {self.header[column]!r}"
 
     def text(self, column: int) -> Ids:
-        """(n,) the cells of a column as text, without the spaces around it; "" where blank."""
+        """Return the cells (n,) of a column as trimmed text, "" where blank."""
         values = self.frame.iloc[:, column]
         try:
             code, distinct = pd.factorize(values)
@@ -159,35 +182,40 @@ class Table:
             code, distinct = np.arange(len(values)), pd.Index(values, tupleize_cols=False)
         words = [cells.text(value) for value in distinct]
         if None in words:
-            strange = words.index(None)
-            found = type(distinct[strange]).__name__
+            odd = words.index(None)
+            found = type(distinct[odd]).__name__
             raise CrowdshotError(
-                f"{self.place(first(code == strange), column)} holds a {found}, expected text or a number."
+                f"holds a {found}",
+                where=self.place(first(code == odd), column),
+                found=found,
+                expected="text or a number",
             )
         text: Ids = np.array([*words, ""], dtype=object)[code]
         return text
 
     def numbers(self, column: int) -> NDArray[np.float64]:
-        """(n,) the cells of a column as numbers; NaN where blank."""
+        """Return the cells (n,) of a column as numbers, NaN where blank."""
         values = self.frame.iloc[:, column]
         if values.dtype.kind in "buif":
             return np.asarray(values, dtype=np.float64)
         try:
             cells = pa.compute.utf8_trim_whitespace(pa.array(values, pa.string()))
             parsed = pa.compute.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # slower, but it tells which cell is not a number
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # the slower way finds the cell that is not a number
             words = self.text(column)
             parsed = self.parsed(words)
-            strange = np.isnan(parsed) & (words != "") & (np.char.lower(words.astype(str)) != "nan")
-            if strange.any():
-                row = first(strange)
-                raise CrowdshotError(f"{self.place(row, column)} is {words[row]!r}, expected a number.") from None
+            odd = np.isnan(parsed) & (words != "") & (np.char.lower(words.astype(str)) != "nan")
+            if odd.any():
+                row = first(odd)
+                raise CrowdshotError(
+                    f"is {words[row]!r}", where=self.place(row, column), found=words[row], expected="a number"
+                ) from None
         return np.asarray(parsed, dtype=np.float64)
 
     def parsed(self, words: Ids) -> NDArray[np.float64]:
-        """(n,) the cells of a column, as `text` gives them, as numbers; NaN where one is none.
+        """Return the cells (n,) of a column, as `text` returns them, as numbers; NaN where a cell is not a number.
 
-        A point and no comma, in a column with decimal commas, may be a decimal point or not: that is no number.
+        In a column with decimal commas, a cell with a point and no comma is ambiguous and becomes NaN.
         """
         found = pd.Series(words, dtype=object)
         with_comma = found.str.fullmatch(DECIMAL_COMMA)
@@ -199,36 +227,40 @@ class Table:
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
+    """Read a file as `parse_table` does."""
     return parse_table(read_bytes(path), os.fspath(path))
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The whole file, which must be a file and hold something."""
+    """Return the content of a file that is not blank."""
     source = Path(path)
     try:
         if source.is_dir():
-            raise CrowdshotError(f"{source} is a folder, expected a file.")
+            raise CrowdshotError("is a folder", where=source, expected="a file")
         data = source.read_bytes()
     except FileNotFoundError:
-        raise CrowdshotError(f"{source} does not exist, expected a file.") from None
+        raise CrowdshotError("does not exist", where=source, expected="a file") from None
     except CrowdshotError:
         raise
     except (OSError, ValueError) as error:
-        raise CrowdshotError(f"{source} could not be read ({getattr(error, 'strerror', None) or error}).") from None
+        reason = getattr(error, "strerror", None) or error
+        raise CrowdshotError(f"could not be read ({reason})", where=source) from None
     if not data.strip():
-        raise CrowdshotError(f"{source} is empty, expected a table.")
+        raise CrowdshotError("is empty", where=source, expected="a table")
     return data
 
 
 def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str, Table | CrowdshotError]:
-    """The tables in the sheets of a workbook by the sheets' names, or the one in the sheet that is named.
+    """Return the tables of a workbook by sheet, or only the one in the named sheet.
 
-    What is wrong with a sheet stands in its place: others may be meant.
+    A sheet that cannot be read has its error in place of a table, because the caller may need another sheet.
     """
     workbook = Workbook(data, name)
     sheets = workbook.sheets
     if sheet is not None and sheet not in sheets:
-        raise CrowdshotError(f"sheet is {sheet!r}, expected one of those in {name}, {listing(sheets)}.")
+        raise CrowdshotError(
+            f"is {sheet!r}", argument="sheet", found=sheet, expected=f"one of those in {name}, {listing(sheets)}"
+        )
     tables: dict[str, Table | CrowdshotError] = {}
     for title in sheets if sheet is None else [sheet]:
         try:
@@ -239,103 +271,131 @@ def parse_workbook(data: bytes, name: str, sheet: str | None = None) -> dict[str
         if any(len(cells) > 1 for _, cells in rows):
             columns = zip_longest(*(cells for _, cells in rows), fillvalue="")
             cells = pd.DataFrame(dict(enumerate(columns)), dtype=object)
-            called = name if len(sheets) == 1 else f"{name}, sheet {title!r}"
-            tables[title] = _with_header(called, cells, np.array([number for number, _ in rows]))
+            place = name if len(sheets) == 1 else f"{name}, sheet {title!r}"
+            tables[title] = _with_header(place, cells, np.array([number for number, _ in rows]))
     if not tables:
         where = f"{name}, sheet {sheet!r}" if sheet else name
-        raise CrowdshotError(f"{where} holds no table, expected one with several columns.")
+        raise CrowdshotError("holds no table", where=where, expected="one with several columns")
     return tables
 
 
 def only(tables: dict[str, Table | CrowdshotError], name: str) -> Table:
-    """The one table of a workbook."""
+    """Return the single table of a workbook; refuse workbooks with several."""
     if len(tables) > 1:
-        raise CrowdshotError(f"{name} has {len(tables)} sheets with a table, {listing(tables)}, expected one.")
+        raise CrowdshotError(
+            f"has {len(tables)} sheets with a table, {listing(tables)}",
+            where=name,
+            found=list(tables),
+            expected="one",
+        )
     (table,) = tables.values()
     if isinstance(table, CrowdshotError):
         raise table
     return table
 
 
-def parse_table(data: bytes, name: str) -> Table:
-    """The bytes of a file of any kind that this module knows; messages call it ``name``."""
+def parse_table(data: bytes, name: str, rows_before: int = 0) -> Table:
+    """Parse the content of a file of any kind that this module reads.
+
+    Parameters
+    ----------
+    data : bytes
+    name : str
+        Name of the file in messages.
+    rows_before : int
+        Number of rows of the file that precede the data, if the data are a piece of a text file.
+
+    Returns
+    -------
+    Table
+    """
     if data.startswith(parquet.MAGIC):
         (frame,) = ParquetTable(data, name).frames()
         return Table(name, frame, np.arange(1, 1 + len(frame)))
     if data.startswith(ZIP):
         return only(parse_workbook(data, name), name)
     refuse_old(data, name)
-    text = decode(data, name)
+    text = decode(data, name, rows_before)
     start = text[:SAMPLE].lstrip()[:1]
     if start == "{":
-        return _parse_json_lines(text, name)
+        return _parse_json_lines(text, name, rows_before)
     if re.match(r"\s*<(!doctype|html|table|\?xml)", text[:SAMPLE], re.IGNORECASE):
-        raise CrowdshotError(f'{name} is HTML or XML, expected a table; save the sheet as .xlsx or "CSV UTF-8".')
+        raise CrowdshotError(
+            "is HTML or XML", where=name, expected="a table", hint='Save the sheet as .xlsx or "CSV UTF-8"'
+        )
     if start == "[":
-        raise CrowdshotError(f"{name} is a JSON array, expected CSV, JSON lines (a record a line) or Parquet.")
-    cells, rows, separator = parse_separated(text, name)
+        raise CrowdshotError("is a JSON array", where=name, expected="CSV, JSON lines (one record per line) or Parquet")
+    cells, rows, separator = parse_separated(text, name, rows_before)
     return replace(_with_header(name, cells, rows), decimal_comma=separator != ",")
 
 
-def decode(data: bytes, name: str) -> str:
-    """UTF-8, with or without its mark, or UTF-16 with one."""
-    encoding, called = ("utf-16", "UTF-16") if data.startswith(UTF16) else ("utf-8-sig", "UTF-8")
+def decode(data: bytes, name: str, rows_before: int = 0) -> str:
+    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one."""
+    encoding, encoding_name = ("utf-16", "UTF-16") if data.startswith(UTF16) else ("utf-8-sig", "UTF-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         _refuse_binary(data, name)
-        row = data.count(b"\n", 0, error.start) + 1
-        found = f"the byte 0x{data[error.start]:02x}, which is not {called} text"
+        row = data.count(b"\n", 0, error.start) + 1 + rows_before
         raise CrowdshotError(
-            f'{name}, row {row} has {found}, expected text; save the file as UTF-8 (in Excel, "CSV UTF-8").'
+            f"has the byte 0x{data[error.start]:02x}, which is not {encoding_name} text",
+            where=f"{name}, row {row}",
+            found=data[error.start],
+            hint='Save the file as UTF-8 (in Excel, "CSV UTF-8")',
         ) from None
     if "\0" in text:
         _refuse_binary(data, name)
-        row = text.count("\n", 0, text.index("\0")) + 1
+        row = text.count("\n", 0, text.index("\0")) + 1 + rows_before
         raise CrowdshotError(
-            f"{name}, row {row} has zero bytes, as UTF-16 without a mark has, expected text; save the file as UTF-8."
+            "has zero bytes, as UTF-16 without a byte order mark has",
+            where=f"{name}, row {row}",
+            hint="Save the file as UTF-8",
         )
     return text
 
 
 def _refuse_binary(data: bytes, name: str) -> None:
-    """Of what is no text, that it is none; told by control characters (zero bytes may be UTF-16's)."""
+    """Refuse data with control characters; zero bytes do not count, because UTF-16 text has them."""
     if sum(0 < byte < 9 or 13 < byte < 32 for byte in data[:4096]) > 2:
-        raise CrowdshotError(f"{name} holds binary data, expected a table as text or Parquet.") from None
+        raise CrowdshotError("holds binary data", where=name, expected="a table as text or Parquet") from None
 
 
 def _with_header(name: str, frame: pd.DataFrame, rows: NDArray[np.int64]) -> Table:
-    """Rows of text, of which the first names the columns, but for what a sheet may have above it (`_header`).
+    """Return a table with the column names from the header (see `_header`).
 
-    Left out are rows in which nothing stands, columns in which nothing stands, not even a name, and, as is told, a
-    header that is repeated.
+    Empty rows, columns without a name and without cells, and repetitions of the header (with a warning) are left out.
     """
     frame = unguarded(frame)
     start, names = _header(frame.head(MOST_ABOVE).to_numpy())
     frame, rows = frame.iloc[start:].reset_index(drop=True), rows[start:]
     useful = [column for column, word in enumerate(names) if word or (frame.iloc[:, column] != "").any()]
     if not useful:
-        raise CrowdshotError(f"{name} has no cell that holds anything, expected a table.")
+        raise CrowdshotError("has only empty cells", where=name, expected="a table")
     frame = frame.iloc[:, useful].set_axis([names[column] for column in useful], axis=1)
     first_cells = pa.compute.utf8_trim(pa.array(frame.iloc[:, 0], pa.string()), characters=AROUND)
-    maybe = np.flatnonzero(pa.compute.equal(first_cells, frame.columns[0]).to_numpy(zero_copy_only=False))
-    again = maybe[[[trim(cell) for cell in frame.iloc[row]] == list(frame.columns) for row in maybe]]
-    if len(again):
-        many = f" (and {len(again) - 1:,} more)" if len(again) > 1 else ""
+    candidates = np.flatnonzero(pa.compute.equal(first_cells, frame.columns[0]).to_numpy(zero_copy_only=False))
+    repeats = candidates[[[trim(cell) for cell in frame.iloc[row]] == list(frame.columns) for row in candidates]]
+    if len(repeats):
+        more = f" (and {len(repeats) - 1:,} more)" if len(repeats) > 1 else ""
         warnings.warn(
-            f"{name}: row {rows[again[0]]} repeats the header{many}, and is left out.", UserWarning, stacklevel=2
+            CrowdshotWarning(
+                f"Row {rows[repeats[0]]} repeats the header{more} and is left out",
+                where=name,
+                found=len(repeats),
+            ),
+            stacklevel=2,
         )
-    useless = np.union1d(again, _empty_rows(frame))
-    if len(useless) == 0:
+    dropped = np.union1d(repeats, _empty_rows(frame))
+    if len(dropped) == 0:
         return Table(name, frame, rows)
-    return Table(name, frame.drop(index=useless).reset_index(drop=True), np.delete(rows, useless))
+    return Table(name, frame.drop(index=dropped).reset_index(drop=True), np.delete(rows, dropped))
 
 
 def _header(top: NDArray[Any]) -> tuple[int, list[str]]:
-    """How many rows it takes, titles above it included, and the names of the columns.
+    """Return the number of rows up to the end of the header, and the names of the columns.
 
-    A title is a row with one cell filled of three or more. A sheet may group its columns, in a row of names over
-    several of them each, above the row with their own: then a column has the lower of its names.
+    Rows above the header with a single filled cell of three or more are titles. If a row with names of groups of
+    columns stands above the column names, the lower names are used.
     """
     words = [[trim(str(cell)) for cell in row] for row in top]
     filled = [sum(map(bool, row)) for row in words]
@@ -344,63 +404,56 @@ def _header(top: NDArray[Any]) -> tuple[int, list[str]]:
         return start + 1, words[start]
     upper, lower = words[start : start + 2]
     nameless = [column for column, word in enumerate(upper) if not word]
-    below = any(word and not lower[column] for column, word in enumerate(upper))  # a name that takes both rows
+    below = any(word and not lower[column] for column, word in enumerate(upper))  # a name that spans both rows
     grouped = nameless and all(lower[column] for column in nameless) and (below or (0 in nameless and nameless[1:]))
     return (start + 2, [low or up for up, low in zip(upper, lower, strict=True)]) if grouped else (start + 1, upper)
 
 
 def _empty_rows(frame: pd.DataFrame) -> NDArray[np.int64]:
-    """Positions of the rows in which no cell holds anything."""
+    """Return the positions of rows with only blank cells."""
     empty = np.arange(len(frame))
     for column in range(frame.shape[1]):
         empty = empty[(frame.iloc[empty, column] == "").to_numpy(bool)]
     return empty
 
 
-def _parse_json_lines(text: str, name: str) -> Table:
-    rows, records = zip(*parse_json_lines(text, name), strict=True)  # it begins with one
-    # as objects, because pandas would make 7.0 of a 7 above a missing value
+def _parse_json_lines(text: str, name: str, rows_before: int) -> Table:
+    rows, records = zip(*parse_json_lines(text, name, rows_before), strict=True)
+    # objects, because pandas would turn a 7 in a column with missing values into 7.0
     return Table(name, pd.DataFrame(list(records), dtype=object), np.array(rows))
 
 
 def ids_of(table: Table, column: int) -> Ids:
-    """The ids in a column, in which every row must have one."""
+    """Return the ids in a column; every row must have one."""
     ids = table.text(column)
     if (ids == "").any():
-        raise CrowdshotError(f"{table.place(first(ids == ''), column)} is empty, expected an id.")
+        raise CrowdshotError("is empty", where=table.place(first(ids == ""), column), expected="an id")
     return ids
 
 
 def one_each(table: Table, column: int) -> Ids:
-    """The same, where no two rows may have the same."""
+    """Return the ids in a column; every row must have a different one."""
     ids = ids_of(table, column)
     repeated = pd.Index(ids).duplicated()
     if repeated.any():
         row = first(repeated)
         earlier = table.rows[first(ids == ids[row])]
         raise CrowdshotError(
-            f"{table.place(row, column)} is {ids[row]!r}, which row {earlier} has too ({repeated.sum()} ids are"
-            " repeated), expected different ids."
+            f"is {ids[row]!r}, as in row {earlier} ({repeated.sum()} ids are repeated)",
+            where=table.place(row, column),
+            found=ids[row],
+            expected="different ids",
         )
     return ids
 
 
-# ---- streams ------------------------------------------------------------
+# ---- Large files in pieces ------------------------------------------------------------------------------------------
 #
-# Tables of any length, a piece at a time: memory holds a piece, however long the file is.
-#
-# Parquet comes by rows. Text is cut between records, and each piece is parsed with the header before it, as `tables`
-# parses a whole file.
-
-
-ROWS = 20_000  # of Parquet, in a piece
-SIZE = 2 * 2**20  # bytes of text, in a piece
-STREAM_SAMPLE = 4_096  # bytes that tell JSON lines
-LONGEST = 10_000  # lines of a record
+# Memory holds one piece at a time. Text is cut between records, and each piece is parsed with the header before it.
 
 
 class Piece(NamedTuple):
-    """``done`` of ``total``: how far the file is read, in rows or in bytes."""
+    """Some rows of a file; ``done`` of ``total`` rows or bytes have been read."""
 
     table: Table
     done: int
@@ -408,7 +461,7 @@ class Piece(NamedTuple):
 
 
 def can_be_cut(path: Path) -> bool:
-    """Whether it is a table as text, or Parquet: no folder, archive or JSON array."""
+    """Return whether a file is a table as text or Parquet, not a folder, an archive or a JSON array."""
     try:
         with path.open("rb") as file:
             start = file.read(STREAM_SAMPLE).removeprefix(codecs.BOM_UTF8).lstrip()
@@ -418,19 +471,19 @@ def can_be_cut(path: Path) -> bool:
 
 
 def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
-    """The pieces of a file that `can_be_cut`, and that `read_table` would read whole."""
+    """Yield the pieces of a file that `can_be_cut`; together they are the table of `read_table`."""
     source = Path(path)
     with source.open("rb") as file:
         if file.peek(STREAM_SAMPLE).startswith(parquet.MAGIC):
-            yield from _of_parquet(source)
+            yield from _parquet_pieces(source)
         elif source.stat().st_size <= SIZE:
             table = read_table(path)
             yield Piece(table, len(table.frame), len(table.frame))
         else:
-            yield from _of_text(file, os.fspath(path), source.stat().st_size)
+            yield from _text_pieces(file, os.fspath(path), source.stat().st_size)
 
 
-def _of_parquet(source: Path) -> Iterator[Piece]:
+def _parquet_pieces(source: Path) -> Iterator[Piece]:
     opened, done = ParquetTable(source, str(source)), 0
     for frame in opened.frames(ROWS):
         rows = np.arange(done + 1, done + 1 + len(frame))
@@ -438,27 +491,27 @@ def _of_parquet(source: Path) -> Iterator[Piece]:
         yield Piece(Table(str(source), frame, rows), done, opened.n_rows)
 
 
-def _of_text(file: BufferedReader, name: str, total: int) -> Iterator[Piece]:
+def _text_pieces(file: BufferedReader, name: str, total: int) -> Iterator[Piece]:
     is_json = file.peek(STREAM_SAMPLE).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")  # has no header
     records = iter(file) if is_json else _records(file)
     header = b"" if is_json else next(records)
-    above, done, columns = len(header.splitlines()), 0, None
-    for part in _together(records):
-        whole = header + b"".join(part)
-        try:
-            table = parse_table(whole, name)
-        except CrowdshotError as error:
-            raise CrowdshotError(_further_down(str(error), done)) from None
+    header_rows, done, columns = len(header.splitlines()), 0, None
+    for batch in _batches(records):
+        table = parse_table(header + b"".join(batch), name, rows_before=done)
         if columns not in (None, table.header) and header:
-            found = f"{len(table.header)} columns from row {done + above + 1} on"
-            raise CrowdshotError(f"{name} has {found}, expected {len(columns or [])} as above.")
+            raise CrowdshotError(
+                f"has {len(table.header)} columns from row {done + header_rows + 1} on",
+                where=name,
+                found=len(table.header),
+                expected=f"{len(columns or [])} as above",
+            )
         columns = table.header
-        yield Piece(replace(table, rows=table.rows + done), file.tell(), total)
-        done += len(part)
+        yield Piece(table, file.tell(), total)
+        done += len(batch)
 
 
 def _records(file: BufferedReader) -> Iterator[bytes]:
-    """Lines, joined where a quotation mark is open at the end of one, which a stray one may be for long."""
+    """Yield lines, joined while a quotation mark is open, but at most `LONGEST` because a mark may be a mistake."""
     pending: list[bytes] = []
     is_open = False
     for line in file:
@@ -471,20 +524,15 @@ def _records(file: BufferedReader) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
-def _together(records: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """As many as make a piece."""
-    part: list[bytes] = []
+def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Yield records in batches of about `SIZE` bytes."""
+    batch: list[bytes] = []
     size = 0
     for record in records:
-        part.append(record)
+        batch.append(record)
         size += len(record)
         if size >= SIZE:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def _further_down(sentence: str, rows: int) -> str:
-    """An error about a piece, with rows as they are counted in the file."""
-    return re.sub(r"(?<=\brow )\d+", lambda found: str(int(found[0]) + rows), sentence)
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,6 +1,6 @@
-"""Excel's workbooks (.xlsx) -> the cells of a sheet as text, as Excel itself would write them to CSV.
+"""Read the sheets of Excel workbooks (.xlsx) as text, in the form in which Excel would save them as CSV.
 
-Read by openpyxl, the extra ``excel``. A formula counts with the value that was stored with it.
+openpyxl reads the files (the extra ``excel``). A formula has the value that is stored with it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from functools import cached_property
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import first_line
 
 ZIP, OLD = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"  # .xlsx; .xls, and .xlsx with a password
 PARTS = {
     "xl/workbook.xml": "an Excel workbook",
     "content.xml": "an OpenDocument file",
-    "Index/Document.iwa": "Numbers'",
+    "Index/Document.iwa": "a Numbers file",
 }
 MOST_BYTES = 2**29  # of XML, when unpacked
 MOST_CELLS = 50_000_000
 LAST_ROW = 2**20  # of any sheet
-AS_CSV = 'save the sheet as "CSV UTF-8"'
+AS_CSV = 'Save the sheet as "CSV UTF-8"'
 
-Row = tuple[int, list[str]]  # its number, as a person counts, and its cells
+Row = tuple[int, list[str]]  # number, counted from 1, and cells
 
 
 class Workbook:
-    """``name`` is what messages call the file. ``sheets``: those that people see (or all, where they see none)."""
+    """An Excel workbook; messages call it ``name``.
+
+    ``sheets`` are the visible sheets, or all sheets if none is visible.
+    """
 
     data: bytes
     name: str
@@ -42,26 +46,28 @@ class Workbook:
         self.data, self.name = data, name
         self.parts = _parts(data, name)
         try:
-            from openpyxl import load_workbook  # here, because it is an extra
+            from openpyxl import load_workbook  # an optional dependency
         except ImportError:
             raise CrowdshotError(
-                f"{name} is an Excel workbook, expected CSV, as openpyxl (extra: excel) is not installed; {AS_CSV}."
+                "is an Excel workbook, which needs openpyxl, and openpyxl is not installed",
+                where=name,
+                hint=f"Run pip install crowdshot[excel], or {AS_CSV[0].lower()}{AS_CSV[1:]}",
             ) from None
         self._load = load_workbook
 
     @cached_property
     def _opened(self) -> Any:
-        with _damage_told(self.name):
+        with _errors_named(self.name):
             return self._load(io.BytesIO(self.data), read_only=True, data_only=True)
 
     @property
     def sheets(self) -> list[str]:
-        seen = [sheet.title for sheet in self._opened.worksheets if sheet.sheet_state == "visible"]
-        return seen or [sheet.title for sheet in self._opened.worksheets]
+        visible = [sheet.title for sheet in self._opened.worksheets if sheet.sheet_state == "visible"]
+        return visible or [sheet.title for sheet in self._opened.worksheets]
 
     def rows(self, sheet: str) -> list[Row]:
-        """The rows that hold something, without the empty cells at their ends."""
-        with _damage_told(self.name):
+        """Return the rows that are not empty, without trailing empty cells."""
+        with _errors_named(self.name):
             rows = [(n, [_text(cell) for cell in cells]) for n, cells in self._filled(self._opened, sheet)]
             if any(b"<f" in zipfile.ZipFile(io.BytesIO(self.data)).read(part) for part in self.parts):
                 self._check_formulas(sheet, rows)
@@ -69,12 +75,18 @@ class Workbook:
 
     def _filled(self, opened: Any, sheet: str) -> Iterator[tuple[int, list[Any]]]:
         worksheet = opened[sheet]
-        worksheet.reset_dimensions()  # what the file says of its size may be wrong
+        worksheet.reset_dimensions()  # the size that the file declares may be wrong
         n_rows, widest = 0, 0
         for number, row in enumerate(worksheet.iter_rows(), 1):
             n_rows, widest = n_rows + bool(row), max(widest, len(row))
             if number > LAST_ROW or n_rows * widest > MOST_CELLS:
-                raise CrowdshotError(f"{self.name}, sheet {sheet!r} has a cell far off, expected a table; {AS_CSV}.")
+                raise CrowdshotError(
+                    "has a cell far from the others",
+                    where=f"{self.name}, sheet {sheet!r}",
+                    found=number,
+                    expected=f"a table of at most {LAST_ROW:,} rows and {MOST_CELLS:,} cells",
+                    hint=AS_CSV,
+                )
             cells = list(row)
             while cells and cells[-1].value is None:
                 cells.pop()
@@ -82,45 +94,54 @@ class Workbook:
                 yield number, cells
 
     def _check_formulas(self, sheet: str, rows: list[Row]) -> None:
-        """A program other than a spreadsheet may have written formulas that nobody has worked out yet."""
+        """Refuse formulas without a stored value, as programs other than spreadsheets write them."""
         known = dict(rows)
         formulas = self._load(io.BytesIO(self.data), read_only=True)
         for number, cells in self._filled(formulas, sheet):
             for column, cell in enumerate(cells):
                 if cell.data_type == "f" and not "".join(known.get(number, [])[column : column + 1]):
                     raise CrowdshotError(
-                        f"{self.name}, sheet {sheet!r}, cell {cell.coordinate} is a formula without its value, expected"
-                        " the value; open the file in a spreadsheet and save it."
+                        "is a formula without its value",
+                        where=f"{self.name}, sheet {sheet!r}, cell {cell.coordinate}",
+                        found=cell.value,
+                        expected="the value",
+                        hint="Open the file in a spreadsheet and save it",
                     )
 
 
 def is_workbook(data: bytes) -> bool:
-    """A zip archive may hold something else."""
+    """Return whether the bytes are a zip archive with an Excel workbook."""
     try:
         return data.startswith(ZIP) and "xl/workbook.xml" in zipfile.ZipFile(io.BytesIO(data)).namelist()
-    except Exception:  # a damaged one is told where it is read
+    except Exception:  # damage is reported when the file is read
         return False
 
 
 def _parts(data: bytes, name: str) -> list[str]:
-    """The files in the archive that hold sheets; what is no workbook, or unpacks to too much, is refused."""
-    with _damage_told(name):
+    """Return the members of the archive that hold sheets; refuse other archives and too large ones."""
+    with _errors_named(name):
         found = zipfile.ZipFile(io.BytesIO(data)).infolist()
     names = {part.filename for part in found}
     kind = next((kind for part, kind in PARTS.items() if part in names), "a zip archive")
     if "xl/workbook.xml" not in names:
-        raise CrowdshotError(f"{name} is {kind}, expected CSV, JSON lines, Parquet or an Excel workbook (.xlsx).")
+        raise CrowdshotError(
+            f"is {kind}", where=name, found=kind, expected="CSV, JSON lines, Parquet or an Excel workbook (.xlsx)"
+        )
     size = sum(part.file_size for part in found if part.filename.endswith((".xml", ".rels")))
     if size > MOST_BYTES:
         raise CrowdshotError(
-            f"{name} unpacks to {size / 2**20:,.0f} MB, expected {MOST_BYTES / 2**20:,.0f} MB at most; {AS_CSV}."
+            f"unpacks to {size / 2**20:,.0f} MB",
+            where=name,
+            found=size,
+            expected=f"{MOST_BYTES / 2**20:,.0f} MB at most",
+            hint=AS_CSV,
         )
     return [part for part in names if part.startswith("xl/worksheets/") and part.endswith(".xml")]
 
 
 @contextmanager
-def _damage_told(name: str) -> Iterator[None]:
-    """openpyxl raises what it stumbles over, and warns of what it cannot show."""
+def _errors_named(name: str) -> Iterator[None]:
+    """Report any error of openpyxl as damage of this file, and silence its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -128,17 +149,23 @@ def _damage_told(name: str) -> Iterator[None]:
         except CrowdshotError:
             raise
         except Exception as error:
-            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            reason = first_line(error) or type(error).__name__
             raise CrowdshotError(
-                f"{name} is damaged ({reason}), expected an Excel workbook; open it in a spreadsheet and save it again."
+                f"is damaged ({reason})",
+                where=name,
+                expected="an Excel workbook",
+                hint="Open it in a spreadsheet and save it again",
             ) from None
 
 
 def refuse_old(data: bytes, name: str) -> None:
+    """Refuse workbooks in the old format or with a password, which openpyxl cannot read."""
     if data.startswith(OLD):
         raise CrowdshotError(
-            f"{name} is an old Excel workbook (.xls), or one with a password, expected .xlsx without one; save it so,"
-            ' or as "CSV UTF-8".'
+            "is an old Excel workbook (.xls) or has a password",
+            where=name,
+            expected="an .xlsx file without a password",
+            hint='Save it as .xlsx or as "CSV UTF-8"',
         )
 
 
@@ -150,7 +177,7 @@ def _text(cell: Any) -> str:
         return str(value).upper()
     if isinstance(value, int | float):
         whole = str(int(value)) if float(value).is_integer() else str(value)
-        zeros = re.fullmatch("0{2,}", cell.number_format or "")  # 007, stored as a 7
+        zeros = re.fullmatch("0{2,}", cell.number_format or "")  # shown as 007, stored as 7
         return whole.zfill(len(zeros[0])) if zeros else whole
     if isinstance(value, datetime):
         return str(value.date() if value.time() == time() else value.replace(microsecond=0))

@@ -80,7 +80,7 @@ def test_a_text_of_characters_that_there_are_not(tmp_path):
     ids = np.array(["a", "b"])
     ids.view(np.uint32)[1] = 2**31 - 1
     (tmp_path / "f.npz").write_bytes(npz(ids=ids, features=np.eye(2)))
-    with pytest.raises(CrowdshotError, match=r"f\.npz .*characters that there are not"):
+    with pytest.raises(CrowdshotError, match=r"f\.npz .*invalid characters"):
         read_feature_file(tmp_path / "f.npz")
 
 

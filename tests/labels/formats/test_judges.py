@@ -25,7 +25,7 @@ def said(model, item, verdict, **more):
     return {"model": model, "item": item, "verdict": verdict, **more}
 
 
-@pytest.mark.filterwarnings("ignore:.*the label 'none' is taken for a class")
+@pytest.mark.filterwarnings("ignore:.*The label 'none' is read as a class")
 @pytest.mark.parametrize("as_lines", [True, False])
 def test_model_item_verdict(read, as_lines):
     found, labels = read(
@@ -163,12 +163,12 @@ def test_people_beside_models(tmp_path):
 @pytest.mark.parametrize(
     ("records", "options", "message"),
     [
-        ([said("m", None, "a")], {}, "log, row 1 has no 'item', expected a name beside its verdict"),
-        ([said("m", "q", "a"), said([], "q", "a")], {}, "log, row 2 has no 'model', expected a name"),
+        ([said("m", None, "a")], {}, "log, row 1 has a verdict but no 'item'"),
+        ([said("m", "q", "a"), said([], "q", "a")], {}, "log, row 2 has a verdict but no 'model'"),
         ([said("m", "q", ["a", "b"])], {}, "log, row 1, 'verdict' holds a list, expected a verdict"),
         ([said("m", "q", "refused")], {}, r"no label that can be used \(1 refusal"),
-        ([{"x": 1}], {"format_name": "judges"}, "log has no field for the item, expected one called prompt_id, "),
-        ([{"item": 1}], {"format_name": "judges"}, "log has no field for the judge, expected one called judge, "),
+        ([{"x": 1}], {"format_name": "judges"}, "log has no field for the item, expected a field called prompt_id, "),
+        ([{"item": 1}], {"format_name": "judges"}, "log has no field for the judge, expected a field called judge, "),
         ([said("m", "q", "a")], {"columns": {"judge": "model"}}, "columns names 'judge'"),
     ],
 )

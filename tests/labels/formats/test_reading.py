@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import FORMATS, read_labels
 
 LONG = "image,worker,answer\n007.png,ann,cat\n007.png,bob,dog\n8.png,ann,cat\n9.png,ann,dog\n9.png,bob,dog\n"
@@ -174,7 +175,7 @@ def test_bad_tables(read, content: str, message: str) -> None:
         ("item,ann\n", "has a header but no rows"),
         ("item,ann,ann\n1,x,x\n", "more than one column 'ann'"),
         ("item,ann,\n1,x,x\n", "a column without a name"),
-        ("item,ann\n1,x\n\n1,y\n", "labels, row 4, column 'item' is '1', which row 2 has too"),
+        ("item,ann\n1,x\n\n1,y\n", "labels, row 4, column 'item' is '1', as in row 2"),
         ("item,ann\n1,x\n,y\n", "labels, row 3, column 'item' is empty"),
         ("ding,ann\n1,x\n", "labels has no column for the item among 'ding', 'ann'"),
     ],
@@ -187,7 +188,7 @@ def test_bad_wide_tables(read, content: str, message: str) -> None:
 def test_a_format_can_be_forced_and_must_exist(read) -> None:
     with pytest.raises(CrowdshotError, match="no column for the annotator"):
         read(WIDE, format_name="long")
-    with pytest.raises(CrowdshotError, match=r"format is 'xml', expected one of cvat, label-studio, .*, wide, long"):
+    with pytest.raises(CrowdshotError, match=r"format_name is 'xml', expected one of cvat, .*, wide, long"):
         read(WIDE, format_name="xml")
 
 
@@ -248,17 +249,18 @@ def test_annotators_of_a_table_are_not_overruled_by_its_name(read_many) -> None:
 
 def test_names_that_may_be_meant_for_one_are_told(read) -> None:
     content = "item,annotator,label\n1,Ana,Cat\n2,ANA,cat\n3,bob,DOG\n4,bob,Dog\n5,bob,10.0\n6,bob,10\n7,bob,dog\n"
-    with pytest.warns(UserWarning, match="are taken for two") as told:
+    with pytest.warns(UserWarning, match="are read as two") as told:
         read(content)
     assert [str(one.message).partition(": ")[2] for one in told] == [
-        "the labels 'Cat' and 'cat' are taken for two (and 1 more group like it); merge_case=True merges them.",
-        "the annotators 'Ana' and 'ANA' are taken for two; names= can merge them.",
+        "The labels 'Cat' and 'cat' are read as two different labels (and 1 more group like it)."
+        " Use merge_case=True to merge them.",
+        "The annotators 'Ana' and 'ANA' are read as two different annotators. Use names='NAMES.csv' to merge them.",
     ]
 
 
 def test_items_that_only_look_the_same_are_told(read) -> None:
     with pytest.warns(
-        UserWarning, match=r"the items 'e\\u0301t\.png' and '\\xe9t\.png' are taken for two; if they"
+        UserWarning, match=r"The items 'e\\u0301t\.png' and '\\xe9t\.png' are read as two different items\. If they"
     ) as told:
         read("item,annotator,label\ne\u0301t.png,ann,x\n\u00e9t.png,bob,x\nIMG.png,ann,y\nimg.png,bob,y\n")
     assert len(told) == 1
@@ -269,11 +271,11 @@ def test_items_that_may_be_one_picture_are_told(read_many) -> None:
         f"{sig}.csv": "image,worker,label\n" + "".join(f"https://x/img_{i}.png?sig={sig},{sig},x\n" for i in range(3))
         for sig in ("ann", "bob")
     }
-    with pytest.warns(UserWarning, match="are taken for two") as told:
+    with pytest.warns(UserWarning, match="are read as two") as told:
         read_many(tables)
     assert [str(one.message).partition(": ")[2] for one in told] == [
-        "the items 'https://x/img_0.png?sig=ann' and 'https://x/img_0.png?sig=bob' are taken for two (and 2 more groups"
-        " like it); if they are one, write them alike in the files."
+        "The items 'https://x/img_0.png?sig=ann' and 'https://x/img_0.png?sig=bob' are read as two different items"
+        " (and 2 more groups like it). If they are the same item, use one spelling in the files."
     ]
 
 
@@ -302,7 +304,7 @@ def test_a_json_array_is_a_table_too(read) -> None:
     for content in (json.dumps(records), json.dumps(records).encode("utf-16")):
         assert triples(read(content)) == TRIPLES
     assert triples(read(json.dumps([*records[:1], records[1] | {"label": ["dog"]}, *records[2:]]))) == TRIPLES
-    with pytest.raises(CrowdshotError, match="labels, row 2, column 'label' holds a dict, expected one label an item"):
+    with pytest.raises(CrowdshotError, match="labels, row 2, column 'label' holds a dict, expected one label per item"):
         read(json.dumps([*records[:1], records[1] | {"label": [{"x": 1}]}]))
 
 
@@ -352,20 +354,58 @@ def test_readers_raise_nothing_but_our_error(tmp_path_factory, name: str | None,
 
 
 def test_a_wide_table_may_know_the_truth_and_have_notes(read) -> None:
-    with pytest.warns(UserWarning, match="'True Label' is taken for the true labels, and for no annotator"):
+    with pytest.warns(UserWarning, match="'True Label' is read as the true labels"):
         labels = read("item,ann,bob,True Label,Notes,width\n1,cat,cat,cat,,10\n2,dog,cat,,blurry,10\n")
     assert triples(labels) == [("1", "ann", "cat"), ("1", "bob", "cat"), ("2", "ann", "dog"), ("2", "bob", "cat")]
     assert labels.gold == {"1": "cat"}
     assert labels.left_out == {"columns of no annotator": ["Notes", "width"]}
 
 
+OTHER_NAMES = "item,worker,label,pic,coded_by,verdict_2\n1,ann,cat,p,ada,dog\n2,bob,dog,q,ben,cat\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "expected"),
+    [
+        # beside each named column stands one with the usual name
+        (
+            OTHER_NAMES,
+            {"item": "pic", "annotator": "coded_by", "label": "verdict_2"},
+            [("p", "ada", "dog"), ("q", "ben", "cat")],
+        ),
+        (OTHER_NAMES, ("pic", "coded_by", "verdict_2"), [("p", "ada", "dog"), ("q", "ben", "cat")]),
+        (OTHER_NAMES, {"label": "verdict_2"}, [("1", "ann", "dog"), ("2", "bob", "cat")]),
+        (OTHER_NAMES, {"annotator": "coded_by"}, [("1", "ada", "cat"), ("2", "ben", "dog")]),
+        (OTHER_NAMES, {"item": "pic", "annotator": "coded_by"}, [("p", "ada", "cat"), ("q", "ben", "dog")]),
+        # the named column has the usual name of another role, which then needs another column
+        (
+            "item,picture,label\nann,1,cat\nbob,2,dog\n",
+            {"annotator": "item"},
+            [("1", "ann", "cat"), ("2", "bob", "dog")],
+        ),
+        (
+            "item,worker,class,label\n1,u,cat,ann\n2,v,dog,bob\n",
+            {"annotator": "label"},
+            [("1", "ann", "cat"), ("2", "bob", "dog")],
+        ),
+    ],
+)
+@pytest.mark.parametrize("format_name", [None, "long"])
+def test_named_columns_are_not_matched_by_name_again(read, table, columns, expected, format_name) -> None:
+    annotations = read(table, columns, format_name).annotations
+    assert list(annotations.to_frame().itertuples(index=False, name=None)) == expected
+    named = columns if isinstance(columns, dict) else dict(zip(Columns._fields, columns, strict=True))
+    assert {role: getattr(annotations.columns, role) for role in named} == named
+
+
 def test_a_wide_table_without_annotators(read) -> None:
     with pytest.raises(CrowdshotError, match="has 2 columns of true labels, 'truth', 'gold', expected one at most"):
         read("item,truth,gold\n1,cat,cat\n2,dog,cat\n", format_name="wide")
-    with pytest.raises(CrowdshotError, match="no columns that are surely annotators' among 'notes', 'source'"):
+    with pytest.raises(CrowdshotError, match="no columns that are clearly annotators among 'notes', 'source'"):
         read("item,notes,source\n1,cat,cat\n2,dog,cat\n", format_name="wide")
-    with pytest.raises(CrowdshotError, match=r"no column for the annotator .*, annotator_columns= those of a table"):
+    with pytest.raises(CrowdshotError, match="no column for the annotator") as error:
         read("item,notes,source\n1,cat,cat\n2,dog,cat\n")
+    assert set(error.value.hint.arguments) == {"annotator_columns"}
 
 
 def test_what_else_a_sheet_has_is_left_out_and_named(read) -> None:
@@ -379,7 +419,7 @@ def test_what_else_a_sheet_has_is_left_out_and_named(read) -> None:
         "6,f.png,dog,z@y.org,2024-03-05,cat,dog,2,easy,too dark,8,dog,,,",
         "Total,Total,6,,,6,5,,,,,,,,",
     ]
-    with pytest.warns(UserWarning, match="are taken for"):
+    with pytest.warns(UserWarning, match="are read as"):
         labels = read("\n".join([header, *rows]))
     assert labels.annotations.annotators.tolist() == ["Ann", "BOB", "cyd", "Dana"]  # Dana has not begun
     assert labels.annotations.classes.tolist() == ["CAT", "Cat", "cat", "dog", "owl"]
@@ -466,11 +506,12 @@ def test_annotator_columns_decide(read) -> None:
 def test_two_kinds_of_columns_are_not_told_apart_by_guessing(read) -> None:
     table = "image,ann,bob,seen,sent\n1,cat,cat,yes,no\n2,dog,cat,no,yes\n"
     with pytest.raises(
-        CrowdshotError, match="no columns that are surely annotators' among 'ann', 'bob', 'seen', 'sent'"
+        CrowdshotError, match="no columns that are clearly annotators among 'ann', 'bob', 'seen', 'sent'"
     ):
         read(table, format_name="wide")
-    with pytest.raises(CrowdshotError, match=r"annotator_columns= those of a table with a column for each\."):
+    with pytest.raises(CrowdshotError, match="no column for the annotator") as error:
         read(table)
+    assert set(error.value.hint.arguments) == {"annotator_columns"}
     third = table.replace("bob", "bob,cyd").replace("cat,yes", "cat,cat,yes").replace("cat,no", "cat,dog,no")
     assert read(third).annotations.annotators.tolist() == ["ann", "bob", "cyd"]
 
@@ -549,16 +590,16 @@ def test_minus_one_can_be_said_to_be_none(read) -> None:
 def test_a_header_in_the_middle_is_no_label(read) -> None:
     """Files put together by `cat`."""
     part = "item,annotator,label\n1,ann,cat\n2,bob,dog\n"
-    with pytest.warns(UserWarning, match=r"labels: row 4 repeats the header, and is left out\."):
+    with pytest.warns(UserWarning, match=r"labels: Row 4 repeats the header and is left out\."):
         labels = read(part + part.replace("ann,", "cyd,").replace("bob,", "dan,"))
     assert triples(labels) == [("1", "ann", "cat"), ("1", "cyd", "cat"), ("2", "bob", "dog"), ("2", "dan", "dog")]
-    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"Row 3 repeats the header \(and 1 more\)"):
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n2,bob,dog\nitem,annotator,label\n")
 
 
 def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
     with (
-        pytest.warns(UserWarning, match="row 3 repeats the header"),
+        pytest.warns(UserWarning, match="Row 3 repeats the header"),
         pytest.raises(CrowdshotError, match="row 5, column 'item' is empty"),
     ):
         read("item,annotator,label\n1,ann,cat\nitem,annotator,label\n\n,bob,dog\n")
@@ -572,7 +613,7 @@ def test_rows_are_counted_as_in_the_file_where_one_is_left_out(read) -> None:
     ],
 )
 def test_what_people_and_other_programs_write_for_nothing_is_told(read, word) -> None:
-    told = f"the label {word!r} is taken for a class like any other; rename={{{word!r}: ''}} makes no label of it"
+    told = f"The label {word!r} is read as a class. Use rename={{{word!r}: ''}}"
     with pytest.warns(UserWarning, match=re.escape(told)):
         labels = read(f"item,annotator,label\n1,ann,{word}\n2,ann,cat\n")
     assert triples(labels) == [("1", "ann", word), ("2", "ann", "cat")]
@@ -585,14 +626,14 @@ def test_none_of_these_is_a_class(read, word) -> None:
 
 
 def test_headers_of_joined_files_with_marks_and_spaces(read) -> None:
-    with pytest.warns(UserWarning, match=r"row 3 repeats the header \(and 1 more\)"):
+    with pytest.warns(UserWarning, match=r"Row 3 repeats the header \(and 1 more\)"):
         labels = read("\ufeffitem, who, label\n1,ann,cat\n\ufeffitem, who, label\n2,bob,dog\n item ,who,label\n")
     assert triples(labels) == [("1", "ann", "cat"), ("2", "bob", "dog")]
 
 
 def test_files_that_disagree_about_the_truth(read_many) -> None:
     with (
-        pytest.warns(UserWarning, match="'gold' is taken for the true labels"),
+        pytest.warns(UserWarning, match="'gold' is read as the true labels"),
         pytest.raises(CrowdshotError, match="has the true labels 'x' and 'y' for 'a', expected one"),
     ):
         read_many({"1.csv": "item,ann,bob,gold\na,x,x,x\nb,y,x,\n", "2.csv": "item,cyd,dan,gold\na,x,x,y\nb,y,x,\n"})

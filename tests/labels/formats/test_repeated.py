@@ -144,7 +144,7 @@ def test_by_the_name_in_the_file_or_the_one_that_is_given(tmp_path):
     ("names", "told"),
     [
         (["eva"], "leave_out names 'eva', which is not there, expected some of 'ann', 'gus', 'bob'."),
-        (["ann", "bob", "gus"], "leave_out names all who labelled in .*labels.csv, expected somebody to stay."),
+        (["ann", "bob", "gus"], "leave_out names all annotators of .*labels.csv"),
     ],
 )
 def test_a_stranger_and_everybody_are_refused(tmp_path, names, told):

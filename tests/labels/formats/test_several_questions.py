@@ -28,10 +28,10 @@ def said(path, **options):
 def test_several_questions_are_refused(tmp_path, column):
     with pytest.raises(CrowdshotError) as error:
         read_labels(asked(tmp_path, column))
-    assert str(error.value).endswith(
-        f"q.csv has several questions in column {column!r}, 'animal' and 'blurred', expected one;"
-        " columns={'label': …} says which."
-    )
+    assert error.value.where.endswith("q.csv")
+    assert error.value.message == f"has several questions in column {column!r}, 'animal' and 'blurred'"
+    assert error.value.found == ["animal", "blurred"]
+    assert error.value.hint.arguments == {"columns": {"label": "QUESTION"}}
 
 
 @pytest.mark.parametrize("column", ["question", "part"])

@@ -32,14 +32,16 @@ def test_a_workbook_is_a_table_like_any_other(read):
 
 
 def test_the_one_sheet_that_fits_is_read_and_told(read):
-    with pytest.warns(UserWarning, match="labels are read from the sheet 'Labels', and nothing from 'Legend'"):
+    with pytest.warns(UserWarning, match="Labels are read from the sheet 'Labels', not from 'Legend'"):
         labels = read({"Legend": LEGEND, "Labels": WIDE})
     assert labels.annotations.n_labels == 4
 
 
 def test_of_several_that_fit_none_is_read_unless_named(read):
     sheets = {"March": WIDE, "April": [WIDE[0], ["c.png", "cat", "cat"]], "Legend": LEGEND}
-    with pytest.raises(CrowdshotError, match=r"has 2 sheets that could .* 'March', 'April', expected one; sheet= says"):
+    with pytest.raises(
+        CrowdshotError, match=r"has 2 sheets that could .* 'March', 'April', expected one\. Use sheet='NAME'"
+    ):
         read(sheets)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -47,43 +49,44 @@ def test_of_several_that_fit_none_is_read_unless_named(read):
 
 
 def test_sheets_without_annotators_are_one_annotators_each(read):
-    with pytest.warns(UserWarning, match="each of the sheets 'Ann', 'Bob' is taken for one annotator's"):
+    with pytest.warns(UserWarning, match="Each of the sheets 'Ann', 'Bob' is read as the labels of one annotator"):
         labels = read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "dog"]], "Legend": LEGEND})
     assert triples(labels) == [("a.png", "Ann", "cat"), ("a.png", "Bob", "dog"), ("b.png", "Ann", "dog")]
     with pytest.warns(
-        UserWarning, match=r"labels\.xlsx: the labels 'Cat' and 'cat' are taken for two|each of the sheets"
+        UserWarning, match=r"labels\.xlsx: The labels 'Cat' and 'cat' are read as two|Each of the sheets"
     ):
         read({"Ann": OWN, "Bob": [OWN[0], ["a.png", "Cat"]]})
 
 
 def test_sheets_of_truth_and_of_results_are_no_annotators(read):
     others = ["Gold", "Truth", "Final", "Final label", "Consensus"]
-    told = f"each of the sheets 'Ann', 'Bob' is taken for one annotator's, and nothing is read from {str(others)[1:-1]}"
+    rest = f"nothing is read from {str(others)[1:-1]}"
+    told = f"Each of the sheets 'Ann', 'Bob' is read as the labels of one annotator; {rest}"
     with pytest.warns(UserWarning, match=told):
         labels = read(dict.fromkeys(("Ann", *others[:2], "Bob", *others[2:]), OWN))
     assert labels.annotations.annotators.tolist() == ["Ann", "Bob"]
     with pytest.warns(
-        UserWarning, match="each of the sheets 'Ann' is taken for one annotator's, and nothing is read from"
+        UserWarning, match="Each of the sheets 'Ann' is read as the labels of one annotator; nothing is read from"
     ):
         assert read({"Ann": OWN, "Gold": OWN}).annotations.annotators.tolist() == ["Ann"]
-    with pytest.warns(UserWarning, match="each of the sheets 'Gold', 'Final' is taken for one annotator's"):
+    with pytest.warns(UserWarning, match="Each of the sheets 'Gold', 'Final' is read as the labels of one annotator"):
         assert read({"Gold": OWN, "Final": OWN}).annotations.n_annotators == 2  # there is nobody else
 
 
 def test_where_no_sheet_fits_all_are_named(read):
-    with pytest.raises(CrowdshotError, match=r"has 2 sheets, 'a', 'b', expected one; sheet= says which"):
+    with pytest.raises(CrowdshotError, match=r"has 2 sheets, 'a', 'b', expected one\. Use sheet='NAME'"):
         read({"a": LEGEND, "b": LEGEND})
 
 
 def test_a_sheet_of_a_file_that_has_none(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\n1,a,x\n")
-    with pytest.raises(CrowdshotError, match=r"sheet is 'one', expected none, as .* is no Excel workbook"):
+    with pytest.raises(CrowdshotError, match=r"sheet is 'one', but .* is not an Excel workbook"):
         read_labels(tmp_path / "labels.csv", sheet="one")
 
 
 def test_a_formula_without_its_value_matters_where_it_is_read(read):
     sums = [["label", "number"], ["cat", '=COUNTIF(Labels!B:B,"cat")']]
-    with pytest.warns(UserWarning, match="labels are read from the sheet 'Labels', and nothing from 'Sums'"):
+    with pytest.warns(UserWarning, match="Labels are read from the sheet 'Labels', not from 'Sums'"):
         assert read({"Labels": WIDE, "Sums": sums}).annotations.n_labels == 4
     with pytest.raises(CrowdshotError, match="sheet 'Sums', cell B2 is a formula without its value"):
         read({"Labels": WIDE, "Sums": sums}, sheet="Sums")

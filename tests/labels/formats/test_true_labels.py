@@ -19,7 +19,7 @@ def write(path, header, cells, rows=ROWS):
 @pytest.mark.parametrize("column", ["truth", "Correct Answer", "gold_answer", "expected answer", "Correct"])
 def test_true_labels_of_a_long_table_are_used_and_told(tmp_path, column):
     path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", ["cat", "cat", "dog", "", ""])
-    with pytest.warns(UserWarning, match=f"{column!r} is taken for the true labels, and for no annotator"):
+    with pytest.warns(UserWarning, match=f"{column!r} is read as the true labels"):
         found = read_labels(path)
     assert found.gold == {"1": "cat", "2": "dog"}
     assert found.annotations.n_labels == 5
@@ -28,15 +28,15 @@ def test_true_labels_of_a_long_table_are_used_and_told(tmp_path, column):
 @pytest.mark.parametrize(
     ("column", "cells", "reason"),
     [
-        ("truth", ["cat", "owl", "dog", "", ""], "nobody gave the label 'owl'"),
+        ("truth", ["cat", "owl", "dog", "", ""], "no annotator chose the label 'owl'"),
         ("gold", ["cat", "dog", "dog", "", ""], "item '1' has several"),
-        ("correct", ["1", "1", "0", "1", "1"], "nobody gave the label '1'"),
+        ("correct", ["1", "1", "0", "1", "1"], "no annotator chose the label '1'"),
         ("truth,gold", ["cat,cat"] * 2 + [","] * 3, "there are 2 such columns, 'truth', 'gold'"),
     ],
 )
 def test_a_column_that_may_hold_something_else_is_not_used_and_told(tmp_path, column, cells, reason):
     path = write(tmp_path / "l.csv", f"item,annotator,label,{column}", cells)
-    with pytest.warns(UserWarning, match=f"is not taken for true labels, because {reason}"):
+    with pytest.warns(UserWarning, match=f"is not read as true labels, because {reason}"):
         assert read_labels(path).gold == {}
 
 
@@ -46,7 +46,7 @@ def test_whether_a_label_is_right_is_no_label(tmp_path):
     with pytest.warns(UserWarning, match="because it may say whether a label is right"):
         assert read_labels(path).gold == {}
     path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["yes", "no", "yes"], rows)
-    with pytest.warns(UserWarning, match="is taken for the true labels"):
+    with pytest.warns(UserWarning, match="is read as the true labels"):
         assert read_labels(path).gold == {"1": "yes", "2": "no", "3": "yes"}
 
 
@@ -62,7 +62,7 @@ def test_an_empty_column_and_one_that_is_named_are_not_worth_a_word(tmp_path):
 def test_several_labels_an_item_are_judged_one_by_one(tmp_path):
     rows = ["1,ann,cat;dog", "2,ann,owl"]
     path = write(tmp_path / "l.csv", "item,annotator,label,truth", ["cat;owl", ""], rows)
-    with pytest.warns(UserWarning, match="is taken for the true labels"):
+    with pytest.warns(UserWarning, match="is read as the true labels"):
         assert read_labels(path, multi_label=True).gold == {"1": "cat;owl"}
 
 
@@ -79,7 +79,9 @@ def test_true_labels_are_judged_by_what_labels_are_called(tmp_path, naming, gold
     path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["Cat", "Cat", "DOG", "DOG", ""])
     unknown = "DOG" if "rename" in naming else "Cat"
     told = (
-        "is taken for the true" if gold else f"is not taken for true labels, because nobody gave the label {unknown!r}"
+        "is read as the true"
+        if gold
+        else f"is not read as true labels, because no annotator chose the label {unknown!r}"
     )
     with pytest.warns(UserWarning, match=told):
         assert read_labels(path, **naming).gold == (gold or {})
@@ -88,7 +90,7 @@ def test_true_labels_are_judged_by_what_labels_are_called(tmp_path, naming, gold
 def test_spellings_of_one_true_label_are_one(tmp_path):
     rows = ["1,ann,cat;Dog", "1,bob,dog", "2,ann,dog"]
     path = write(tmp_path / "l.csv", "item,annotator,label,gold", ["dog;CAT", "cat;dog", ""], rows)
-    with pytest.warns(UserWarning, match="is taken for the true"):
+    with pytest.warns(UserWarning, match="is read as the true"):
         assert read_labels(path, multi_label=True, merge_case=True).gold == {"1": "cat;dog"}
 
 
@@ -99,7 +101,7 @@ def test_true_labels_that_no_annotator_said_are_told(tmp_path):
         assert read_labels(path).gold == {"1": "Cat", "3": "Dog"}
     new = f"{path}: No annotator used the gold labels 'Cat', 'Dog'. Did you mean 'cat'?"
     assert [str(note.message) for note in notes][1:] == [new]
-    with pytest.warns(UserWarning, match="is taken for the true") as notes:
+    with pytest.warns(UserWarning, match="is read as the true") as notes:
         assert read_labels(path, merge_case=True).gold == {"1": "cat", "3": "dog"}
     assert len(notes) == 1
 

@@ -61,9 +61,7 @@ def test_a_row_of_totals_is_no_annotator(tmp_path):
 def test_a_wide_table_with_more_columns_than_rows_is_read_with_a_word(tmp_path):
     many = {f"p{n}": ["cat", "dog"] for n in range(12)}
     pd.DataFrame({"item": ["a", "b"], **many}).to_csv(tmp_path / "few.csv", index=False)
-    with pytest.warns(
-        UserWarning, match="is read as 2 items and 12 annotators; the format turned is for rows that are"
-    ):
+    with pytest.warns(UserWarning, match="is read as 2 items and 12 annotators.*format_name='turned'"):
         assert read_labels(tmp_path / "few.csv").annotations.n_annotators == 12
 
 
@@ -86,7 +84,7 @@ FORM = [
     "2026/03/02 9:07:12 AM GMT+1,cyd@x.org,Cyd,dog,dog,cat,",
     "2026/03/03 9:09:12 AM GMT+1,ann@x.org,Ann,,cat,dog,sent again",
 ]
-TOLD = r"form.csv: 1 row more of '{}'; the last answer counts\."
+TOLD = r"form.csv: '{}' answered more than once \(1 row more\); the last answer counts\."
 
 
 def form(tmp_path: Path, header: str, rows: list[str] = FORM) -> Path:
@@ -124,7 +122,7 @@ def test_a_time_is_no_annotator(tmp_path, header, when):
 
 
 def test_nobody_is_no_annotator(tmp_path):
-    with pytest.raises(CrowdshotError, match=r"row 3, column 'Your name' is empty, expected the annotator whose answ"):
+    with pytest.raises(CrowdshotError, match=r"row 3, column 'Your name' is empty, expected the annotator"):
         read_labels(form(tmp_path, "Timestamp,Contact,Your name", [FORM[0], FORM[1].replace("Bob", ""), FORM[2]]))
 
 

@@ -91,7 +91,7 @@ def test_predictions_without_a_project(tmp_path) -> None:
     assert task["data"] == {"image": "1.png"}
     assert task["predictions"][0]["result"][0]["from_name"] == "label"
     assert task["predictions"][0]["result"][0]["to_name"] == "image"
-    with pytest.raises(CrowdshotError, match=r"item '1\.png' has no task's id"):
+    with pytest.raises(CrowdshotError, match=r"item '1\.png' has no task id"):
         to_label_studio(rows, labels, by_id=True)
     with pytest.raises(CrowdshotError, match="the consensus has no column 'confidence'"):
         to_label_studio(rows.drop(columns="confidence"), labels)

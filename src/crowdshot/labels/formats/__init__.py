@@ -1,12 +1,13 @@
-"""Files of labels -> `Annotations`, and results -> files. One tool a file, one registry each way.
+"""Read labels from the files of label tools and from tables, and write results for these tools.
 
-To add a format: write a module with a ``FORMAT`` (see `formats.labels`) and list it here. The first format
-that recognises a file reads it, so those that look for more come first. Writers are in `formats.write`.
+Each module reads the files of one tool. To add a format, write a module with a ``FORMAT`` (see `label_file.Format`) and
+list it in `FORMATS`. The first format that recognises a file reads it, so formats with stricter tests come first. The
+functions in `WRITERS` (see `writers`) write results.
 
 >>> from crowdshot import WRITERS, Annotations, aggregate
 >>> from crowdshot.labels.formats import LabelsRead
->>> said = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog"}})
->>> WRITERS["coco"]("consensus.json", aggregate.learned(said).to_frame(said), LabelsRead(said))
+>>> labels = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog"}})
+>>> WRITERS["coco"]("consensus.json", aggregate.learned(labels).to_frame(labels), LabelsRead(labels))
 >>> sorted(WRITERS)[:3]
 ['argilla', 'cleanlab', 'coco']
 """
@@ -31,9 +32,17 @@ from crowdshot.labels.formats import (
     toloka,
     transposed,
 )
-from crowdshot.labels.formats.cleaning import Naming, call
-from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead, Project, Spells, join, own_names
-from crowdshot.labels.formats.plain_tables import with_labels
+from crowdshot.labels.formats.cleaning import Naming, apply_naming
+from crowdshot.labels.formats.label_file import (
+    Format,
+    LabelFile,
+    LabelsRead,
+    Project,
+    SpellingFactory,
+    distinct_names,
+    join_labels,
+)
+from crowdshot.labels.formats.plain_tables import sheets_with_labels
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
 from crowdshot.labels.matching import named_otherwise
 from crowdshot.labels.spelling import NewNames, spelling_of
@@ -63,7 +72,7 @@ FORMATS: dict[str, Format] = {
     "judges": judges.FORMAT,
     "turned": transposed.FORMAT,
     "wide": plain_tables.WIDE,
-    "long": plain_tables.LONG,  # last: it takes any table, and says what is missing in it
+    "long": plain_tables.LONG,  # last: it accepts any table and reports what is missing
 }
 Path = str | os.PathLike[str]
 
@@ -83,22 +92,50 @@ def read_labels(
     categories: bool = False,
     leave_out: Sequence[str] = (),
 ) -> LabelsRead:
-    """Labels from one file or several, whose format is recognised by their content, or named.
+    """Read labels from one or more files.
 
-    ``columns`` says which columns hold the item, the annotator and the label where their names do not. Several files
-    are parts of one export, or each one annotator's: where a file does not say whose its labels are, its name does.
-    Answers from a label tool may stand beside a table; a file without any label yet is left out, and counted.
+    The format of each file is recognised from its content. Several files are parts of one export, or the labels of one
+    annotator each. A file that does not name its annotator is attributed to an annotator with the file's name. Files of
+    different formats may be combined. Files without any label are skipped and counted.
 
-    - ``sheet``: which one of a workbook, where several could hold labels.
-    - ``annotator_columns``: which columns of a wide table are annotators', where that is not plain to see.
-    - ``rename``: {label: new name}, or a table with the columns old and new; what is renamed to "" is no label.
-    - ``merge_case``: labels that differ in case and spaces alone are one, by their most frequent spelling.
-    - ``names``: {annotator: name}, or a table with these columns; two with the same name are one.
-    - ``multi_label``: an answer may name several labels, "cat;dog" (`labels.choices`).
-    - ``ordered``: the classes from the lowest to the highest, and no others.
-    - ``categories``: labels are names of classes, though they look like measurements or like several labels at once.
-    - ``leave_out``: annotators whose labels do not count.
+    Parameters
+    ----------
+    paths : path-like or iterable of path-like
+    columns : mapping, Columns or sequence of str, optional
+        The columns of the item, the annotator and the label, if their names do not show it: ``{role: column}`` or three
+        names in this order.
+    format_name : str, optional
+        A name in `FORMATS`, if the format is not recognised.
+    sheet : str, optional
+        The sheet of a workbook, if several could hold labels.
+    annotator_columns : sequence of str
+        The columns of annotators in a wide table, if they are not recognised.
+    rename : mapping or path-like, optional
+        ``{label: new name}``, or a table with the columns ``old`` and ``new``. Labels renamed to "" are dropped.
+    merge_case : bool
+        Merge labels that differ only in case and spaces, under their most frequent spelling.
+    names : mapping or path-like, optional
+        ``{annotator: name}``, or a table with these columns. Annotators with the same name are merged.
+    multi_label : bool
+        Whether an answer may name several labels, such as "cat;dog" (see `labels.label_sets`).
+    ordered : sequence of str
+        The classes from the lowest to the highest; other labels are an error.
+    categories : bool
+        Accept labels as class names although they look like measurements or like several labels.
+    leave_out : sequence of str
+        Annotators whose labels are dropped.
 
+    Returns
+    -------
+    LabelsRead
+
+    Raises
+    ------
+    CrowdshotError
+        If a file cannot be read, no file has a label, or an argument does not fit the files.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from crowdshot import read_labels
     >>> _ = Path("labels.csv").write_text("image,worker,label\\n1.png,ann,cat\\n1.png,bob,Cat\\n2.png,ann,cat\\n")
@@ -108,7 +145,7 @@ def read_labels(
     """
     naming = Naming(rename, merge_case, names, multi_label, ordered, categories, leave_out)
     naming.check()
-    paths = _listed(paths)
+    paths = _as_list(paths)
     parts = read_parts(
         paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label,
         rename=rename, merge_case=merge_case,
@@ -127,15 +164,18 @@ def read_parts(
     rename: NewNames = None,
     merge_case: bool = False,
 ) -> list[LabelsRead]:
-    """The labels of each file, as it has them: the first half of `read_labels`.
+    """Read the labels of each file without renaming them: the first step of `read_labels`.
 
-    By ``rename`` and ``merge_case`` true labels are judged: they are what somebody said, if both are called so.
+    ``rename`` and ``merge_case`` serve only to check whether annotators chose the labels in a column of true labels.
     """
     if format_name is not None and format_name not in FORMATS:
-        raise CrowdshotError(f"format is {format_name!r}, expected one of {', '.join(FORMATS)}.")
-    spells = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")  # other files may have them
-    files = _open(_listed(paths), sheet, annotator_columns, multi_label, spells)
-    files = [part for file in files for part in with_labels(file, lambda part: _fits(part, columns))]
+        raise CrowdshotError(
+            f"is {format_name!r}", argument="format_name", found=format_name, expected=f"one of {', '.join(FORMATS)}"
+        )
+    # a label in rename may occur in another file only
+    spelling = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")
+    files = _open(_as_list(paths), sheet, annotator_columns, multi_label, spelling)
+    files = [part for file in files for part in sheets_with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
     for file in files:
@@ -151,33 +191,35 @@ def read_parts(
 
 
 def join_parts(parts: Sequence[LabelsRead], naming: Naming, source: str) -> LabelsRead:
-    """All of them as one, by what labels and annotators are called: the second half of `read_labels`."""
+    """Combine the labels of files and apply ``naming``: the second step of `read_labels`."""
     if len(parts) == 1:
-        return call(parts[0], naming, source)
-    otherwise = named_otherwise([part.annotations.items for part in parts])
-    return call(join(source, parts), naming, source, otherwise)
+        return apply_naming(parts[0], naming, source)
+    similar_items = named_otherwise([part.annotations.items for part in parts])
+    return apply_naming(join_labels(source, parts), naming, source, similar_items)
 
 
 def called(paths: Path | Iterable[Path]) -> str:
-    """Files, as messages call them."""
-    first, *more = _listed(paths) or ["labels"]
+    """Return the name of the files in messages."""
+    first, *more = _as_list(paths) or ["labels"]
     return f"{first} and {len(more)} more" if more else str(first)
 
 
-def _listed(paths: Path | Iterable[Path]) -> list[Path]:
+def _as_list(paths: Path | Iterable[Path]) -> list[Path]:
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def _open(
-    paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool, spells: Spells
+    paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool, spelling: SpellingFactory
 ) -> list[LabelFile]:
     if not paths:
-        raise CrowdshotError("paths is empty, expected one file of labels at least.")
-    names = own_names(paths) if len(paths) > 1 else [None]
-    given = (sheet, annotator_columns, several, spells)
-    files = [LabelFile(path, name, *given) for path, name in zip(paths, names, strict=True)]
+        raise CrowdshotError("is empty", argument="paths", found=paths, expected="one file of labels at least")
+    names = distinct_names(paths) if len(paths) > 1 else [None]
+    options = (sheet, annotator_columns, several, spelling)
+    files = [LabelFile(path, name, *options) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
-        raise CrowdshotError(f"sheet is {sheet!r}, expected none, as {files[0].name} is no Excel workbook.")
+        raise CrowdshotError(
+            f"is {sheet!r}, but {files[0].name} is not an Excel workbook", argument="sheet", found=sheet
+        )
     return files
 
 

@@ -1,4 +1,4 @@
-"""Labels as they were read -> by what they are called; and what is odd about them, refused or told."""
+"""Rename labels and annotators after reading, and refuse or warn about suspicious names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, listing, show
 from crowdshot.labels import gold_labels, label_sets
 from crowdshot.labels.annotations import Annotations
@@ -30,12 +30,12 @@ from crowdshot.labels.spelling import (
     spelling_of,
 )
 
-REMEDIES = {
-    "labels": "merge_case=True merges them",
-    "annotators": "names= can merge them",
-    "items": "if they are one, write them alike in the files",
+HINTS: dict[str, str | Use] = {
+    "labels": Use("to merge them", merge_case=True),
+    "annotators": Use("to merge them", names="NAMES.csv"),
+    "items": "If they are the same item, use one spelling in the files",
 }
-BLANKS = {  # in any case
+BLANKS = {  # upper and lower case
     *("na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "skip", "skipped", "unsure", "not sure", "unclear", "idk"),
     *("don't know", "dont know", "i don't know", "i dont know", "can't tell", "cant tell", "cannot tell", "no answer"),
 }
@@ -43,9 +43,9 @@ BLANKS = {  # in any case
 
 @dataclass(frozen=True)
 class Naming:
-    """What labels and annotators are called, and what labels are; see `read_labels`.
+    """Options of `read_labels` that rename labels and annotators, or say what labels are.
 
-    ``strangers``: what becomes of names among these that nobody has, or has yet.
+    ``strangers`` says what happens if they mention a name that does not occur (yet).
     """
 
     rename: NewNames = None
@@ -59,20 +59,39 @@ class Naming:
 
     def check(self) -> None:
         if self.multi_label and self.ordered:
-            raise CrowdshotError("ordered is given with multi_label=True, expected one of them.")
+            raise CrowdshotError("cannot be combined with several labels per answer (multi_label)", argument="ordered")
         if self.ordered and (len(self.ordered) < 2 or len(set(self.ordered)) < len(self.ordered)):
-            raise CrowdshotError(f"ordered is {list(self.ordered)}, expected two or more different classes.")
+            raise CrowdshotError(
+                f"is {list(self.ordered)}",
+                argument="ordered",
+                found=list(self.ordered),
+                expected="two or more different classes",
+            )
 
 
-def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Sequence[Sequence[str]] = ()) -> LabelsRead:
-    """The labels, the true ones included, and the annotators by what they are called; those left out are gone.
+def apply_naming(
+    labels: LabelsRead, naming: Naming, source: str, similar_items: Sequence[Sequence[str]] = ()
+) -> LabelsRead:
+    """Rename labels, true labels and annotators, and drop annotators; warn about suspicious names.
 
-    ``named_otherwise``: groups of items that may be one, of several files, to be told with other near-twins.
+    ``similar_items`` are groups of items of several files that may be the same; a warning lists them.
     """
     everyone = labels.annotations.annotators
     listed = new_names(naming.names, "names", ("annotator", "name"), everyone, naming.strangers)
     people = {written: name for written, name in listed.items() if name}
-    labels = _without(naming, labels, people, source) if naming.leave_out else labels
+    labels = _without_annotators(naming, labels, people, source) if naming.leave_out else labels
+    labels = _renamed(labels, naming, people, source)
+    warn_new_classes(labels.gold, labels, source)
+    if not naming.categories:
+        refuse_fractions(labels.names, source)
+    warn_blanks(labels.names, source)
+    if not (naming.multi_label or naming.categories):
+        _warn_commas(labels.names, source)
+    _warn_near_duplicates(labels, similar_items, source)
+    return labels
+
+
+def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source: str) -> LabelsRead:
     ann = labels.annotations
     split: Callable[[str], list[str]] = (
         label_sets.split_of(ann.classes) if naming.multi_label else lambda label: [label]
@@ -84,9 +103,9 @@ def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Seque
         for part in split(label):
             written[part] = written.get(part, 0) + number
     spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered, naming.strangers)
-    told = respelled("labels", spelling, written)
+    changes = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
-    told += respelled("annotators", lambda name: people.get(name, name), by_person)
+    changes += respelled("annotators", lambda name: people.get(name, name), by_person)
     whole = label_sets.spell_each(spelling, split) if naming.multi_label else spelling
     ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
@@ -94,100 +113,123 @@ def call(labels: LabelsRead, naming: Naming, source: str, named_otherwise: Seque
     if naming.ordered:
         ann = _in_order(ann, naming.ordered, source)
         refuse_others(gold.values(), naming.ordered, source)
-    labels = replace(
-        labels, annotations=ann, gold=gold, spelling=whole, people=people, respelled=told, several=naming.multi_label,
-        ordered=bool(naming.ordered), when=None,
-    )  # fmt: skip
-    warn_new_classes(gold, labels, source)
-    if not naming.categories:
-        refuse_fractions(labels.names, source)
-    warn_blanks(labels.names, source)
-    if not (naming.multi_label or naming.categories):
-        _warn_commas(labels.names, source)
-    _warn_near_duplicates(labels, named_otherwise, source)
-    return labels
+    return replace(
+        labels,
+        annotations=ann,
+        gold=gold,
+        spelling=whole,
+        people=people,
+        respelled=changes,
+        several=naming.multi_label,
+        ordered=bool(naming.ordered),
+        when=None,
+    )
 
 
-def _without(naming: Naming, labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
-    """Without the labels of these annotators, by the name they are written or called; items stay."""
+def _without_annotators(naming: Naming, labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
+    """Drop the labels of the annotators in ``leave_out``, by their old or new names; all items stay."""
     ann, left_out = labels.annotations, naming.leave_out
-    called = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
-    everyone = set().union(*called)
+    names_of = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
+    everyone = set().union(*names_of)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
         report_unknown(stranger, ann.annotators, naming.strangers, argument="leave_out")
-    stays = np.array([not names & set(left_out) for names in called])
+    stays = np.array([not names & set(left_out) for names in names_of])
     labels = labels.keep(stays[ann.annotator])
     kept = labels.annotations
     if not kept.n_labels:
-        raise CrowdshotError(f"leave_out names all who labelled in {source}, expected somebody to stay.")
+        raise CrowdshotError(f"names all annotators of {source}, so no labels remain", argument="leave_out")
     place = np.cumsum(stays) - 1
     kept = replace(kept, annotator=place[kept.annotator], annotators=ann.annotators[stays])
-    gone = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
-    return replace(labels, annotations=kept, left_out={**labels.left_out, **gone})
+    dropped = {"labels of annotators not wanted": ann.n_labels - kept.n_labels}
+    return replace(labels, annotations=kept, left_out={**labels.left_out, **dropped})
 
 
 def _in_order(ann: Annotations, ordered: Sequence[str], source: str) -> Annotations:
-    """With classes in this order, those that nobody said included."""
+    """Return the annotations with the classes in this order, including classes that nobody chose."""
     refuse_others(ann.classes, ordered, source)
     place = np.array([list(ordered).index(name) for name in ann.classes], dtype=np.int64)
     return replace(ann, label=place[ann.label], classes=np.array(ordered, dtype=object))
 
 
 def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) -> None:
-    stranger = next((label for label in labels if label not in ordered), None)
-    if stranger is not None:
-        alike = f"; merge_case=True reads it as {listing([n for n in ordered if fold(n) == fold(stranger)])}"
-        hint = alike if fold(stranger) in map(fold, ordered) else ""
-        raise CrowdshotError(f"{source} has the label {show(stranger)}, expected one of {listing(ordered)}{hint}.")
+    """Refuse labels that are not among the ordered classes."""
+    unknown = next((label for label in labels if label not in ordered), None)
+    if unknown is not None:
+        same = [name for name in ordered if fold(name) == fold(unknown)]
+        raise CrowdshotError(
+            f"has the label {show(unknown)}",
+            where=source,
+            found=unknown,
+            expected=f"one of {listing(ordered)}",
+            hint=Use(f"to read it as {listing(same)}", merge_case=True) if same else None,
+        )
 
 
 def warn_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
-    """What gold names and no annotator said."""
+    """Warn about true labels that no annotator chose."""
     truth = label_sets.names_of(gold.values()) if labels.several else gold.values()
     gold_labels.warn_new_classes(truth, labels.names, source)
 
 
 def warn_blanks(labels: Iterable[Any], source: str) -> None:
-    """People and programs write these where they have nothing to write."""
+    """Warn about labels that people and programs write for a missing label."""
     blanks = [name for name in map(str, labels) if fold(name).replace("’", "'") in BLANKS]
     if blanks:
-        are = (
-            f"labels {listing(blanks)} are taken for classes"
-            if blanks[1:]
-            else f"label {blanks[0]!r} is taken for a class"
+        one = f"The label {blanks[0]!r} is read as a class"
+        warnings.warn(
+            CrowdshotWarning(
+                one if len(blanks) == 1 else f"The labels {listing(blanks)} are read as classes",
+                where=source,
+                found=blanks,
+                hint=Use("if there is no label in these cases", rename=dict.fromkeys(blanks, "")),
+            ),
+            stacklevel=4,
         )
-        new = ",".join(f"{name!r}: ''" for name in blanks)
-        told = f"{source}: the {are} like any other; rename={{{new}}} makes no label of it."
-        warnings.warn(told, UserWarning, stacklevel=4)
 
 
 def _warn_commas(labels: Collection[str], source: str) -> None:
-    """Those whose parts are all labels too, or parts of others, may be meant for several."""
+    """Warn about labels with commas whose parts all occur in other labels too: they may name several labels."""
     split = {label: label_sets.parts(label, ",") for label in map(str, labels)}
     seen = Counter(fold(part) for found in split.values() for part in found)
     several = [label for label, found in split.items() if found[1:] and all(seen[fold(part)] > 1 for part in found)]
     if several:
-        told = f"{source}: the label {several[0]!r} is taken for one; multi_label=True takes it for several."
-        warnings.warn(told, UserWarning, stacklevel=4)
+        warnings.warn(
+            CrowdshotWarning(
+                f"The label {several[0]!r} is read as one label",
+                where=source,
+                found=several[0],
+                hint=Use("to read it as several", multi_label=True),
+            ),
+            stacklevel=4,
+        )
 
 
-def _warn_near_duplicates(labels: LabelsRead, named_otherwise: Sequence[Sequence[str]], source: str) -> None:
-    """Names that somebody may have meant for one: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
+def _warn_near_duplicates(labels: LabelsRead, similar_items: Sequence[Sequence[str]], source: str) -> None:
+    """Warn about names that may mean the same: 'Cat' and 'cat', or 'cat.png?key=1' and 'cat.png?key=2'."""
     items = [str(item) for item in labels.annotations.items]
-    beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are two
-    twins = alike("items", dict.fromkeys(beyond_ascii, 1))
-    twins += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
-    listed = {item for group in named_otherwise for item in group}
-    twins = labels.near_duplicates + [each for each in twins if not listed.issuperset(each.names)]
-    warn_near_duplicates(twins + [Twins("items", tuple(group), ()) for group in named_otherwise], source)
+    beyond_ascii = [item for item in items if not item.isascii()]  # IMG_1 and img_1 are often two files
+    groups = alike("items", dict.fromkeys(beyond_ascii, 1))
+    groups += [Twins("items", tuple(group[:2]), ()) for group in same_files(items)]
+    listed = {item for group in similar_items for item in group}
+    groups = labels.near_duplicates + [group for group in groups if not listed.issuperset(group.names)]
+    warn_near_duplicates(groups + [Twins("items", tuple(group), ()) for group in similar_items], source)
 
 
-def warn_near_duplicates(twins: Sequence[Twins], source: str) -> None:
-    for of in REMEDIES:
-        found = [each for each in twins if each.of == of]
+def warn_near_duplicates(groups: Sequence[Twins], source: str) -> None:
+    """Warn about groups of similar names, once for labels, annotators and items each."""
+    for kind, hint in HINTS.items():
+        found = [group for group in groups if group.of == kind]
         if found:
             number = {2: "two", 3: "three"}.get(len(found[0].names), str(len(found[0].names)))
             more = f" (and {counted(len(found) - 1, 'more groups like it')})" if found[1:] else ""
-            told = f"{source}: {found[0]} are taken for {number}{more}; {REMEDIES[of]}."
-            warnings.warn(told, UserWarning, stacklevel=4)
+            sentence = str(found[0])
+            warnings.warn(
+                CrowdshotWarning(
+                    f"{sentence[:1].upper()}{sentence[1:]} are read as {number} different {kind}{more}",
+                    where=source,
+                    found=list(found[0].names),
+                    hint=hint,
+                ),
+                stacklevel=4,
+            )

@@ -1,7 +1,7 @@
-"""CVAT's "CVAT for images 1.1": one XML file for each job of a task, or the ZIP that it is downloaded in.
+"""Read exports of CVAT in the format "CVAT for images 1.1": an XML file per job, or the ZIP file with it.
 
-A label is an image's ``<tag label="…">``. CVAT does not record who drew what, so that a file is one annotator's: the
-assignee that its ``<meta>`` names or, if there is none or more than one, whoever the file is called after.
+A label is an image's ``<tag label="…">``. CVAT does not record who set a tag, so all labels of a file belong to one
+annotator: the assignee in its ``<meta>`` element or, without a single assignee, the name of the file.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from crowdshot.io.records import starts_with
 from crowdshot.io.workbooks import ZIP
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.question_choice import asked, one_label
+from crowdshot.labels.formats.question_choice import explicit_columns, one_label
 
 INSIDE = "annotations.xml"
-DEEPEST = 100  # CVAT's elements stand at most a handful deep
+DEEPEST = 100  # levels of nesting; CVAT uses only a few
 SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
 
 
 @dataclass
 class Export:
-    """``images``: (line, name, labels of its tags)"""
+    """Content of an export; ``images`` holds the line, the name and the labels of the tags of each image."""
 
     images: list[tuple[int, str, list[str]]] = field(default_factory=list)
     assignees: set[str] = field(default_factory=set)
@@ -46,13 +46,15 @@ def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
-    asked(columns, file.name, ())
+    explicit_columns(columns, file.name, ())
     export = _parse(_xml(file), file.name)
     if export.shapes and not any(labels for _, _, labels in export.images):
         kind, number = export.shapes.most_common(1)[0]
         raise CrowdshotError(
-            f"{file.name} has {number} of <{kind}> and no tags on its images, expected one tag an image; shapes are"
-            " not read."
+            f"has {number} of <{kind}> and no tags on its images",
+            where=file.name,
+            found=kind,
+            expected="one tag per image (shapes are not read)",
         )
     annotator = export.assignees.pop() if len(export.assignees) == 1 else file.annotator or file.stem
     left_out: Counter[str] = Counter()
@@ -67,21 +69,21 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
 
 
 def _parse(data: bytes, name: str) -> Export:
-    """No entity is ever declared or fetched: a file with a document type is refused before it could do either."""
+    """Parse the XML; files with a document type are refused, because it may declare or fetch entities."""
     parser = DefusedExpatParser(forbid_dtd=True)
     reader = _Reader(parser, name)
     parser.setContentHandler(reader)
     try:
         parser.parse(io.BytesIO(data))
     except DefusedXmlException:
-        raise CrowdshotError(f"{reader.place} has a document type, expected none, as CVAT writes none.") from None
+        raise CrowdshotError("has a document type, which CVAT does not write", where=reader.place) from None
     except (SAXParseException, ValueError, LookupError) as error:
         if isinstance(error, CrowdshotError):
             raise
         reason = (
             f"line {error.getLineNumber()}: {error.getMessage()}" if isinstance(error, SAXParseException) else error
         )
-        raise CrowdshotError(f"{name} is damaged or no XML ({reason}), expected CVAT's annotations.") from None
+        raise CrowdshotError(f"is damaged or not XML ({reason})", where=name, expected="annotations of CVAT") from None
     return reader.export
 
 
@@ -106,16 +108,16 @@ class _Reader(ContentHandler):
         path.append(tag)
         self.words.clear()
         if len(path) == 1 and tag != "annotations":
-            raise CrowdshotError(f"{self.place} starts with <{tag}>, expected CVAT's <annotations>.")
-        if len(path) > DEEPEST:
             raise CrowdshotError(
-                f"{self.place} is nested more deeply, expected {DEEPEST} levels at most, as CVAT writes."
+                f"starts with <{tag}>", where=self.place, found=tag, expected="<annotations> as in CVAT"
             )
+        if len(path) > DEEPEST:
+            raise CrowdshotError("is nested too deeply", where=self.place, expected=f"{DEEPEST} levels at most")
         if path[1:] == ["track"]:
-            raise CrowdshotError(f'{self.place} has tracks, expected an export as "CVAT for images 1.1".')
+            raise CrowdshotError("has tracks", where=self.place, expected='an export as "CVAT for images 1.1"')
         if path[1:] == ["image"]:
             if not trim(attributes.get("name", "")):
-                raise CrowdshotError(f"{self.place} has an <image> without a name, expected one.")
+                raise CrowdshotError("has an <image> without a name", where=self.place)
             export.images.append((self.line, trim(attributes["name"]), []))
         if path[1:2] == ["image"] and len(path) == 3:
             if tag == "tag":
@@ -135,12 +137,12 @@ class _Reader(ContentHandler):
 
 
 def _archive(file: LabelFile) -> zipfile.ZipFile | None:
-    """The ZIP, if it is one of CVAT's."""
+    """Return the ZIP archive, None if the file is not a ZIP file of CVAT."""
     if not file.data.startswith(ZIP):
         return None
     try:
         archive = zipfile.ZipFile(io.BytesIO(file.data))
-    except Exception:  # as below
+    except Exception:  # damaged archives raise errors of many types
         return None
     return archive if INSIDE in archive.namelist() else None
 
@@ -149,13 +151,15 @@ def _xml(file: LabelFile) -> bytes:
     archive = _archive(file)
     if archive is None:
         if not starts_with(file.data, b"<"):
-            raise CrowdshotError(f"{file.name} is no XML, expected CVAT's annotations or a ZIP with {INSIDE} in it.")
+            raise CrowdshotError(
+                "is not XML", where=file.name, expected=f"annotations of CVAT or a ZIP file with {INSIDE} in it"
+            )
         return file.data
     check_parts(file.name, archive, [INSIDE])
     try:
         return archive.read(INSIDE)
-    except Exception as error:  # damaged bytes make each way of packing raise its own
-        raise CrowdshotError(f"{file.name}: {INSIDE} in it could not be read ({error}).") from None
+    except Exception as error:  # each compression method raises errors of its own for damaged bytes
+        raise CrowdshotError(f"could not be read ({error})", where=f"{file.name}, {INSIDE}") from None
 
 
 FORMAT = Format(recognises, read)

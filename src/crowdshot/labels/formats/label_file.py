@@ -1,4 +1,4 @@
-"""What every reader of labels is given, what it gives back, and the steps that readers share."""
+"""Input and output of the readers of labels, and the steps that they share."""
 
 from __future__ import annotations
 
@@ -27,16 +27,25 @@ from crowdshot.labels.label_sets import members, names_of
 from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, counts_of, near_duplicates, spelling_of
 from crowdshot.labels.timestamps import in_time
 
-Spells = Callable[[Mapping[str, int]], Spelling]  # how often each label was written -> what they are called
+SpellingFactory = Callable[[Mapping[str, int]], Spelling]  # counts of the labels as written -> function that renames
 
 
 class LabelFile:
-    """A file of labels, read once; each view of it is made when a format first asks for it.
+    """A file of labels, read once; each view of its content is created when a format first needs it.
 
-    ``annotator``: whose file it is, where several files were given and the files do not say it themselves. ``sheet``:
-    which one of a workbook's is meant. ``annotator_columns``: which ones of a wide table are annotators'. ``several``:
-    whether an answer may name several labels, which are then joined (`labels.choices`). ``spells``: what labels are
-    called.
+    Parameters
+    ----------
+    path : path-like
+    annotator : str, optional
+        The annotator of the whole file, used if there are several files and the file does not name annotators.
+    sheet : str, optional
+        The sheet of a workbook to read.
+    annotator_columns : sequence of str
+        The columns of annotators in a wide table.
+    several : bool
+        Whether an answer may have several labels, which are then joined (`labels.label_sets`).
+    spelling : callable
+        Returns the function that renames labels, given the number of labels of each spelling.
     """
 
     name: str
@@ -50,7 +59,7 @@ class LabelFile:
         sheet: str | None = None,
         annotator_columns: Sequence[str] = (),
         several: bool = False,
-        spells: Spells = spelling_of,
+        spelling: SpellingFactory = spelling_of,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
@@ -58,16 +67,16 @@ class LabelFile:
         self.sheet = sheet
         self.annotator_columns = annotator_columns
         self.several = several
-        self.spells = spells
+        self.spelling = spelling
         self.data = read_bytes(path)
 
     @cached_property
     def sheets(self) -> dict[str, Table | CrowdshotError]:
-        """The tables of a workbook, or what is wrong with them, by their sheets; {} for any other file."""
+        """The tables of a workbook, or the errors in reading them, by sheet; {} for other files."""
         return parse_workbook(self.data, self.name, self.sheet) if is_workbook(self.data) else {}
 
     def at(self, sheet: str, annotator: str | None = None) -> LabelFile:
-        """The same workbook, of which this sheet is meant, and whose it is."""
+        """Return the same workbook with only this sheet, attributed to an annotator."""
         other = copy.copy(self)
         other.sheets = {sheet: self.sheets[sheet]}
         other.annotator = annotator or self.annotator
@@ -102,7 +111,7 @@ class LabelFile:
 
     @cached_property
     def first(self) -> dict[str, Any]:
-        """The first record, or just the columns' names; what tells one tool's file from another's."""
+        """The first record, or just the names of the columns, by which formats recognise their files."""
         if self.is_array:
             return self.records[0].fields
         if self.is_lines:
@@ -118,9 +127,9 @@ class ProjectTask(NamedTuple):
 
 @dataclass(frozen=True)
 class Project:
-    """The Label Studio project that labels came from, as far as its export tells: what its predictions need.
+    """The Label Studio project that labels came from: what predictions for it need.
 
-    ``tasks``: all of them, those that nobody labelled included.
+    ``tasks`` includes tasks that nobody labelled.
     """
 
     from_name: str = "label"
@@ -131,14 +140,31 @@ class Project:
 
 @dataclass(frozen=True)
 class LabelsRead:
-    """The labels of one or more files, and what was left out for which reason: how many entries, or which.
+    """Labels of one or more files.
 
-    ``gold``: the true labels that a file tells of some items, {item: label}. ``spelling``: what a label is called that
-    is written elsewhere, in a table of true labels say; ``people``: the same of annotators, of those who are called
-    otherwise, {written: name}; ``respelled``: what is called otherwise than it was written.
-    ``several``: whether the annotations' classes are sets of labels (`labels.choices`); ``ordered``: whether they go
-    from the lowest to the highest. ``history``: what annotators did in earlier projects. ``when``: (L,) when each label
-    was given, as it was written, None where that is not known or no longer needed.
+    Attributes
+    ----------
+    annotations : Annotations
+    left_out : dict
+        Reason -> number or names of the entries that were left out.
+    gold : dict
+        True labels of some items in the files, ``{item: label}``.
+    project : Project or None
+        The project of Label Studio that the labels came from.
+    spelling : callable
+        Renames a label that is written elsewhere, such as in a table of true labels.
+    people : dict
+        Annotators who were renamed, ``{written: name}``.
+    respelled : list of Respelled
+        Labels and annotators that were renamed, with counts.
+    several : bool
+        Whether the classes are sets of labels (`labels.label_sets`).
+    ordered : bool
+        Whether the classes are sorted from the lowest to the highest.
+    history : AnnotatorPriors
+        Results of the annotators in earlier projects.
+    when : (L,) array or None
+        When each label was given, as written in the files.
     """
 
     annotations: Annotations
@@ -155,25 +181,27 @@ class LabelsRead:
 
     @property
     def names(self) -> Ids:
-        """(K,) the labels that an answer may name."""
+        """The labels (K,) that an answer may have."""
         return names_of(self.annotations.classes) if self.several else self.annotations.classes
 
     def keep(self, wanted: NDArray[np.bool_]) -> Self:
-        """With some of the labels, (L,); items, annotators and classes stay."""
+        """Keep the labels selected by a mask (L,); items, annotators and classes stay."""
         when = None if self.when is None else self.when[wanted]
         return replace(self, annotations=self.annotations.keep(wanted), when=when)
 
     def without_names(self) -> Self:
-        """The same, but annotators are called by numbers, in the order in which they came.
+        """Replace the names of annotators by numbers, in their order.
 
-        What was left out is counted alone: columns of no annotator may be called by one's name.
+        Names of what was left out are replaced by counts, because a column may have the name of a person.
         """
         people = np.array(
             [f"annotator {number}" for number in range(1, self.annotations.n_annotators + 1)], dtype=object
         )
         respelled = [each for each in self.respelled if each.of != "annotators"]
         records = zip(people, map(tuple, self.history.of(self.annotations.annotators).tolist()), strict=True)
-        counts = {reason: len(what) if isinstance(what, list) else what for reason, what in self.left_out.items()}
+        counts = {
+            reason: len(entries) if isinstance(entries, list) else entries for reason, entries in self.left_out.items()
+        }
         return replace(
             self,
             annotations=replace(self.annotations, annotators=people),
@@ -185,6 +213,7 @@ class LabelsRead:
 
     @property
     def near_duplicates(self) -> list[Twins]:
+        """Groups of labels and of annotators whose names differ only in case, spaces or width."""
         if not self.several:
             return near_duplicates(self.annotations)
         ann, names = self.annotations, self.names
@@ -194,14 +223,17 @@ class LabelsRead:
 
 
 class Format(NamedTuple):
-    """``recognises`` may look at anything but must not raise because the file is another tool's."""
+    """A format of label files: two functions of a file and the caller's columns.
+
+    ``recognises`` must not raise an error if the file is of another tool.
+    """
 
     recognises: Callable[[LabelFile, ColumnsInput], bool]
     read: Callable[[LabelFile, ColumnsInput], LabelsRead]
 
 
 class Entry(NamedTuple):
-    """Who said what about which item; ``when`` sorts the labels that one annotator gave one item."""
+    """A label that an annotator gave to an item; ``when`` sorts the labels of the same annotator and item."""
 
     item: str
     annotator: str
@@ -217,12 +249,30 @@ def gather(
     gold: Mapping[str, str] | None = None,
     project: Project | None = None,
 ) -> LabelsRead:
-    """Entries -> labels under these column names (or the plain ones, where two of these are the same)."""
+    """Convert entries to labels.
+
+    Parameters
+    ----------
+    source : str
+        The file in messages.
+    entries : sequence of Entry
+    columns : Columns
+        Column names for output; the default names replace them if two are equal.
+    left_out : mapping
+        Reason -> number of entries that were left out.
+    gold : mapping, optional
+        True labels of some items.
+    project : Project, optional
+
+    Returns
+    -------
+    LabelsRead
+    """
     dropped: dict[str, int | list[str]] = {reason: number for reason, number in left_out.items() if number}
     if not entries:
         reasons = ", ".join(counted(number, reason) for reason, number in left_out.items() if number)
         found = f" ({reasons})" if reasons else ""
-        raise NoLabelError(f"{source} holds no label that can be used{found}, expected one at least.")
+        raise NoLabelError(f"holds no label that can be used{found}", where=source, expected="one at least")
     names = columns if len(set(columns)) == len(columns) else Columns()
     ordered = sorted(entries, key=lambda entry: entry.when)
     frame = pd.DataFrame({name: [entry[i] for entry in ordered] for i, name in enumerate(names)}, dtype=object)
@@ -237,8 +287,8 @@ def gather(
     return LabelsRead(annotations, dropped, dict(gold or {}), project, when=when)
 
 
-def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
-    """The labels of several files as one; columns are called as in the first."""
+def join_labels(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
+    """Combine the labels of several files under the column names of the first."""
     names = parts[0].annotations.columns
     frames = [part.annotations.to_frame().set_axis(list(names), axis=1) for part in parts]
     annotations, when = in_time(
@@ -247,23 +297,26 @@ def join(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
         _join_times(parts),
         source,
         items=dict.fromkeys(item for part in parts for item in part.annotations.items),
-        annotators=dict.fromkeys(who for part in parts for who in part.annotations.annotators),
+        annotators=dict.fromkeys(name for part in parts for name in part.annotations.annotators),
     )
     left_out: dict[str, Any] = {}
-    for reason, what in (entry for part in parts for entry in part.left_out.items()):
-        left_out[reason] = left_out[reason] + what if reason in left_out else what
+    for reason, dropped in (entry for part in parts for entry in part.left_out.items()):
+        left_out[reason] = left_out[reason] + dropped if reason in left_out else dropped
     gold: dict[str, str] = {}
     for part in parts:
         for item, label in part.gold.items():
             if gold.setdefault(item, label) != label:
                 raise CrowdshotError(
-                    f"{source} has the true labels {gold[item]!r} and {label!r} for {item!r}, expected one."
+                    f"has the true labels {gold[item]!r} and {label!r} for {item!r}",
+                    where=source,
+                    found=[gold[item], label],
+                    expected="one",
                 )
     return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]), when=when)
 
 
 def _join_times(parts: Sequence[LabelsRead]) -> Ids | None:
-    """Those of all labels, None for those of files that do not tell; None if no file does."""
+    """Return the times of all labels, with None for files without times; None if no file has times."""
     if all(part.when is None for part in parts):
         return None
     unknown = (np.full(part.annotations.n_labels, None, dtype=object) for part in parts)
@@ -271,7 +324,7 @@ def _join_times(parts: Sequence[LabelsRead]) -> Ids | None:
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:
-    """The first file's, and of others with the same tags the tasks of items that no file before has."""
+    """Return the first file's project, with the tasks of new items from other files with the same tags."""
     first = projects[0]
     if first is None:
         return None
@@ -283,10 +336,11 @@ def _join_projects(projects: Sequence[Project | None]) -> Project | None:
     return replace(first, tasks=tuple(tasks))
 
 
-def own_names(names: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """What tells files apart: their stems or, where all have the same, their folders' names.
+def distinct_names(names: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return the part of each path that distinguishes it: its stem or, if all stems are equal, the name of its folder.
 
-    ``ann/annotations.xml`` and ``bob/annotations.xml`` are ann's and bob's.
+    >>> distinct_names(["ann/annotations.xml", "bob/annotations.xml"])
+    ['ann', 'bob']
     """
     paths = [(*PurePath(name).parts[:-1], PurePath(name).stem) for name in names]
     while len({path[-1] for path in paths}) == 1 and min(map(len, paths)) > 1:

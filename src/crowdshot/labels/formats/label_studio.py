@@ -1,15 +1,15 @@
-"""Label Studio's exports, laid out as by version 1.23: JSON (snapshots too), and JSON_MIN, CSV and TSV.
+"""Read exports of Label Studio (the layout of version 1.23): JSON (also snapshots), JSON_MIN, CSV and TSV.
 
-JSON has a record for each task, with its ``data`` and its ``annotations``; each of these has who made it
-(``completed_by``) and a list of results, of which those of type "choices" are read. ``ground_truth`` says nothing of
-the truth: annotations that were imported carry it too.
+JSON has a record for each task with its ``data`` and its ``annotations``. An annotation has its annotator
+(``completed_by``) and a list of results; results of type "choices" are read. ``ground_truth`` is ignored, because
+imported annotations have it too.
 
-The others have a row for each annotation, the newest first: the task's data, a column named after each tag, then
-``annotator``, ``annotation_id`` and so on. Several choices are a list, in CSV as JSON. Cancelled annotations are left
-out by Label Studio itself, and no column says that it is a tag's: that is found out.
+The other formats have a row for each annotation, the newest first: the task's data, a column named after each tag, then
+``annotator``, ``annotation_id`` and others. Several choices are a list, in CSV written as JSON. These exports lack
+cancelled annotations, and they do not mark the columns of tags, which are therefore inferred (`_tags`).
 
-Tasks that `crowdshot next` made, its questions, say in ``next_item`` which item they are about, whatever it goes by in
-the project that the labels came from. Their other fields of that kind are no data of the item's.
+Tasks created by `crowdshot next` name their item in ``next_item``, because the new project may use another field for
+it. Their other ``next_`` fields are not part of the item's data.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ from typing import Any
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
+from crowdshot.io.json_text import as_record
 from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
-from crowdshot.labels.formats.question_choice import asked, choose, choose_item, is_picture, one_label
+from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, is_picture, one_label
 
 TASK = {"annotations", "data"}
 ROW = {"annotator", "annotation_id", "lead_time"}
 ABOUT = ROW | {"id", "created_at", "updated_at", "agreement"}
-ASKED = {"next_item", "next_annotator", "next_gain"}  # what a question has beside its item's data
+QUESTION_FIELDS = {"next_item", "next_annotator", "next_gain"}  # fields of `crowdshot next` beside the item's data
 UNLABELLED = "tasks nobody labelled"
 NUMBER = re.compile("[0-9]{1,18}")
-REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these is about a part of the item
+REGION = {"x", "y", "points", "rle", "start", "end", "ranges"}  # a choice with these labels a part of the item
 
 
 @dataclass
 class Task:
-    """``answers``: (place, annotator, time, {tag: answer}). ``item``: "" unless it is a question about that one."""
+    """A task with its answers as (place, annotator, time, {tag: answer}).
+
+    ``item`` is the value of ``next_item`` in tasks of `crowdshot next`, "" in others.
+    """
 
     place: str
     id: Any
@@ -56,16 +60,19 @@ def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     if not recognises(file):
-        found = listing(sorted(file.first))
+        found = sorted(file.first)
         raise CrowdshotError(
-            f"{file.name} has {found}, expected 'annotations' and 'data' as in an export of Label Studio."
+            f"has {listing(found)}",
+            where=file.name,
+            found=found,
+            expected="'annotations' and 'data' as in an export of Label Studio",
         )
     left_out: Counter[str] = Counter()
     if set(file.first) >= TASK:
-        named = asked(columns, file.name, ("item", "label"))
+        named = explicit_columns(columns, file.name, ("item", "label"))
         tasks, tag, to_name = _from_json(file, named, left_out)
     else:
-        named = asked(columns, file.name)
+        named = explicit_columns(columns, file.name)
         tasks, tag, to_name = _from_rows(file, named)
     rows = [task.data for task in tasks]
     fields = list(dict.fromkeys(name for row in rows for name in row))
@@ -76,12 +83,14 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         item = task.item if task.item and "item" not in named else ""
         item = item or text(task.data.get(key) if key in fields else task.id) or ""
         known += [ProjectTask(item, task.id, task.data)] if item else []
-        for place, who, when, answers in task.answers:
+        for place, annotator, when, answers in task.answers:
             label = one_label(answers.get(tag), place, file.several)
-            if label and who and not item:
-                raise CrowdshotError(f"{task.place} has no {key!r}, expected the item that its label belongs to.")
-            if label and who:
-                entries.append(Entry(item, who, label, when))
+            if label and annotator and not item:
+                raise CrowdshotError(
+                    f"has no {key!r}", where=task.place, expected="the item, because the task has a label"
+                )
+            if label and annotator:
+                entries.append(Entry(item, annotator, label, when))
             else:
                 left_out["annotations of unknown users" if label else "annotations without a choice"] += 1
     left_out["cancelled annotations"] = sum(task.cancelled for task in tasks)
@@ -95,18 +104,18 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     )
 
 
-# ---- JSON -------------------------------------------------------------------------------------------------------
+# ---- JSON -----------------------------------------------------------------------------------------------------------
 
 
 def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]) -> tuple[list[Task], str, str]:
-    """The tasks, the tag to read and the tag that it is about."""
+    """Return the tasks, the tag to read and the tag of the object that it labels."""
     tasks: list[Task] = []
-    about: dict[str, str] = {}
-    others: set[str] = set()
+    to_names: dict[str, str] = {}
+    other_types: set[str] = set()
     for record in file.records:
         number = text(record.fields.get("id"))
         place = f"{file.name}, task {number}" if number else record.place
-        task = _task(place, record.fields.get("id"), _dict(record.fields.get("data"), f"{place}, data"))
+        task = _task(place, record.fields.get("id"), as_record(record.fields.get("data"), f"{place}, data"))
         for annotation in _dicts(record.fields.get("annotations"), f"{place}, annotations"):
             where = f"{place}, annotation {text(annotation.get('id')) or len(task.answers) + 1}"
             if annotation.get("was_cancelled") is True:
@@ -116,73 +125,72 @@ def _from_json(file: LabelFile, named: Mapping[str, str], left_out: Counter[str]
             for result in _dicts(annotation.get("result"), f"{where}, result"):
                 kind, tag = (text(result.get(name)) or "" for name in ("type", "from_name"))
                 if kind == "choices":
-                    about.setdefault(tag, text(result.get("to_name")) or "")
+                    to_names.setdefault(tag, text(result.get("to_name")) or "")
                     answers.setdefault(tag, []).extend(_choices(result.get("value"), where))
                 else:
-                    others.add(kind)
+                    other_types.add(kind)
             when = text(annotation.get("updated_at")) or ""
             task.answers.append((where, user_of(annotation.get("completed_by")), when, dict(answers)))
         left_out["drafts"] += len(_list(record.fields.get("drafts"), f"{place}, drafts"))
         tasks.append(task)
-    if others and not about:
+    if other_types and not to_names:
         raise CrowdshotError(
-            f"{file.name} has results of type {listing(sorted(others))} alone, expected choices; others are not read."
+            f"has only results of type {listing(sorted(other_types))}",
+            where=file.name,
+            found=sorted(other_types),
+            expected="choices (other types are not read)",
         )
-    tag = choose("label", named, list(about) or ["choice"], file.name, "Choices tags")
-    return tasks, tag, about.get(tag, "")
+    tag = choose("label", named, list(to_names) or ["choice"], file.name, "Choices tags")
+    return tasks, tag, to_names.get(tag, "")
 
 
 def _task(place: str, number: Any, data: Mapping[str, Any]) -> Task:
-    own = {name: value for name, value in data.items() if name not in ASKED}
+    item_data = {name: value for name, value in data.items() if name not in QUESTION_FIELDS}
     try:
-        json.dumps(own, allow_nan=False)  # it is written again, with predictions
+        json.dumps(item_data, allow_nan=False)  # predictions are written with the data
     except ValueError:
-        raise CrowdshotError(f"{place} has NaN or an infinite number in its data, expected JSON's numbers.") from None
-    return Task(place, number, own, text(data.get("next_item")) or "")
+        raise CrowdshotError(
+            "has NaN or an infinite number in its data", where=place, expected="numbers that JSON allows"
+        ) from None
+    return Task(place, number, item_data, text(data.get("next_item")) or "")
 
 
 def _choices(value: Any, place: str) -> list[Any]:
-    value = _dict(value, f"{place}, value")
+    value = as_record(value, f"{place}, value")
     if REGION & set(value):
-        raise CrowdshotError(f"{place} is a label of a region, expected one of the whole item.")
+        raise CrowdshotError("is a label of a region", where=place, expected="a label of the whole item")
     return _list(value.get("choices"), f"{place}, choices")
 
 
 def user_of(user: Any) -> str:
-    """Users are numbers or, in exports of some ages, records."""
+    """Return a user's e-mail address or id; users are numbers or, depending on the version, records."""
     if isinstance(user, dict):
         return text(user.get("email")) or text(user.get("id")) or ""
     return text(user) or ""
-
-
-def _dict(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a record {{…}}.")
-    return value
 
 
 def _list(value: Any, place: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise CrowdshotError(f"{place} holds a {type(value).__name__}, expected a list.")
+        raise CrowdshotError(f"holds a {type(value).__name__}", where=place, expected="a list")
     return value
 
 
 def _dicts(value: Any, place: str) -> Iterator[dict[str, Any]]:
-    return (_dict(part, place) for part in _list(value, place))
+    return (as_record(part, place) for part in _list(value, place))
 
 
-# ---- JSON_MIN, CSV, TSV -----------------------------------------------------------------------------------------
+# ---- JSON_MIN, CSV, TSV ---------------------------------------------------------------------------------------------
 
 
 def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], str, str]:
     records = file.records
     annotator = choose("annotator", {"annotator": "annotator", **named}, list(file.first), file.name, "columns")
     if not any(text(record.fields.get(annotator)) for record in records):
-        raise NoLabelError(f"{file.name} holds no label, as nobody labelled its {len(records)} tasks, expected one.")
+        raise NoLabelError(f"holds {len(records)} tasks but no label", where=file.name)
     columns = [name for name in dict.fromkeys(k for record in records for k in record.fields) if name not in ABOUT]
-    tags = _tags(records, [name for name in columns if name not in ASKED], annotator, in_order=file.is_array)
+    tags = _tags(records, [name for name in columns if name not in QUESTION_FIELDS], annotator, in_order=file.is_array)
     tag = choose("label", named, columns if "label" in named else tags, file.name, "columns that could be the label")
     tasks: dict[str, Task] = {}
     for record in records:
@@ -192,17 +200,17 @@ def _from_rows(file: LabelFile, named: Mapping[str, str]) -> tuple[list[Task], s
         task = tasks.setdefault(
             number, _task(record.place, int(number) if NUMBER.fullmatch(number) else fields.get("id"), data)
         )
-        who, answer = text(fields.get(annotator)) or "", fields.get(tag)
-        if who or answer not in (None, ""):
-            task.answers.append((record.place, who, text(fields.get("updated_at")) or "", {tag: answer}))
+        user, answer = text(fields.get(annotator)) or "", fields.get(tag)
+        if user or answer not in (None, ""):
+            task.answers.append((record.place, user, text(fields.get("updated_at")) or "", {tag: answer}))
     return list(tasks.values()), tag, ""
 
 
 def _tags(records: Sequence[Record], columns: Sequence[str], annotator: str, in_order: bool) -> list[str]:
-    """The columns that may be a tag's: what remains without those that are surely the task's data.
+    """Return the columns that may be a tag's: all columns except those that are certainly the task's data.
 
-    Data is there for tasks without an annotator too, or names pictures; in JSON_MIN it stands before the task's id.
-    Of several that remain, those that differ between tasks but never within one are data, an id say.
+    A column holds data if it is filled in tasks without an annotator, or holds paths of images, or (in JSON_MIN) stands
+    before the task's id. Of several remaining columns, those with one distinct value per task are data, such as ids.
     """
     unlabelled = [record for record in records if not text(record.fields.get(annotator))]
     tags = []

@@ -1,8 +1,8 @@
-"""Mechanical Turk's batch results: CSV, a row for each assignment, as the Requester website gives them.
+"""Read batch results of Mechanical Turk: CSV, a row for each assignment, as downloaded from the Requester website.
 
-``Input.<name>`` is what was shown, ``Answer.<name>`` what was answered (several choices joined by bars). Forms made of
-crowd elements answer with JSON in ``Answer.taskAnswers``, or with a column of true and false for each option of a
-question, ``Answer.<question>.<option>``; both are taken for the question's answer.
+``Input.<name>`` is the content of the task and ``Answer.<name>`` the answer (several choices joined by bars). Forms of
+crowd elements store answers as JSON in ``Answer.taskAnswers``, or as columns of true and false for the options of a
+question, ``Answer.<question>.<option>``. Both are converted to the answer of the question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crowdshot.io.json_text import parse_json
 from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
+from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, missing_id, one_label
 
 INPUT, ANSWER = "Input.", "Answer."
 HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"
@@ -29,10 +29,15 @@ def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
-    named = asked(columns, file.name)
+    named = explicit_columns(columns, file.name)
     names, records = list(file.first), file.records
     if not {HIT, WORKER} <= set(names):
-        raise CrowdshotError(f"{file.name} lacks columns {HIT!r} and {WORKER!r}, expected a batch of Mechanical Turk.")
+        raise CrowdshotError(
+            f"lacks columns {HIT!r} and {WORKER!r}",
+            where=file.name,
+            found=names,
+            expected="batch results of Mechanical Turk",
+        )
     answers = _join_options([_answers(record) for record in records])
     questions = list(dict.fromkeys(name for answer in answers for name in answer))
     question = choose("label", named, questions, file.name, "columns with answers", ANSWER)
@@ -42,23 +47,21 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
     for record, answer in zip(records, answers, strict=True):
-        item, who, status, reject = (text(record.fields.get(name)) for name in (key, worker, STATUS, REJECT))
+        item, annotator, status, reject = (text(record.fields.get(name)) for name in (key, worker, STATUS, REJECT))
         label = one_label(answer.get(question), f"{record.place}, column {question!r}", file.several)
         if str(status).lower() == "rejected" or reject:
             left_out["rejected assignments"] += 1
         elif not label:
             left_out["rows without an answer"] += 1
-        elif not item or not who:
-            raise CrowdshotError(
-                f"{record.place}, column {(worker if item else key)!r} is empty, expected an id beside the answer."
-            )
+        elif not item or not annotator:
+            raise missing_id(record, worker if item else key)
         else:
-            entries.append(Entry(item, who, label))
+            entries.append(Entry(item, annotator, label))
     return gather(file.name, entries, Columns(key, worker, question), left_out)
 
 
 def _answers(record: Record) -> dict[str, Any]:
-    """{column: answer}, with what is packed as JSON in columns of its own."""
+    """Return {column: answer}, with a column for each answer in the JSON column."""
     found: dict[str, Any] = {}
     for name, value in record.fields.items():
         if name == PACKED and value:
@@ -71,7 +74,7 @@ def _answers(record: Record) -> dict[str, Any]:
 
 
 def _unpack(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """{"animal": {"label": "cat"}} -> {"Answer.animal.label": "cat"}"""
+    """Convert {"animal": {"label": "cat"}} to {"Answer.animal.label": "cat"}."""
     found: dict[str, Any] = {}
     for question, answer in answers.items():
         nested = answer.items() if isinstance(answer, dict) else ()
@@ -81,7 +84,7 @@ def _unpack(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_options(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Columns of true and false that belong to one question -> the options that are true."""
+    """Replace the columns of true and false of a question by the list of options that are true."""
     options: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for answer in answers for name in answer):
         values = {text(answer.get(name)) for answer in answers}

@@ -1,11 +1,12 @@
-"""Plain tables: long, with a row for each label, or wide, with a row for each item and a column for each annotator.
+"""Read plain tables: long (a row for each label) or wide (a row for each item and a column for each annotator).
 
-A column that is called truth, gold or the like has the true labels (`formats.true_labels`); which others of a wide
-table are annotators' is told by `labels.wide`. Rows of totals at the end of a table are left out.
+Tables may be CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as written, so
+"007" and "7" differ. A label is missing if the cell is blank, is -1 (unless -1 is a label, see `wide_tables.is_label`),
+or is NaN in a wide table.
 
-CSV with any separator, Excel, JSON (lines or an array) or Parquet. Ids and labels are text as it was written, so "007"
-and "7" differ; a blank cell is a missing label, and so are -1, unless it is a label, and NaN in a wide table. A long
-table without annotators is one annotator's, if it is one of several files.
+A column with a name such as "truth" or "gold" has the true labels. Other columns of a wide table are annotators if
+`wide_tables.annotators_among` finds them. Rows of totals at the end are left out. A long table without a column of
+annotators belongs to one annotator, if it is one of several files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first, listing
 from crowdshot.io.cells import Ids
 from crowdshot.io.tables import Table, one_each
@@ -32,27 +33,41 @@ from crowdshot.labels.spelling import fold
 from crowdshot.labels.timestamps import in_time
 from crowdshot.labels.wide_tables import is_called_otherwise
 
-# ---- true labels ------------------------------------------------------------
-#
-# The column of a long table that holds true labels, used where it can hold nothing else, and told in any case.
-
-
-RIGHT_OR_WRONG = {"correct", "true"}  # columns that may as well say whether a label is right
+RIGHT_OR_WRONG = {"correct", "true"}  # such columns may say instead whether the label is right
 YES_NO = {"yes", "no", "true", "false", "0", "1"}
+MOST_TOTALS = 20  # rows
+CROWDED = 5  # a table with this many times more annotators than items is probably transposed
+# Reasons for entries that are left out.
+NO_ANNOTATOR, OF_TOTALS, OF_OTHERS = "columns of no annotator", "rows of totals", "rows of other questions"
+UNLABELLED, MINUS_ONE = "rows without a label", "rows with -1, taken for no label"
+
+# ---- True labels ----------------------------------------------------------------------------------------------------
 
 
-def warn_taken(source: str, column: str) -> None:
-    told = f"{source}: {column!r} is taken for the true labels, and for no annotator."
-    warnings.warn(told, UserWarning, stacklevel=3)
+def warn_gold_column(source: str, column: str) -> None:
+    """Warn that a column is read as true labels."""
+    warnings.warn(
+        CrowdshotWarning(f"Column {column!r} is read as the true labels", where=source, found=column), stacklevel=3
+    )
 
 
 def true_labels(
     file: LabelFile, table: Table, names: Columns, item: Ids, label: Ids, missing: Collection[str]
 ) -> dict[str, str]:
-    """{item: true label}, {} where the table has no column of them or one that is not used, as is told.
+    """Return the true labels in a long table as {item: true label}.
 
-    Each must be a label that somebody gave, by what labels are called, and the only one of its item. ``table``: those
-    rows of the file that are read. ``missing``: what is no label.
+    The column is used only if annotators chose all its labels and every item has one; a warning says whether it is.
+
+    Parameters
+    ----------
+    file : LabelFile
+    table : Table
+        The rows of the file that are read.
+    names : Columns
+    item, label : (n,) array
+        Items and labels of the rows.
+    missing : collection of str
+        Values that mean a missing label.
     """
     columns = [place for place, name in enumerate(table.header) if name not in names and plain(name) in TRUTH]
     if not columns:
@@ -60,9 +75,9 @@ def true_labels(
     try:
         truth = pd.Series(labels_in(table, columns[0], file.several))
     except CrowdshotError:
-        truth = pd.Series("", index=range(len(item)))  # lists and the like
-    said = ~truth.map({word: fold(word) in missing for word in truth.unique()}).astype(bool) & (item != "")
-    known = pd.DataFrame({"item": item, "label": truth})[said].drop_duplicates()
+        truth = pd.Series("", index=range(len(item)))  # lists or records
+    filled = ~truth.map({word: fold(word) in missing for word in truth.unique()}).astype(bool) & (item != "")
+    known = pd.DataFrame({"item": item, "label": truth})[filled].drop_duplicates()
     if known.empty:
         return {}
     reason = (
@@ -71,55 +86,54 @@ def true_labels(
         else _why_not(known, plain(table.header[columns[0]]), label, file)
     )
     if reason:
-        told = f"{table.name}: {table.header[columns[0]]!r} is not taken for true labels, because {reason}."
-        warnings.warn(told, UserWarning, stacklevel=3)
+        column = table.header[columns[0]]
+        warnings.warn(
+            CrowdshotWarning(
+                f"Column {column!r} is not read as true labels, because {reason}", where=table.name, found=column
+            ),
+            stacklevel=3,
+        )
         return {}
-    warn_taken(table.name, table.header[columns[0]])
+    warn_gold_column(table.name, table.header[columns[0]])
     return dict(zip(known["item"], known["label"], strict=True))
 
 
-def _why_not(known: pd.DataFrame, called: str, label: Ids, file: LabelFile) -> str:
-    """Why a column of this name does not hold the true labels, "" where it does."""
-    given = pd.Series(label).value_counts().to_dict()
-    split = split_of(given) if file.several else lambda word: [word]
+def _why_not(known: pd.DataFrame, name: str, label: Ids, file: LabelFile) -> str:
+    """Return the reason why a column of this name cannot hold the true labels, "" if it can."""
+    counts = pd.Series(label).value_counts().to_dict()
+    split = split_of(counts) if file.several else lambda word: [word]
     written: Counter[str] = Counter()
-    for word, number in given.items():
+    for word, number in counts.items():
         for part in split(word):
             written[part] += number
-    spelling = file.spells(written)
+    spelling = file.spelling(written)
     names = {"", *map(spelling, written)}
     truths = known["label"].unique()
-    strange = next((word for word in truths if not {spelling(part) for part in split(word)} <= names), "")
-    if strange:
-        return f"nobody gave the label {strange!r}"
+    unknown = next((word for word in truths if not {spelling(part) for part in split(word)} <= names), "")
+    if unknown:
+        return f"no annotator chose the label {unknown!r}"
     whole = spell_each(spelling, split)
     spelled = known.assign(label=known["label"].map({word: whole(word) for word in truths}))
     spelled = spelled[spelled["label"] != ""].drop_duplicates()
     twice = spelled[spelled["item"].duplicated()]
     if len(twice):
         return f"item {twice['item'].iloc[0]!r} has several"
-    if called in RIGHT_OR_WRONG and set(map(fold, truths)) <= YES_NO:
+    if name in RIGHT_OR_WRONG and set(map(fold, truths)) <= YES_NO:
         return "it may say whether a label is right"
     return ""
 
 
-# ---- table ------------------------------------------------------------
-
-
-MOST_TOTALS = 20  # rows
-CROWDED = 5  # times as many annotators as items are rather items themselves
-# What is left out.
-NO_ANNOTATOR, OF_TOTALS, OF_OTHERS = "columns of no annotator", "rows of totals", "rows of other questions"
-UNLABELLED, MINUS_ONE = "rows without a label", "rows with -1, taken for no label"
+# ---- Long and wide tables -------------------------------------------------------------------------------------------
 
 
 def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
+    """Read a table with a row for each label."""
     whole = _with_annotator(file, columns)
     table, columns = of_question(whole, columns, file.several)
     other_questions = len(whole.frame) - len(table.frame)
     names = _find_columns(table, columns)
     if len(table.frame) == 0:
-        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each label.")
+        raise CrowdshotError("has a header but no rows", where=table.name, expected="a row for each label")
     place = [table.header.index(name) for name in names]
     table, totals = without_totals(table, place[0], [place[1]])
     item, annotator = (table.text(column) for column in place[:2])
@@ -131,12 +145,15 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     for role, ids, column in (("item", item, place[0]), ("annotator", annotator, place[1])):
         nameless = (ids == "") & (label != "")
         if nameless.any():
-            where = table.place(first(nameless), column)
-            raise CrowdshotError(f"{where} is empty, expected the {role} that the label belongs to.")
+            raise CrowdshotError(
+                "is empty",
+                where=table.place(first(nameless), column),
+                expected=f"the {role}, because the row has a label",
+            )
     if not other_questions:
         refuse_several(table, names, item, annotator, label)
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
-    when, by = _when(table)
+    when, by = _times(table)
     annotations, when = in_time(frame, names, when, table.name, by)
     left_out: dict[str, int | list[str]] = {
         OF_TOTALS: totals,
@@ -145,11 +162,11 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         MINUS_ONE: counts["-1"] if "-1" in missing else 0,
     }
     gold = true_labels(file, table, names, item, label, missing)
-    return LabelsRead(annotations, some(left_out), gold, when=when)
+    return LabelsRead(annotations, drop_empty(left_out), gold, when=when)
 
 
-def _when(table: Table) -> tuple[Ids | None, str]:
-    """(n,) when labels were given, as the table says it, if it does; and the column that says so."""
+def _times(table: Table) -> tuple[Ids | None, str]:
+    """Return the times (n,) of the labels and the name of their column, or None and ""."""
     name = next((header for word in WHEN for header in table.header if plain(header) == word), None)
     if name is None:
         return None, ""
@@ -157,41 +174,43 @@ def _when(table: Table) -> tuple[Ids | None, str]:
 
 
 def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
+    """Read a table with a row for each item and a column for each annotator."""
     at = _item_column(file.table, columns)
     if at is None:
-        found = listing(file.table.header)
         raise CrowdshotError(
-            f"{file.table.name} has no column for the item among {found}, expected one; columns={{'item': …}} names it."
+            f"has no column for the item among {listing(file.table.header)}",
+            where=file.table.name,
+            found=file.table.header,
+            expected="one",
+            hint=Use("to name it", columns={"item": "NAME"}),
         )
     others = [column for column in range(len(file.table.header)) if column != at]
     table, totals = without_totals(file.table, at, [])
     header = table.header
-    truth = [column for column in others if plain(header[column]) in TRUTH]
-    if len(truth) > 1:
-        names = listing(header[column] for column in truth)
-        raise CrowdshotError(f"{table.name} has {len(truth)} columns of true labels, {names}, expected one at most.")
-    if truth:
-        warn_taken(table.name, header[truth[0]])
+    truth = _gold_columns(table, others)
     people = _annotators(table, [column for column in others if column not in truth], file.annotator_columns)
-    annotators = [header[column] for column in people]
-    odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
-    if odd is not None:
-        found = f"more than one column {odd!r}" if odd else "a column without a name"
-        raise CrowdshotError(f"{table.name} has {found}, expected a column for each annotator.")
+    annotators = _annotator_names(table, people)
     items = one_each(table, at)
     if len(items) == 0:
-        raise CrowdshotError(f"{table.name} has a header but no rows, expected a row for each item.")
+        raise CrowdshotError("has a header but no rows", where=table.name, expected="a row for each item")
     if len(people) > CROWDED * len(items) and not file.annotator_columns:
-        told = f"{table.name} is read as {len(items)} items and {len(people)} annotators; the format turned is for rows"
-        warnings.warn(f"{told} that are annotators.", UserWarning, stacklevel=2)
-    said = [labels_in(table, column, file.several) for column in people]
-    counts = wide_tables.count(np.concatenate(said))
+        warnings.warn(
+            CrowdshotWarning(
+                f"is read as {len(items)} items and {len(people)} annotators",
+                where=table.name,
+                found=(len(items), len(people)),
+                hint=Use("if each row is an annotator", format_name="turned"),
+            ),
+            stacklevel=2,
+        )
+    labels = [labels_in(table, column, file.several) for column in people]
+    counts = wide_tables.count(np.concatenate(labels))
     missing = {"", "nan"} if wide_tables.is_label(counts, table.name) else {"", "nan", "-1"}
     frame = pd.DataFrame(
         {
             "item": np.tile(items, len(people)),
             "annotator": np.repeat(np.array(annotators, dtype=object), len(items)),
-            "label": np.concatenate([_without(missing, cells) for cells in said]),
+            "label": np.concatenate([_without(missing, cells) for cells in labels]),
         }
     )
     annotations = Annotations.from_frame(frame, Columns(), items=items, annotators=annotators, source=table.name)
@@ -203,13 +222,43 @@ def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     }
     return LabelsRead(
         replace(annotations, columns=Columns(item=header[at] or "item")),
-        some(left_out),
+        drop_empty(left_out),
         gold={item: label for item, label in known if label},
     )
 
 
+def _gold_columns(table: Table, others: list[int]) -> list[int]:
+    """Return the position of the column of true labels in a list, which is empty if there is none."""
+    truth = [column for column in others if plain(table.header[column]) in TRUTH]
+    if len(truth) > 1:
+        names = [table.header[column] for column in truth]
+        raise CrowdshotError(
+            f"has {len(truth)} columns of true labels, {listing(names)}",
+            where=table.name,
+            found=names,
+            expected="one at most",
+        )
+    if truth:
+        warn_gold_column(table.name, table.header[truth[0]])
+    return truth
+
+
+def _annotator_names(table: Table, people: list[int]) -> list[str]:
+    """Return the names of the annotators' columns, which must be unique and not empty."""
+    annotators = [table.header[column] for column in people]
+    odd = next((name for name in annotators if not name or annotators.count(name) > 1), None)
+    if odd is not None:
+        raise CrowdshotError(
+            f"has more than one column {odd!r}" if odd else "has a column without a name",
+            where=table.name,
+            found=odd,
+            expected="a column for each annotator",
+        )
+    return annotators
+
+
 def is_long(file: LabelFile, columns: ColumnsInput = None) -> bool:
-    """It names its items, annotators and labels."""
+    """Return whether the table has columns for items, annotators and labels."""
     try:
         table, columns = of_question(_with_annotator(file, columns), columns, file.several)
         find_columns(table.header, columns)
@@ -219,24 +268,27 @@ def is_long(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 
 def is_wide(file: LabelFile, columns: ColumnsInput = None) -> bool:
-    """It names its items, but not both annotators and labels, and columns have labels in common.
+    """Return whether the table has a column for items, not both for annotators and labels, and columns share labels.
 
-    In a table with a row for each item "email", "value" and the like are no names of annotators and labels.
+    Less specific names such as "email" and "value" do not count as names of annotators and labels if each row has a
+    different item.
     """
     table = file.table
     at = _item_column(table, columns)
     if at is None or file.annotator_columns:
         return at is not None
-    if _names_both(file, ranks=2) or (_names_both(file, ranks=3) and pd.Index(table.text(at)).has_duplicates):
+    if _names_annotator_and_label(file, ranks=2):
+        return False
+    if _names_annotator_and_label(file, ranks=3) and pd.Index(table.text(at)).has_duplicates:
         return False
     others = [
         column for column in range(len(table.header)) if column != at and plain(table.header[column]) not in TRUTH
     ]
-    return len(wide_tables.annotators_among([table.header[c] for c in others], [linking(table, c) for c in others])) > 1
+    return len(linked_columns(table, others)) > 1
 
 
-def _names_both(file: LabelFile, ranks: int) -> bool:
-    """Does it name both annotators, or is one annotator's, and labels?"""
+def _names_annotator_and_label(file: LabelFile, ranks: int) -> bool:
+    """Return whether the table has columns for labels and for annotators, or a single annotator."""
     annotator, label = (bool(matches(role, file.table.header, ranks)) for role in ("annotator", "label"))
     return label and (annotator or file.annotator is not None)
 
@@ -245,42 +297,53 @@ def _find_columns(table: Table, columns: ColumnsInput) -> Columns:
     try:
         return find_columns(table.header, columns, table.name)
     except CrowdshotError as error:
-        if any(matches(role, table.header) for role in ("annotator", "label")) or columns:
-            raise
-        hint = "annotator_columns= those of a table with a column for each"
-        raise CrowdshotError(f"{str(error).removesuffix('.')}, {hint}.") from None
+        if not any(matches(role, table.header) for role in ("annotator", "label")) and not columns:
+            error.hint = Use("if each annotator has a column", annotator_columns=["NAME", "NAME"])
+        raise
 
 
 def _annotators(table: Table, others: list[int], named: Sequence[str]) -> list[int]:
-    """The columns of annotators, as named or as found; one alone is an annotator's."""
+    """Return the columns of annotators: those named by the caller, those recognised, or a single column."""
     header = [table.header[column] for column in others]
-    strange = next((name for name in named if name not in header), None)
-    if strange is not None:
+    unknown = next((name for name in named if name not in header), None)
+    if unknown is not None:
         raise CrowdshotError(
-            f"annotator_columns names {strange!r}, expected some of the columns of {table.name}, {listing(header)}."
+            f"names {unknown!r}",
+            argument="annotator_columns",
+            found=unknown,
+            expected=f"some of the columns of {table.name}, {listing(header)}",
         )
     if named:
         return [column for column in others if table.header[column] in named]
-    found = [
-        others[place] for place in wide_tables.annotators_among(header, [linking(table, column) for column in others])
-    ]
+    found = linked_columns(table, others)
     if not found and len(others) > 1:
         raise CrowdshotError(
-            f"{table.name} has no columns that are surely annotators' among {listing(header)}, expected some with"
-            " labels in common; annotator_columns= names them."
+            f"has no columns that are clearly annotators among {listing(header)}",
+            where=table.name,
+            found=header,
+            expected="some with labels in common",
+            hint=Use("to name them", annotator_columns=["NAME", "NAME"]),
         )
     if not found and not others:
-        raise CrowdshotError(f"{table.name} has no column of an annotator, expected one.")
+        raise CrowdshotError("has no column of an annotator", where=table.name, expected="one")
     return found or others
 
 
-def linking(table: Table, column: int) -> wide_tables.Counts:
-    """What a column has that others may have too; -1 may mean a missing label in each."""
-    return {value: n for value, n in wide_tables.count(labels_in(table, column, several=True)).items() if value != "-1"}
+def linked_columns(table: Table, columns: Sequence[int]) -> list[int]:
+    """Return the columns that share labels, which are therefore annotators (or items, in a transposed table).
+
+    -1 is ignored, because it may mean a missing label in any column.
+    """
+    counts = [wide_tables.count(labels_in(table, column, several=True)) for column in columns]
+    shared = [{value: n for value, n in count.items() if value != "-1"} for count in counts]
+    return [columns[place] for place in wide_tables.annotators_among([table.header[c] for c in columns], shared)]
 
 
 def without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table, list[str]]:
-    """The table without rows of totals at its end, in which these columns are empty, and what those are called."""
+    """Return the table without the rows of totals at its end, and the names of these rows.
+
+    A row of totals has a name such as "Total" in the item's column and nothing in the columns ``empty``.
+    """
     tail = replace(table, frame=table.frame.tail(MOST_TOTALS), rows=table.rows[-MOST_TOTALS:])
     ids, cells = tail.text(item), [tail.text(column) for column in empty]
     n = 0
@@ -290,12 +353,13 @@ def without_totals(table: Table, item: int, empty: Sequence[int]) -> tuple[Table
     return replace(table, frame=table.frame.iloc[:end], rows=table.rows[:end]), ids[len(ids) - n :].tolist()
 
 
-def some(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
-    return {reason: what for reason, what in left_out.items() if what}
+def drop_empty(left_out: Mapping[str, int | list[str]]) -> dict[str, int | list[str]]:
+    """Return only the reasons that apply."""
+    return {reason: entries for reason, entries in left_out.items() if entries}
 
 
 def _with_annotator(file: LabelFile, columns: ColumnsInput) -> Table:
-    """The table, with a column for its one annotator where it has none and its file is one of several."""
+    """Return the table, with a column for the file's annotator if it has none and is one of several files."""
     table = file.table
     named = columns is not None and (not isinstance(columns, Mapping) or "annotator" in columns)
     if named or file.annotator is None or matches("annotator", table.header):
@@ -304,9 +368,10 @@ def _with_annotator(file: LabelFile, columns: ColumnsInput) -> Table:
 
 
 def _item_column(table: Table, columns: ColumnsInput) -> int | None:
-    """Its position, by the name given, by its usual names, or the first if that has no name (an index, to pandas).
+    """Return the position of the item's column.
 
-    Of several with usual names, the most usual of those that name each row.
+    This is the column that the caller named, or one with a usual name, or a first column without a name (the index that
+    pandas writes). Of several columns with usual names, the most usual with unique values is taken.
     """
     if columns is not None and not (isinstance(columns, Mapping) and set(columns) == {"item"}):
         return None
@@ -314,52 +379,69 @@ def _item_column(table: Table, columns: ColumnsInput) -> int | None:
     if not names and table.header[:1] == [""]:
         return 0
     places = [table.header.index(name) for name in names if table.header.count(name) == 1]
-    own = [place for place in places if len(set(table.text(place))) == len(table.frame)] if len(places) > 1 else places
-    return next(iter(own), None)
+    if len(places) > 1:
+        places = [place for place in places if len(set(table.text(place))) == len(table.frame)]
+    return next(iter(places), None)
 
 
 def _without(missing: Collection[str], cells: Ids) -> Ids:
-    """The same cells, "" where they say nothing."""
+    """Replace the values that mean a missing label by ""."""
     code, words = pd.factorize(cells)
     known: Ids = np.array(["" if fold(word) in missing else word for word in words], dtype=object)
-    said: Ids = known[code]
-    return said
+    labels: Ids = known[code]
+    return labels
 
 
 WIDE = Format(recognises=is_wide, read=read_wide)
 LONG = Format(recognises=lambda file, columns: True, read=read_long)
 
 
-# ---- sheets ------------------------------------------------------------
-#
-# Which sheets of a workbook hold labels.
+# ---- Sheets of a workbook -------------------------------------------------------------------------------------------
 
 
-def with_labels(file: LabelFile, fits: Callable[[LabelFile], bool]) -> list[LabelFile]:
-    """The file, or of a workbook with several sheets the one that fits; several are refused.
+def sheets_with_labels(file: LabelFile, fits: Callable[[LabelFile], bool]) -> list[LabelFile]:
+    """Return the file, or the sheet of a workbook that holds labels; several such sheets are refused.
 
-    Where none fits, but would if it were one annotator's, each sheet is the annotator's that it is called after; those
-    that are called as no annotator's column is (gold, final, consensus) are left out.
+    If sheets hold labels of one annotator each, every sheet belongs to the annotator with its name. Sheets with names
+    that no annotator's column has (gold, final, consensus) are then left out.
     """
     if len(file.sheets) < 2:
         return [file]
-    sound = [sheet for sheet, table in file.sheets.items() if not isinstance(table, CrowdshotError)]
-    alone = [sheet for sheet in sound if fits(file.at(sheet))]
-    if len(alone) == 1:
-        others = listing(sheet for sheet in file.sheets if sheet not in alone)
-        told = f"{file.name}: labels are read from the sheet {alone[0]!r}, and nothing from {others}."
-        warnings.warn(told, UserWarning, stacklevel=3)
-        return [file.at(alone[0])]
-    own = [sheet for sheet in sound if fits(file.at(sheet, annotator=sheet))]
-    if not alone and len(own) > 1:
-        people = [sheet for sheet in own if not is_called_otherwise(sheet)] or own
-        left_out = [sheet for sheet in own if sheet not in people]
-        rest = f", and nothing is read from {listing(left_out)}" if left_out else ""
-        told = f"{file.name}: each of the sheets {listing(people)} is taken for one annotator's{rest}."
-        warnings.warn(told, UserWarning, stacklevel=3)
+    readable = [sheet for sheet, table in file.sheets.items() if not isinstance(table, CrowdshotError)]
+    complete = [sheet for sheet in readable if fits(file.at(sheet))]
+    if len(complete) == 1:
+        others = [sheet for sheet in file.sheets if sheet not in complete]
+        warnings.warn(
+            CrowdshotWarning(
+                f"Labels are read from the sheet {complete[0]!r}, not from {listing(others)}",
+                where=file.name,
+                found=others,
+            ),
+            stacklevel=3,
+        )
+        return [file.at(complete[0])]
+    single = [sheet for sheet in readable if fits(file.at(sheet, annotator=sheet))]
+    if not complete and len(single) > 1:
+        people = [sheet for sheet in single if not is_called_otherwise(sheet)] or single
+        left_out = [sheet for sheet in single if sheet not in people]
+        rest = f"; nothing is read from {listing(left_out)}" if left_out else ""
+        warnings.warn(
+            CrowdshotWarning(
+                f"Each of the sheets {listing(people)} is read as the labels of one annotator{rest}",
+                where=file.name,
+                found=people,
+            ),
+            stacklevel=3,
+        )
         return [file.at(sheet, annotator=sheet) for sheet in people]
     damaged = next((table for table in file.sheets.values() if isinstance(table, CrowdshotError)), None)
-    if damaged is not None and not alone:
+    if damaged is not None and not complete:
         raise damaged
-    number = f"{len(alone)} sheets that could hold the labels" if alone else f"{len(file.sheets)} sheets"
-    raise CrowdshotError(f"{file.name} has {number}, {listing(alone or file.sheets)}, expected one; sheet= says which.")
+    candidates = complete or list(file.sheets)
+    raise CrowdshotError(
+        f"has {len(candidates)} sheets{' that could hold the labels' if complete else ''}, {listing(candidates)}",
+        where=file.name,
+        found=candidates,
+        expected="one",
+        hint=Use("to choose one", sheet="NAME"),
+    )

@@ -1,8 +1,8 @@
-"""Prodigy's annotations, as ``prodigy db-out`` prints them (1.11 and later): JSON lines, a record for each answer.
+"""Read annotations of Prodigy as ``prodigy db-out`` prints them (1.11 and later): JSON lines, a record for each answer.
 
-``answer`` is "accept", "reject" or "ignore"; ``_annotator_id`` and ``_session_id`` say whose it is. With the choice
-interface, ``accept`` lists the ids of the options chosen. With the classification interface (yes or no), ``label`` is
-what was asked: accepted, it is the label; rejected, the label is "not …".
+``answer`` is "accept", "reject" or "ignore"; ``_annotator_id`` or ``_session_id`` names the annotator. With the choice
+interface, ``accept`` lists the ids of the chosen options. With the classification interface (yes or no), ``label`` is
+the proposed label: an accepted proposal is the label, a rejected one becomes the label "not …".
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from crowdshot.io.cells import text
 from crowdshot.io.records import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.question_choice import asked, choose, one_label
+from crowdshot.labels.formats.question_choice import choose, explicit_columns, one_label
 
 ANSWERS = ("accept", "reject", "ignore")
-ITS_OWN = {"_input_hash", "_task_hash", "_session_id", "_annotator_id", "_view_id", "accept"}
-ITEM = ("image", "path", "file", "text", "_input_hash")  # "file" stands in "meta"
+PRODIGY_FIELDS = {"_input_hash", "_task_hash", "_session_id", "_annotator_id", "_view_id", "accept"}
+ITEM = ("image", "path", "file", "text", "_input_hash")  # "file" is a field of "meta"
 
 
 def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
-    return file.first.get("answer") in ANSWERS and not ITS_OWN.isdisjoint(file.first)
+    return file.first.get("answer") in ANSWERS and not PRODIGY_FIELDS.isdisjoint(file.first)
 
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
-    named = asked(columns, file.name)
+    named = explicit_columns(columns, file.name)
     records = file.records
-    strange = next((record for record in records if record.fields.get("answer") not in ANSWERS), None)
-    if strange is not None:
-        found = text(strange.fields.get("answer")) or "nothing"
-        raise CrowdshotError(f"{strange.place} has the answer {found[:80]!r}, expected accept, reject or ignore.")
+    odd = next((record for record in records if record.fields.get("answer") not in ANSWERS), None)
+    if odd is not None:
+        found = (text(odd.fields.get("answer")) or "nothing")[:80]
+        raise CrowdshotError(
+            f"has the answer {found!r}", where=odd.place, found=found, expected="accept, reject or ignore"
+        )
     choice = any("accept" in record.fields for record in records)
-    wanted = "" if choice else _wanted(file.name, records, named)
+    wanted = "" if choice else _proposed_label(file.name, records, named)
     left_out: Counter[str] = Counter()
     entries: list[Entry] = []
     for record in records:
@@ -49,7 +51,7 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
 
 
 def _choice(record: Record, several: bool) -> tuple[str, str]:
-    """The label of an answer, or why it has none."""
+    """Return the label of an answer, or "" and the reason why it has none."""
     if record.fields["answer"] != "accept":
         return "", {"reject": "rejected answers", "ignore": "ignored answers"}[record.fields["answer"]]
     label = one_label(record.fields.get("accept"), f"{record.place}, 'accept'", several)
@@ -64,26 +66,27 @@ def _verdict(record: Record, wanted: str) -> tuple[str, str]:
     return (wanted if record.fields["answer"] == "accept" else f"not {wanted}"), ""
 
 
-def _wanted(source: str, records: Sequence[Record], named: Mapping[str, str]) -> str:
-    """The label that was asked about, yes or no."""
+def _proposed_label(source: str, records: Sequence[Record], named: Mapping[str, str]) -> str:
+    """Return the label that annotators accepted or rejected."""
     found = list(dict.fromkeys(text(record.fields.get("label")) or "" for record in records))
     if found == [""]:
         raise CrowdshotError(
-            f"{records[0].place} has neither 'accept' nor 'label', expected one label an item; spans, boxes and the"
-            " like are not read."
+            "has neither 'accept' nor 'label'",
+            where=records[0].place,
+            expected="one label per item (spans and boxes are not read)",
         )
     return choose("label", named, [label for label in found if label], source, "labels asked about with yes or no")
 
 
 def _item(record: Record, named: Mapping[str, str]) -> str:
-    """What it is called; a picture that is itself in the file has its path or name beside it."""
+    """Return the name of the item; an embedded image has its path or name in another field."""
     meta = record.fields.get("meta")
     fields: dict[str, Any] = {"file": meta.get("file") if isinstance(meta, dict) else None, **record.fields}
     for name in (named["item"],) if "item" in named else ITEM:
         item = text(fields.get(name))
         if item and not item.startswith("data:"):
             return item
-    raise CrowdshotError(f"{record.place} has no {named.get('item', 'image')!r}, expected the name of the item.")
+    raise CrowdshotError(f"has no {named.get('item', 'image')!r}", where=record.place, expected="the name of the item")
 
 
 def _annotator(record: Record, named: Mapping[str, str], file: LabelFile) -> str:

@@ -1,4 +1,10 @@
-"""Which question of a tool's export is read, which of its fields names the item, and what one answer says."""
+"""Choose the question of an export, the field that names the item, and the label in an answer.
+
+Long tables may have a column that says which question a row answers; one question is read (see `of_question`). Such a
+column separates the labels that an annotator gave to an item. It has a name such as "question", or no two of its values
+share an answer and annotators answered most items more than once. Without the second condition, a column with a code of
+the label would count as a question in tables in which annotators corrected a few labels.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +18,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import PICTURES
+from crowdshot.io.records import Record
 from crowdshot.io.tables import Table
 from crowdshot.labels.columns import NAMES, TRUTH, WHEN, Columns, ColumnsInput, find_columns, input_names, plain
 from crowdshot.labels.label_sets import JOINED
 from crowdshot.labels.spelling import and_so, fold
 
+QUESTIONS = """
+    question questiontext field attribute aspect criterion criteria property feature dimension variable
+    frage merkmal kriterium eigenschaft attribut aspekt feld critère propriété champ aspecto criterio critério pregunta
+    pergunta atributo propiedad propriedade campo 質問 設問 属性 问题 問題 字段 欄位
+"""
+WORDS = {plain(word) for word in QUESTIONS.split()}
+MOST = 50  # questions
+UNEXPLAINED = 0.25  # largest share of the repeated labels that a question column may leave repeated (corrections)
 
-def asked(columns: ColumnsInput, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
-    """What the caller named, {role: name}; roles that this format tells by itself may not be named."""
+
+def explicit_columns(columns: ColumnsInput, source: str, roles: Iterable[str] = Columns._fields) -> dict[str, str]:
+    """Return the columns that the caller named as {role: name}; refuse roles that the format fixes itself."""
     if columns is None:
         return {}
     if isinstance(columns, Mapping):
@@ -31,32 +47,58 @@ def asked(columns: ColumnsInput, source: str, roles: Iterable[str] = Columns._fi
     elif isinstance(columns, list | tuple) and len(columns) == len(Columns._fields):
         named = dict(zip(Columns._fields, columns, strict=True))
     else:
-        raise CrowdshotError(f"columns is {columns!r}, expected three names or a mapping, {{role: name}}.")
-    strange = next((role for role in named if role not in roles), None)
-    if strange is not None:
-        choice = f"only {listing(roles)}" if roles else "nothing to choose"
         raise CrowdshotError(
-            f"columns names {strange!r}, which the format of {source} tells by itself, expected {choice}."
+            f"is {columns!r}",
+            argument="columns",
+            found=columns,
+            expected="three names or a mapping {role: name}",
+        )
+    odd = next((role for role in named if role not in roles), None)
+    if odd is not None:
+        raise CrowdshotError(
+            f"names {odd!r}, which the format of {source} determines itself",
+            argument="columns",
+            found=odd,
+            expected=f"only {listing(roles)}" if roles else None,
         )
     return named
 
 
 def choose(role: str, named: Mapping[str, str], found: Sequence[str], source: str, what: str, prefix: str = "") -> str:
-    """The one of the names found that was asked for, with or without its prefix, or the only one."""
+    """Return the name that the caller chose for a role, with or without its prefix, or else the only one.
+
+    Parameters
+    ----------
+    role : {"item", "annotator", "label"}
+    named : mapping
+        {role: name} from the caller.
+    found : sequence of str
+        The names in the file.
+    source, what : str
+        The file, and the plural noun for these names, in messages.
+    prefix : str
+        Prefix of the names in the file that the caller may omit.
+    """
     wanted = named.get(role)
     if wanted is not None:
         name = wanted if wanted in found else prefix + wanted
         if name not in found:
             raise CrowdshotError(
-                f"{source} has no {wanted!r} for the {role}, expected one of its {what}, {listing(found)}."
+                f"has no {wanted!r} for the {role}",
+                where=source,
+                found=wanted,
+                expected=f"one of its {what}, {listing(found)}",
             )
         return name
-    if len(found) != 1:
-        number = len(found) or "no"
+    if not found:
+        raise CrowdshotError(f"has no {what}", where=source, expected="one")
+    if len(found) > 1:
         raise CrowdshotError(
-            f"{source} has {number} {what}, {listing(found)}, expected one; columns={{{role!r}: …}} says which."
-            if found
-            else f"{source} has no {what}, expected one."
+            f"has {len(found)} {what}, {listing(found)}",
+            where=source,
+            found=list(found),
+            expected="one",
+            hint=Use("to choose one", columns={role: "NAME"}),
         )
     return found[0]
 
@@ -70,23 +112,27 @@ def choose_item(
     prefix: str = "",
     prefer: Sequence[str] = ("image",),
 ) -> str:
-    """The field that names the item: asked for, else the one with pictures, else the only one, else ``otherwise``."""
+    """Return the field that names the item.
+
+    This is the field that the caller chose, or else the one with paths of images, the only one, or ``otherwise``. Of
+    several fields with images, the first in ``prefer`` is taken.
+    """
     known = [*fields, otherwise] if otherwise is not None else list(fields)
     if "item" in named:
         return choose("item", named, known, source, "fields", prefix)
     pictures = [name for name in fields if _all_pictures(rows, name)]
-    favourite = next((name for name in prefer if prefix + name in pictures), None)
-    if len(pictures) > 1 and favourite is not None:
-        return prefix + favourite
+    preferred = next((name for name in prefer if prefix + name in pictures), None)
+    if len(pictures) > 1 and preferred is not None:
+        return prefix + preferred
     if pictures:
-        return choose("item", named, pictures, source, "fields with pictures")
+        return choose("item", named, pictures, source, "fields with images")
     if len(fields) == 1 and all(_is_name(row.get(fields[0])) for row in rows):
         return fields[0]
     return otherwise if otherwise is not None else choose("item", named, fields, source, "fields")
 
 
 def is_picture(value: Any) -> bool:
-    """Is it the path or the address of a picture (and not the picture itself, as a data: address)?"""
+    """Return whether a value is the path or URL of an image, but not an embedded image (a data: URL)."""
     if not isinstance(value, str) or value.startswith("data:"):
         return False
     word = value.strip().lower()
@@ -103,9 +149,17 @@ def _is_name(value: Any) -> bool:
 
 
 def one_label(value: Any, place: str, several: bool = False) -> str:
-    """The label that an answer names, "" if it names none; one that names several is an error, unless it may.
+    """Return the label in an answer, "" if there is none.
 
-    Lists come as such, or as JSON or Python in a cell: ``["cat"]``, ``{"choices": ["cat", "dog"]}``, ``['cat']``.
+    Parameters
+    ----------
+    value : Any
+        Text, a number or a list, which may be written in a cell as JSON or Python: ``["cat"]``,
+        ``{"choices": ["cat", "dog"]}``, ``['cat']``.
+    place : str
+        The answer's place in messages.
+    several : bool
+        Whether an answer may have several labels, which are then joined; otherwise several labels are an error.
     """
     if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
         value = _parsed(value)
@@ -117,22 +171,36 @@ def one_label(value: Any, place: str, several: bool = False) -> str:
     if None in words:
         found = type(values[words.index(None)]).__name__
         raise CrowdshotError(
-            f"{place} holds a {found}, expected one label an item; boxes, spans, rankings and the like are not read."
+            f"holds a {found}",
+            where=place,
+            found=found,
+            expected="one label per item (boxes, spans and rankings are not read)",
         )
     labels = list(dict.fromkeys(word for word in words if word))
     if len(labels) > 1 and not several:
         raise CrowdshotError(
-            f"{place} has {len(labels)} labels, {listing(labels)}, expected one an item; multi_label=True takes more."
+            f"has {len(labels)} labels, {listing(labels)}",
+            where=place,
+            found=labels,
+            expected="one per item",
+            hint=Use("if an item may have several labels", multi_label=True),
         )
     return JOINED.join(labels)
 
 
+def missing_id(record: Record, column: str) -> CrowdshotError:
+    """Return the error for an answer without an item or an annotator."""
+    return CrowdshotError(
+        "is empty", where=f"{record.place}, column {column!r}", expected="an id, because the row has an answer"
+    )
+
+
 def labels_in(table: Table, column: int, several: bool) -> Ids:
-    """The cells of a column as text, lists by what they name."""
+    """Return the cells (n,) of a column as text; lists are converted to their labels."""
     values = table.frame.iloc[:, column]
     try:
         listed = any(isinstance(value, str) and value.lstrip().startswith("[") for value in pd.unique(values))
-    except TypeError:  # lists themselves, of JSON or Parquet
+    except TypeError:  # typed lists of JSON or Parquet
         listed = True
     if not listed:
         return table.text(column)
@@ -141,7 +209,7 @@ def labels_in(table: Table, column: int, several: bool) -> Ids:
 
 
 def _parsed(cell: str) -> Any:
-    """A list or a record that was written into a cell, as JSON, or a list by Python; else the cell as it is."""
+    """Parse a list or record in a cell, written as JSON, or a list written as Python; return other cells unchanged."""
     for parse in (json.loads, ast.literal_eval) if cell.strip()[0] == "[" else (json.loads,):
         try:
             return parse(cell.strip())
@@ -150,27 +218,11 @@ def _parsed(cell: str) -> Any:
     return cell
 
 
-# ---- several questions ------------------------------------------------------------
-#
-# Long tables in which a column says which question a row answers: of several questions one is read.
-#
-# Such a column tells apart the labels that somebody gave one item. It is called question or the like, or no two of its
-# questions have an answer in common, and most items were answered more than once by the same person: a column with the
-# code of a label, say, tells the few labels apart that somebody corrected, but is no question.
-
-
-QUESTIONS = """
-    question questiontext field attribute aspect criterion criteria property feature dimension variable
-    frage merkmal kriterium eigenschaft attribut aspekt feld critère propriété champ aspecto criterio critério pregunta
-    pergunta atributo propiedad propriedade campo 質問 設問 属性 问题 問題 字段 欄位
-"""
-WORDS = {plain(word) for word in QUESTIONS.split()}
-MOST = 50  # questions
-UNTOLD = 0.25  # of the labels that are too many: corrections, which no question tells apart
-
-
 def of_question(table: Table, columns: ColumnsInput, several: bool) -> tuple[Table, ColumnsInput]:
-    """The rows of the question that is named as the label, where no column is called so; else all, as given."""
+    """Keep the rows of one question if the caller named a question as the label instead of a column.
+
+    Returns the table and the caller's columns, without the label if it named a question.
+    """
     named = input_names(columns)
     question = named.pop("label", "")
     column = asked_in(table, columns, several)
@@ -181,7 +233,7 @@ def of_question(table: Table, columns: ColumnsInput, several: bool) -> tuple[Tab
 
 
 def asked_in(table: Table, columns: ColumnsInput, several: bool) -> int | None:
-    """The column with the question that is named as the label; None where a column is called so, or none has it."""
+    """Return the column of questions if the caller named one of its questions as the label, else None."""
     named = input_names(columns)
     question = named.pop("label", None)
     if question is None or question in table.header:
@@ -192,37 +244,43 @@ def asked_in(table: Table, columns: ColumnsInput, several: bool) -> int | None:
         return None
     item, annotator, label = (table.header.index(name) for name in names)
     found = _question_column(table, names, table.text(item), table.text(annotator), labels_in(table, label, several))
-    called_so = [place for place, name in enumerate(table.header) if name not in names and _is_question(name)]
-    maybe = called_so if found is None else [found]
-    return next((column for column in maybe if question in table.text(column)), None)
+    by_name = [place for place, name in enumerate(table.header) if name not in names and _is_question(name)]
+    candidates = by_name if found is None else [found]
+    return next((column for column in candidates if question in table.text(column)), None)
 
 
 def refuse_several(table: Table, names: Columns, item: Ids, annotator: Ids, label: Ids) -> None:
+    """Refuse a long table with the answers to several questions."""
     column = _question_column(table, names, item, annotator, label)
     if column is None:
         return
     found = [name for name in pd.unique(table.text(column)) if name]
     questions = listing(found) if len(found) > 10 else and_so([repr(name) for name in found])
     raise CrowdshotError(
-        f"{table.name} has several questions in column {table.header[column]!r}, {questions}, expected one;"
-        " columns={'label': …} says which."
+        f"has several questions in column {table.header[column]!r}, {questions}",
+        where=table.name,
+        found=found,
+        expected="one",
+        hint=Use("to choose one", columns={"label": "QUESTION"}),
     )
 
 
 def _question_column(table: Table, names: Columns, item: Ids, annotator: Ids, label: Ids) -> int | None:
-    """The column that tells apart what somebody said of one item, as the module says; None where there is none."""
-    said = label != ""
-    pairs = pd.DataFrame({"item": item[said], "annotator": annotator[said]})
-    again = pairs[pairs.duplicated(keep=False)]
-    if again.empty:
+    """Return the column of questions by the rule in the module's docstring, None if there is none."""
+    labelled = label != ""
+    pairs = pd.DataFrame({"item": item[labelled], "annotator": annotator[labelled]})
+    repeated = pairs[pairs.duplicated(keep=False)]
+    if repeated.empty:
         return None
     others = [place for place, name in enumerate(table.header) if name not in names]
-    maybe = [place for place in others if _tells_apart(pairs, _cells(table, place)[said])]
-    called_so = [place for place in maybe if _is_question(table.header[place])]
-    if called_so or 2 * len(again.drop_duplicates()) < len(pairs.drop_duplicates()):
-        return next(iter(called_so), None)
-    untimed = [place for place in maybe if plain(table.header[place]) not in {*WHEN, *TRUTH}]
-    return next((place for place in untimed if _have_own(_cells(table, place)[said], label[said])), None)
+    candidates = [place for place in others if _separates(pairs, _cells(table, place)[labelled])]
+    by_name = [place for place in candidates if _is_question(table.header[place])]
+    if by_name or 2 * len(repeated.drop_duplicates()) < len(pairs.drop_duplicates()):
+        return next(iter(by_name), None)
+    candidates = [place for place in candidates if plain(table.header[place]) not in {*WHEN, *TRUTH}]
+    return next(
+        (place for place in candidates if _answers_differ(_cells(table, place)[labelled], label[labelled])), None
+    )
 
 
 def _is_question(name: str) -> bool:
@@ -230,23 +288,23 @@ def _is_question(name: str) -> bool:
 
 
 def _cells(table: Table, column: int) -> Ids:
-    """The cells as text, blank ones where they hold lists and the like."""
+    """Return the cells of a column as text, all blank if they hold lists or records."""
     try:
         return table.text(column)
     except CrowdshotError:
         return np.full(len(table.frame), "", dtype=object)
 
 
-def _tells_apart(pairs: pd.DataFrame, cells: Ids) -> bool:
-    """Has each row one of a few values, by which nearly all labels of the same item and annotator differ?"""
+def _separates(pairs: pd.DataFrame, cells: Ids) -> bool:
+    """Return whether a column has few values, which differ for nearly all labels of the same item and annotator."""
     values = pd.unique(cells)
     if not 2 <= len(values) <= MOST or "" in values:
         return False
-    return bool(pairs.assign(cell=cells).duplicated().sum() <= UNTOLD * pairs.duplicated().sum())
+    return bool(pairs.assign(cell=cells).duplicated().sum() <= UNEXPLAINED * pairs.duplicated().sum())
 
 
-def _have_own(questions: Ids, label: Ids) -> bool:
-    """Has each question rows, and no answer in common with another?"""
+def _answers_differ(questions: Ids, label: Ids) -> bool:
+    """Return whether every question has several rows and no two questions share an answer."""
     code, words = pd.factorize(label)
     folded = np.array([fold(word) for word in words], dtype=object)[code]
     answers = pd.DataFrame({"question": questions, "answer": folded})

@@ -1,7 +1,7 @@
-"""Toloka's results of a pool: tab-separated, a row for each answer, as described in its guide of 2023.
+"""Read the results of a Toloka pool: tab-separated, a row for each answer, as described in its guide of 2023.
 
-``INPUT:<field>`` is what was shown, ``OUTPUT:<field>`` what was answered, ``GOLDEN:<field>`` the right answer to a
-control question; ``ASSIGNMENT:worker_id`` and ``ASSIGNMENT:status`` say who answered and whether it was accepted.
+``INPUT:<field>`` is the content of the task, ``OUTPUT:<field>`` the answer and ``GOLDEN:<field>`` the correct answer to
+a control task. ``ASSIGNMENT:worker_id`` is the annotator and ``ASSIGNMENT:status`` whether the answer was accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
-from crowdshot.labels.formats.question_choice import asked, choose, choose_item, one_label
+from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, missing_id, one_label
 
 INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
 WORKER, STATUS, TASK = "ASSIGNMENT:worker_id", "ASSIGNMENT:status", "ASSIGNMENT:task_id"
@@ -29,10 +29,12 @@ def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
 
 
 def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
-    named = asked(columns, file.name)
+    named = explicit_columns(columns, file.name)
     names, records = list(file.first), file.records
     if WORKER not in names:
-        raise CrowdshotError(f"{file.name} has no column {WORKER!r}, expected the results of a Toloka pool.")
+        raise CrowdshotError(
+            f"has no column {WORKER!r}", where=file.name, found=names, expected="the results of a Toloka pool"
+        )
     output = choose(
         "label", named, [n for n in names if n.startswith(OUTPUT)], file.name, "columns with answers", OUTPUT
     )
@@ -45,7 +47,7 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     entries: list[Entry] = []
     gold: dict[str, str] = {}
     for record in records:
-        item, who = (text(record.fields.get(name)) for name in (key, worker))
+        item, annotator = (text(record.fields.get(name)) for name in (key, worker))
         label = one_label(record.fields.get(output), f"{record.place}, column {output!r}", file.several)
         truth = one_label(record.fields.get(golden), f"{record.place}, column {golden!r}", file.several)
         if item and truth:
@@ -53,12 +55,10 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         reason = LEFT_OUT.get(str(record.fields.get(STATUS)).upper())
         if reason or not label:
             left_out[reason or "rows without an answer"] += 1
-        elif not item or not who:
-            raise CrowdshotError(
-                f"{record.place}, column {(worker if item else key)!r} is empty, expected an id beside the answer."
-            )
+        elif not item or not annotator:
+            raise missing_id(record, worker if item else key)
         else:
-            entries.append(Entry(item, who, label))
+            entries.append(Entry(item, annotator, label))
     return gather(file.name, entries, Columns(key, worker, output), left_out, gold)
 
 

@@ -1,7 +1,7 @@
-"""Results -> files that people and label tools read; the registry is ``WRITERS``.
+"""Write results to files for people and label tools; `WRITERS` lists the formats.
 
-``table`` is always a consensus: a row for each item with the item, its label and the confidence, under the column
-names of the labels that it came from. crowd-kit and cleanlab take the labels themselves, not the consensus.
+The argument ``table`` is always a consensus: a row for each item with the item, its label and the confidence, under the
+column names of the input labels. The files for crowd-kit and cleanlab have the input labels instead of the consensus.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import digits, show
+from crowdshot.formatting import digits, first_line, show
 from crowdshot.io.atomic import replacing
 from crowdshot.labels.formats.label_file import LabelsRead, Project
 from crowdshot.labels.label_sets import parts
@@ -34,23 +34,39 @@ Writer = Callable[[FilePath, pd.DataFrame, LabelsRead], None]
 def to_label_studio(
     table: pd.DataFrame, labels: LabelsRead, *, model_version: str | None = None, by_id: bool = False
 ) -> list[dict[str, Any]]:
-    """A consensus as Label Studio's predictions (1.23), with the confidence as score.
+    """Return a consensus as predictions for Label Studio (1.23), with the confidence as score.
 
-    Tasks with their data, to be imported into a project as a file; those of the export that the labels came from, if
-    they did, that nobody labelled included. With ``by_id``, predictions for tasks that are there already, each by its
-    task's id: what ``/api/projects/<id>/import/predictions`` takes.
+    Parameters
+    ----------
+    table : DataFrame
+        The consensus.
+    labels : LabelsRead
+        If the labels come from an export of Label Studio, the result has all its tasks, also those nobody labelled.
+    model_version : str, optional
+        By default "crowdshot-" and the version of crowdshot.
+    by_id : bool
+        Return predictions for existing tasks by id, for ``/api/projects/<id>/import/predictions``, instead of tasks
+        with their data, for import into a project as a file.
+
+    Returns
+    -------
+    list of dict
     """
     columns = labels.annotations.columns
     for name in (columns.item, columns.label, "confidence"):
         if name not in table:
-            raise CrowdshotError(f"the consensus has no column {name!r}, expected it for Label Studio's predictions.")
+            raise CrowdshotError(
+                f"has no column {name!r}, which predictions for Label Studio need",
+                where="the consensus",
+                found=list(table.columns),
+            )
     project = labels.project or Project()
     tasks = _tasks(table[columns.item].tolist(), labels.project)
-    said, scores = table[columns.label].tolist(), table["confidence"].tolist()
+    names, scores = table[columns.label].tolist(), table["confidence"].tolist()
     out: list[dict[str, Any]] = []
     for row, task_id, data in tasks:
         if not math.isfinite(scores[row]):
-            continue  # of an item that nobody labelled nothing is known, unless there is a classifier
+            continue  # nobody labelled the item, and there is no classifier
         prediction = {
             "model_version": model_version or f"crowdshot-{__version__}",
             "score": float(scores[row]),
@@ -59,7 +75,7 @@ def to_label_studio(
                     "from_name": project.from_name,
                     "to_name": project.to_name,
                     "type": "choices",
-                    "value": {"choices": _named(said[row], labels)},
+                    "value": {"choices": _label_names(names[row], labels)},
                 }
             ],
         }
@@ -68,25 +84,27 @@ def to_label_studio(
             out.append({**known, "data": data, "predictions": [prediction]})
         elif task_id is None:
             item = show(table[columns.item].iloc[row])
-            raise CrowdshotError(f"item {item} has no task's id, expected labels from an export of Label Studio.")
+            raise CrowdshotError(
+                "has no task id", where=f"item {item}", expected="labels from an export of Label Studio"
+            )
         else:
             out.append({"task": task_id, **prediction})
     return out
 
 
-def _named(label: Any, labels: LabelsRead) -> list[str]:
-    """The labels that an answer names: one, unless answers are sets."""
+def _label_names(label: Any, labels: LabelsRead) -> list[str]:
+    """Return the labels of a consensus label, which may be a set."""
     return parts(label) if labels.several else [str(label)]
 
 
 def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, dict[str, Any]]]:
-    """(row of the consensus, the task's id, its data) for each task that the consensus speaks of."""
+    """Return (row of the consensus, task id, data) for each task whose item is in the consensus."""
     if project is None:
         return [(row, None, {Project().data_key: str(item)}) for row, item in enumerate(items)]
     row_of = {str(item): row for row, item in enumerate(items)}
     names = np.array([task.item for task in project.tasks], dtype=object)
     taken = {row_of[name] for name in names if name in row_of}
-    files = match_files(names, [PurePosixPath(str(item)) for item in items]).tolist()  # what nobody labelled
+    files = match_files(names, [PurePosixPath(str(item)) for item in items]).tolist()  # for tasks nobody labelled
     rows = [row_of.get(name, -1 if file in taken else file) for name, file in zip(names, files, strict=True)]
     return [(row, task.id, task.data) for row, task in zip(rows, project.tasks, strict=True) if row >= 0]
 
@@ -94,22 +112,30 @@ def _tasks(items: list[Any], project: Project | None) -> list[tuple[int, Any, di
 def write_questions(
     path: FilePath, table: pd.DataFrame, labels: LabelsRead, texts: Mapping[Any, str] | None = None
 ) -> None:
-    """Questions (item, annotator, gain; a row each) as tasks that Label Studio imports, in the same order.
+    """Write questions as tasks for import into Label Studio, in the same order.
 
-    Each is the item's own data and three fields more: ``next_item``, by which `label_studio` knows the item again, and
-    ``next_annotator`` and ``next_gain``, to filter and to sort by.
-    There are no predictions in it: who sees an answer tends to agree with it. ``texts``: the items' own, where the
-    labels came from no project that has them.
+    A task has the item's data and three more fields: ``next_item``, by which `label_studio` recognises the item, and
+    ``next_annotator`` and ``next_gain`` for filters and sorting. Tasks have no predictions, because annotators tend to
+    agree with an answer that they see.
+
+    Parameters
+    ----------
+    path : path-like
+    table : DataFrame
+        A row per question with the item, the annotator and the gain.
+    labels : LabelsRead
+    texts : mapping, optional
+        Item -> text, used if the labels do not come from a project of Label Studio.
     """
     columns = labels.annotations.columns
     items = list(dict.fromkeys(table[columns.item].tolist()))
     key = (labels.project or Project()).data_key
-    data_of = {item: {key: str(item)} for item in items}  # unless the export knows better
-    for row, _, data in reversed(_tasks(items, labels.project)):  # of several tasks of an item, the first
+    data_of = {item: {key: str(item)} for item in items}  # replaced by the data of the export, if there is one
+    for row, _, data in reversed(_tasks(items, labels.project)):  # the first task of an item wins
         data_of[items[row]] = data
     if texts is not None and labels.project is None:
         data_of = {item: {"text": texts[item]} for item in items}
-    asked = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
+    questions = zip(table[columns.item], table[columns.annotator], table["gain"], strict=True)
     tasks = [
         {
             "data": {
@@ -119,7 +145,7 @@ def write_questions(
                 "next_gain": float(f"{gain:.6g}"),
             }
         }
-        for item, annotator, gain in asked
+        for item, annotator, gain in questions
     ]
     _write_json(path, tasks)
 
@@ -138,17 +164,18 @@ def _write_label_studio(path: FilePath, table: pd.DataFrame, labels: LabelsRead,
 
 
 def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
-    """A consensus in the shape of COCO, which has no format for whole images: annotations with a category and a score.
+    """Return a consensus in the layout of COCO: annotations with a category and a score, without boxes.
 
-    Where answers are sets, an annotation for each label of an item's, with the score of them all together. The
-    file's name is that of the column ``file``, where the table has it, else the item; likewise width and height.
+    COCO has no format for labels of whole images. If labels are sets, each label of an item is an annotation with the
+    score of the whole set. The file name comes from the column ``file`` if the table has it, otherwise it is the item;
+    width and height come from columns of these names.
     """
     columns = labels.annotations.columns
-    items, said, scores = (table[name].tolist() for name in (columns.item, columns.label, "confidence"))
+    items, consensus, scores = (table[name].tolist() for name in (columns.item, columns.label, "confidence"))
     files = table["file"].tolist() if "file" in table else list(map(str, items))
     number = {str(name): i for i, name in enumerate(labels.names, 1)}
-    rows = enumerate(zip(said, scores, strict=True), 1)
-    tags = [(i, name, score) for i, (label, score) in rows for name in _named(label, labels)]
+    rows = enumerate(zip(consensus, scores, strict=True), 1)
+    tags = [(i, name, score) for i, (label, score) in rows for name in _label_names(label, labels)]
     sizes = table[["width", "height"]].to_dict("records") if "width" in table else [{}] * len(table)
     return {
         "info": {"description": f"crowdshot-{__version__}"},
@@ -165,24 +192,26 @@ def to_coco(table: pd.DataFrame, labels: LabelsRead) -> dict[str, Any]:
 
 
 def to_argilla(table: pd.DataFrame, labels: LabelsRead) -> list[dict[str, Any]]:
-    """A consensus as suggestions of Argilla 2's records, as ``records.from_json`` reads them.
+    """Return a consensus as records of Argilla 2 with suggestions, for ``records.from_json``.
 
-    The field and the question are called as in the labels' table. Where answers are sets, a suggestion has a list of
-    labels and, as Argilla asks for, one of scores: for each that of them all together.
+    The field and the question have the column names of the input. If labels are sets, a suggestion has a list of labels
+    and, as Argilla requires, a list of scores, each the score of the whole set.
     """
     columns = labels.annotations.columns
     rows = zip(table[columns.item], table[columns.label], table["confidence"], strict=True)
     agent = f"crowdshot-{__version__}"
     out: list[dict[str, Any]] = []
     for item, label, score in rows:
-        sure, names = float(score), _named(label, labels)
-        each = {"value": names, "score": [sure] * len(names)} if labels.several else {"value": names[0], "score": sure}
+        number, names = float(score), _label_names(label, labels)
+        suggestion = (
+            {"value": names, "score": [number] * len(names)} if labels.several else {"value": names[0], "score": number}
+        )
         out.append(
             {
                 "id": str(item),
                 "fields": {columns.item: str(item)},
                 "metadata": {},
-                "suggestions": {columns.label: {**each, "agent": agent}},
+                "suggestions": {columns.label: {**suggestion, "agent": agent}},
                 "responses": {},
                 "vectors": {},
             }
@@ -191,7 +220,7 @@ def to_argilla(table: pd.DataFrame, labels: LabelsRead) -> list[dict[str, Any]]:
 
 
 def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
-    """A consensus as tags, in "CVAT for images 1.1", one a label; CVAT knows images by their names, the items'."""
+    """Return a consensus in the format "CVAT for images 1.1", with a tag for each label; items are names of images."""
     columns = labels.annotations.columns
     root = ElementTree.Element("annotations")
     ElementTree.SubElement(root, "version").text = "1.1"
@@ -199,14 +228,14 @@ def to_cvat(table: pd.DataFrame, labels: LabelsRead) -> str:
     rows = zip(table[columns.item], table[columns.label], sizes, strict=True)
     for i, (item, label, size) in enumerate(rows):
         image = ElementTree.SubElement(root, "image", {"id": str(i), "name": _for_xml(item), **size})
-        for name in _named(label, labels):
+        for name in _label_names(label, labels):
             ElementTree.SubElement(image, "tag", {"label": _for_xml(name), "source": "auto"})
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _for_xml(name: Any) -> str:
-    """Without the characters that XML cannot hold."""
+    """Replace the characters that XML does not allow."""
     return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", str(name))
 
 
@@ -219,7 +248,7 @@ def _write_parquet(path: FilePath, table: pd.DataFrame, labels: LabelsRead) -> N
         try:
             table.to_parquet(temporary, index=False)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise CrowdshotError(f"{path} could not be written as Parquet ({str(error).splitlines()[0]}).") from error
+            raise CrowdshotError(f"could not be written as Parquet ({first_line(error)})", where=path) from error
 
 
 WRITERS: dict[str, Writer] = {

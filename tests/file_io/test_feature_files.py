@@ -74,7 +74,7 @@ IDS = np.array(["a", "b"])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id,x\na,1\na,2\nb,2\nb,3\n", r"f.npz, row 3, column 'id' is 'a', which row 2 has too \(2 ids are repeated\)"),
+        ("id,x\na,1\na,2\nb,2\nb,3\n", r"f.npz, row 3, column 'id' is 'a', as in row 2 \(2 ids are repeated\)"),
         ("id,x\n,1\n", "f.npz, row 2, column 'id' is empty"),
         ("id,x,y\na,1,2\nb,1,NaN\n", "f.npz, row 3, column 'y' is empty or NaN, expected a finite number"),
         ("id,x,y\na,1,2\nb,1,\n", "f.npz, row 3, column 'y' is empty or NaN"),
@@ -89,10 +89,13 @@ IDS = np.array(["a", "b"])
         (b"PK\x03\x04garbage", "f.npz is damaged or of another kind"),
         ({"names": IDS, "features": X}, "f.npz has no array 'ids' among names, features"),
         ({"ids": IDS, "X": X}, "f.npz has no array 'features'"),
-        ({"ids": IDS[:1], "features": X}, r"f.npz has ids \(1,\) and features \(2, 2\), expected \(N,\) and \(N, D\)"),
-        ({"ids": IDS, "features": X[:, 0]}, r"features \(2,\)"),
-        ({"ids": IDS[:0], "features": X[:0]}, r"features \(0, 2\), expected one item"),
-        ({"ids": IDS[[0, 0]], "features": X}, "column 'ids' is 'a', which row 1 has too"),
+        (
+            {"ids": IDS[:1], "features": X},
+            r"f.npz has ids of shape \(1,\) and features of shape \(2, 2\), expected \(N,\) and \(N, D\)",
+        ),
+        ({"ids": IDS, "features": X[:, 0]}, r"features of shape \(2,\)"),
+        ({"ids": IDS[:0], "features": X[:0]}, r"features of shape \(0, 2\), expected one item"),
+        ({"ids": IDS[[0, 0]], "features": X}, "column 'ids' is 'a', as in row 1"),
         ({"ids": IDS, "features": X * [np.nan, 1]}, "f.npz, item 'a', feature 0 is nan"),
         ({"ids": IDS, "features": X.astype(str)}, "features of type <U"),
         ({"ids": np.array([0.5, 1.5]), "features": X}, "ids of type float64"),

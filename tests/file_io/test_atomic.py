@@ -10,7 +10,7 @@ import pytest
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io import atomic
-from crowdshot.io.atomic import SET_ASIDE, check_folder, passing_name, replacing, sweep, write_folder
+from crowdshot.io.atomic import SET_ASIDE, check_folder, replacing, sweep, temporary_name, write_folder
 from waiting import HANGS
 
 OLD, NEW = {"a.csv": "old a", "b.csv": "old b"}, {"a.csv": "new a", "b.csv": "new b"}
@@ -107,7 +107,7 @@ def test_killed_at_every_step_it_is_the_old_or_the_new_and_the_next_run_leaves_n
 
 
 def test_what_living_processes_write_stays(tmp_path):
-    mine = passing_name(tmp_path / "out")
+    mine = temporary_name(tmp_path / "out")
     mine.mkdir()
     other = tmp_path / mine.name.replace(f"-{os.getpid()}-", "-1-")  # process 1 lives for ever
     other.mkdir()
@@ -119,7 +119,7 @@ def test_what_living_processes_write_stays(tmp_path):
 def test_the_old_comes_back_only_where_nothing_else_is(tmp_path):
     dead = str(_dead_process())
     for name, content in (("one", {}), ("two", NEW)):
-        aside = Path(str(passing_name(tmp_path / name, SET_ASIDE)).replace(f"-{os.getpid()}-", f"-{dead}-"))
+        aside = Path(str(temporary_name(tmp_path / name, SET_ASIDE)).replace(f"-{os.getpid()}-", f"-{dead}-"))
         for folder, held in ((aside, OLD), (tmp_path / name, content)):
             for file, text in held.items():
                 folder.mkdir(exist_ok=True)
@@ -131,7 +131,7 @@ def test_the_old_comes_back_only_where_nothing_else_is(tmp_path):
 
 
 def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
-    rest = str(passing_name(tmp_path / "a.csv")).replace(f"-{os.getpid()}-", f"-{_dead_process()}-")
+    rest = str(temporary_name(tmp_path / "a.csv")).replace(f"-{os.getpid()}-", f"-{_dead_process()}-")
     Path(rest).write_text("half")
     with replacing(tmp_path / "a.csv") as temporary:
         temporary.write_text("whole")
@@ -140,7 +140,7 @@ def test_what_a_dead_process_left_of_a_file_goes(tmp_path):
 
 def test_what_dead_processes_left_of_any_file_goes(tmp_path):
     for name in ("a.csv", "b.json"):
-        living = passing_name(tmp_path / name)
+        living = temporary_name(tmp_path / name)
         for rest in (living, Path(str(living).replace(f"-{os.getpid()}-", f"-{_dead_process()}-"))):
             rest.write_text("half")
     (tmp_path / ".c.tmp").write_text("mine")
