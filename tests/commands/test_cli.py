@@ -207,7 +207,7 @@ def test_labelled_items_without_an_image_or_features(made: Path, tmp_path: Path,
             f"has no {what} for 2 of the 42 labelled items, first 'ghost.png' (it has '000.png', for instance"
             in said.err
         )
-        assert "--skip-bad leaves them out." in said.err
+        assert "Use --skip-bad to leave them out." in said.err
         assert everything(tmp_path) == before
     said = call("adapt", labels, *photos, "--out", tmp_path / "out", "--skip-bad")
     assert said.code == 0
@@ -839,11 +839,11 @@ def test_records_of_annotators_travel(made: Path, tmp_path: Path, call) -> None:
 
     said = call("aggregate", *given, "--method", "one-coin")
     assert (said.code, said.out) == (2, "")
-    assert "--history is given with method 'one-coin', expected 'learned' with it." in said.err
+    assert "--history cannot be used with method 'one-coin', expected method 'learned'." in said.err
     (tmp_path / "wrong.csv").write_text("worker,accuracy\nann0,0.9\n")
     said = call("aggregate", made / "labels.csv", "--history", tmp_path / "wrong.csv", "--out", tmp_path / "no.csv")
     assert (said.code, (tmp_path / "no.csv").exists()) == (2, False)
-    assert "wrong.csv has 'worker', 'accuracy' for columns, expected the annotator, right and wrong." in said.err
+    assert "wrong.csv has the columns 'worker', 'accuracy', expected columns for the annotator, right and wrong." in said.err
     said = call("aggregate", made / "labels.csv", "--history", people, "--annotators", people)
     assert "people.csv is an input file" in said.err
 

@@ -328,7 +328,7 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
             (labels, "--encoder", "glyphs"),
             "--encoder is given without items, expected images, features or texts with it.",
         ),
-        ((tmp_path / "one.csv",), "labels has 'cat' alone, expected two classes or more"),
+        ((tmp_path / "one.csv",), "labels has only the class 'cat', expected two classes or more"),
         (
             (tmp_path / "clash.csv", "--columns", "item=gain"),
             "has a column 'gain' for the item, expected another name",

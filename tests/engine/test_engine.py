@@ -106,7 +106,7 @@ def test_the_same_as_in_memory(tmp_path, method, kind):
     assert not (tmp_path / "out" / "_work").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*1 item that nobody labelled")
+@pytest.mark.filterwarnings("ignore:.*labels? dropped", "ignore:.*Nobody labelled 1 item")
 def test_all_that_may_be_known_besides(tmp_path):
     table = rows().replace({"label": {"mid": "Mid "}})
     table.loc[::17, "label"] = ""
@@ -155,7 +155,7 @@ def test_minus_one_is_no_label_beside_others(tmp_path, kind):
 def test_minus_one_beside_zero_and_one_is_a_label(tmp_path):
     table = pd.DataFrame({"item": [1, 1, 2], "annotator": ["a", "b", "a"], "label": [-1, 0, 1]})
     labels = LabelFiles(write(tmp_path / "in", table, files=1))
-    with pytest.warns(UserWarning, match="-1 is taken for a label, as 0 and 1 are; rename="):
+    with pytest.warns(UserWarning, match="read as a label. Use rename="):
         told = aggregate_parts(labels, "soft", 8, tmp_path / "out")
     assert told["classes"] == ["-1", "0", "1"]
     assert not told["left_out"]

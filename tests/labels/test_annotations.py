@@ -100,9 +100,7 @@ def test_a_label_outside_the_classes_names_the_first_by_its_row_in_the_table():
         Annotations.from_frame(table(rows), classes=["dog"], source="pets.csv")
     with pytest.raises(CrowdshotError, match=r"row 3, column 'item' is 'y.png', which items does not list"):
         Annotations.from_frame(table(PETS), items=["x.png"])
-    with pytest.raises(
-        CrowdshotError, match=r"row 2, column 'annotator' is 'bob', which annotators does not list"
-    ):
+    with pytest.raises(CrowdshotError, match=r"row 2, column 'annotator' is 'bob', which annotators does not list"):
         Annotations.from_frame(table(PETS), annotators=["ann"])
 
 

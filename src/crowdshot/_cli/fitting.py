@@ -17,7 +17,7 @@ from crowdshot.classifier.feature_learners import LEARNED, SEVERAL
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.side_information import check_classes, known_of
 from crowdshot.encoders.items import Items, check_kind, find_readable
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.io.embedding_store import embedding_cache
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
@@ -133,7 +133,7 @@ def method_of(clf: CrowdClassifier) -> Report:
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:
     """Return the labels with ``items`` as their items, and the labelled items that are not among these."""
     lost: Literal["refuse", "leave out"] = "leave out" if skip_bad else "refuse"
-    advice = "skip_bad=True leaves them out"
+    advice = Use("to leave them out", skip_bad=True)
     what = NOUNS[items.kind].removeprefix("a ").removeprefix("an ")
     if not items.are_files:
         return rows_of(annotations, items.ids, items.source, what, lost, advice)

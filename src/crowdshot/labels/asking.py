@@ -102,9 +102,7 @@ def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Fl
         )
     table = judge(ann, posterior, history)
     optimism = (table["high"] - table["accuracy"]) * (BENEFIT / ndtri((1 + INTERVAL) / 2))  # BENEFIT deviations
-    return shrunk_to(
-        (table["accuracy"] + optimism).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior
-    )
+    return shrunk_to((table["accuracy"] + optimism).fillna(EXPECTED).clip(0, 0.99).to_numpy(), ann, posterior)
 
 
 def at_once(parts: Sequence[Any]) -> Any:

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids
 from crowdshot.io.file_names import PICTURES, strings_in
@@ -196,7 +196,7 @@ def rows_of(
     source: str,
     what: str = "item",
     lost: Literal["refuse", "leave out"] = "refuse",
-    advice: str = "",
+    advice: str | Use | None = None,
     folder: Path | None = None,
 ) -> tuple[Annotations, list[str]]:
     """Return the labels with the items ``ids``, in that order, and the labelled items that are not among them.
@@ -211,7 +211,7 @@ def rows_of(
         Names of the collection and of one item in it, for messages.
     lost : {"refuse", "leave out"}
         What to do with labels of other items. If no label has an item among ``ids``, that is always an error.
-    advice : str
+    advice : str or Use, optional
         A hint for the error message.
     folder : Path, optional
         Folder of the files, for tables that name them by a longer path.
@@ -234,7 +234,7 @@ def rows_of(
             where=source,
             found=unknown,
             expected="one for each",
-            hint=advice if advice and not (missing.all() and files) else None,
+            hint=None if missing.all() and files else advice,
         )
     matched, times = np.unique(row[~missing], return_counts=True)
     if (times > 1).any():
