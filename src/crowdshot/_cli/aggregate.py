@@ -51,10 +51,10 @@ def run_aggregate(
     from crowdshot.labels.aggregation import VOTES, aggregate_labels
     from crowdshot.labels.annotator_quality import judge
     from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.model.posteriors import expected_rank
     from crowdshot.report.export import write_export
     from crowdshot.report.result_tables import (
         check_columns,
-        expected_rank,
         likeliest_table,
         records,
         with_others,

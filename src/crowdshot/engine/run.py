@@ -51,9 +51,8 @@ from crowdshot.labels.formats.cleaning import Naming
 from crowdshot.labels.formats.plain_tables import OF_OTHERS, UNLABELLED
 from crowdshot.labels.spelling import Respelled, Twins, alike
 from crowdshot.model.parts import MANY, Aggregator, Floats, PosteriorMatrix, Sizes, added, run
-from crowdshot.model.posteriors import likeliest
+from crowdshot.model.posteriors import expected_rank, likeliest, top_classes
 from crowdshot.progress import progress
-from crowdshot.report.result_tables import expected_rank, top_classes
 
 # ---- finish: write the posterior of each part as a Parquet file ----
 

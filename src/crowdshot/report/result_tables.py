@@ -23,6 +23,7 @@ from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.indexing import as_index
 from crowdshot.labels.label_sets import members, names_of
 from crowdshot.model.parts import MANY, PosteriorMatrix
+from crowdshot.model.posteriors import expected_rank, top_classes
 
 if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
@@ -87,12 +88,6 @@ def with_probabilities(table: pd.DataFrame, classes: Any, probabilities: Any) ->
     return pd.concat([table, pd.DataFrame(probabilities, columns=columns, index=table.index)], axis=1)
 
 
-def expected_rank(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N,) of classes that go from the lowest, 1, to the highest."""
-    ranks: NDArray[np.float64] = probabilities @ np.arange(1, probabilities.shape[1] + 1)
-    return ranks
-
-
 def of_kind(table: pd.DataFrame, labels: LabelsRead, classes: Ids, posterior: NDArray[np.float64]) -> pd.DataFrame:
     """A consensus, with its expected rank where classes are ordered, with each label's probability where they are sets.
 
@@ -129,21 +124,6 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 # ---- likeliest ------------------------------------------------------------
 #
 # The likeliest few classes of each item, as a long table: what stays readable where classes are many.
-
-
-Positions = NDArray[np.int64]
-
-
-def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, NDArray[np.float64]]:
-    """Item, rank from 1, class and probability of the likeliest of each item, so many at most; none that are 0."""
-    item, label = posterior.nonzero()
-    p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
-    order = np.lexsort((label, -p, item))
-    item, label, p = item[order], label[order], p[order]
-    first = np.searchsorted(item, item)
-    rank = np.arange(1, len(item) + 1) - first
-    kept = rank <= most
-    return item[kept], rank[kept], label[kept], p[kept]
 
 
 def likeliest_table(ann: Annotations, posterior: PosteriorMatrix, most: int) -> pd.DataFrame:
