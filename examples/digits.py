@@ -1,4 +1,4 @@
-"""From labels to a classifier: 30 handwritten digits, five annotators, one of whom guesses, and 200 new digits."""
+"""Train a classifier from crowd labels: 30 handwritten digits, five annotators, one of whom guesses; 200 new digits."""
 
 import sys
 import tempfile
@@ -15,7 +15,7 @@ digits = load_digits()
 chosen = np.concatenate([np.flatnonzero(digits.target == k)[:3] for k in range(10)])
 truth = digits.target[chosen]
 
-# Ada is always right, Gus guesses, the others are right seven times in ten. In your project, these are your labels.
+# Ada is always right, Gus guesses, the others have an accuracy of 70 %. In your project, use your own labels.
 skill = {"Ada": 1.0, "Ben": 0.7, "Cleo": 0.7, "Dan": 0.7, "Gus": 0.1}
 right = rng.random((len(chosen), len(skill))) < list(skill.values())
 labels = np.where(right, truth[:, None], rng.integers(0, 10, right.shape))
@@ -28,7 +28,7 @@ print("annotators, worst first:")
 annotators = clf.annotators_.assign(annotator=list(skill)).sort_values("accuracy")
 print(annotators[["annotator", "accuracy", "low", "high"]].round(2).to_string(index=False))
 new = np.setdiff1d(np.arange(400), chosen)[:200]
-print(f"right of 200 digits that nobody labelled: {clf.score(digits.images[new], digits.target[new]):.2f}")
+print(f"accuracy on 200 digits without labels: {clf.score(digits.images[new], digits.target[new]):.2f}")
 out.mkdir(parents=True, exist_ok=True)
 clf.save(out / "digits.safetensors")
 print(f"saved: {out / 'digits.safetensors'}")

@@ -1,4 +1,4 @@
-"""Your own network sees the items: any function from items to vectors, here a small network trained on other digits."""
+"""Use your own network as encoder: any function from items to vectors, here a small network trained on other digits."""
 
 import sys
 import tempfile
@@ -15,12 +15,12 @@ rng = np.random.default_rng(0)
 digits = load_digits()
 known, new = digits.target < 5, digits.target >= 5
 
-# A network that has learned 0 to 4 is to see 5 to 9, which it has never met. In your project: any network you have.
+# The network is trained on 0 to 4 and used for 5 to 9. In your project, use any network you have.
 network = MLPClassifier((64,), max_iter=300, random_state=0).fit(digits.data[known], digits.target[known])
 
 
 def encoder(items):
-    """(n, 8, 8) -> (n, 64): the hidden layer."""
+    """Return the hidden layer, (n, 64), of images (n, 8, 8)."""
     flat = np.asarray(items, dtype=float).reshape(len(items), -1)
     return np.maximum(flat @ network.coefs_[0] + network.intercepts_[0], 0)
 
@@ -35,7 +35,7 @@ print(f"labels right: {(labels == truth[chosen, None]).mean():.2f}")
 print(f"consensus right: {(clf.consensus_['label'] == truth[chosen]).mean():.2f}")
 print(f"new items right: {clf.score(images[rest], truth[rest]):.2f}")
 
-# The same vectors, made before: what a table of features from elsewhere looks like.
+# The same vectors, computed in advance, as in a table of features.
 features = CrowdClassifier(encoder="identity").fit(encoder(images[chosen]), labels)
 same = (features.predict(encoder(images[rest])) == clf.predict(images[rest])).mean()
 print(f"the same from features: {same:.2f} of the predictions")

@@ -1,4 +1,4 @@
-"""Texts of three languages, four annotators, and what to ask next; then the same on the command line."""
+"""Label texts in three languages with four annotators, and choose the next questions, on the command line."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pandas as pd
 out = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 out.mkdir(parents=True, exist_ok=True)
 
-TEXTS = {  # made: complaints about a delivery, questions about a bill
+TEXTS = {  # invented: complaints about a delivery, questions about a bill
     "delivery": [
         "My parcel never came.",
         "The parcel is late again.",
@@ -32,7 +32,7 @@ TEXTS = {  # made: complaints about a delivery, questions about a bill
 }
 items = [(text, label) for label, some in TEXTS.items() for text in some]
 texts = pd.DataFrame([{"item": f"t{i}", "text": text} for i, (text, _) in enumerate(items)])
-rows = [  # Gus always says the same, and nobody labels everything
+rows = [  # Gus always gives the same label, and nobody labels everything
     {"item": f"t{i}", "annotator": annotator, "label": "delivery" if annotator == "Gus" else true}
     for i, (_, true) in enumerate(items)
     for number, annotator in enumerate(("Ada", "Ben", "Cleo", "Gus"))

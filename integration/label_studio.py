@@ -1,10 +1,10 @@
-"""There and back: a real Label Studio's exports into crowdshot, and crowdshot's predictions into Label Studio.
+"""Check the round trip with a real Label Studio: its exports into crowdshot, and crowdshot's predictions back.
 
     python integration/label_studio.py --server .venv-integration/bin/python
 
-``make integration`` makes that environment and calls this. The server runs on 127.0.0.1 only, at a free port, with its
-SQLite database and its files in a temporary folder, and asks nothing of the outside (no analytics, no look for newer
-versions, no error reports). Each step prints a line; the exit code is 1 at the first that fails.
+``make integration`` makes that environment and runs this script. The server runs on 127.0.0.1 at a free port, with its
+SQLite database and files in a temporary folder, and makes no connections to other hosts (no analytics, version checks
+or error reports). Each step prints a line; the exit code is 1 at the first step that fails.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def check(step, found, expected):
     say(step, "ok")
 
 
-# ---- the server -------------------------------------------------------------------------------------------------
+# ---- the server ----
 
 
 def free_port():
@@ -87,7 +87,7 @@ def free_port():
 
 @contextmanager
 def serving(python, folder, tokens):
-    """A Label Studio with these users, {name: token}; gives its address and its version, and ends it whatever comes."""
+    """Run a Label Studio with these users, {name: token}; yield its address and version, and stop it in any case."""
     where = subprocess.check_output([python, "-c", "import label_studio; print(label_studio.__path__[0])"], text=True)
     manage = [python, str(Path(where.strip(), "manage.py"))]
     environment = {**os.environ, **QUIET, "LABEL_STUDIO_BASE_DATA_DIR": str(folder)}
@@ -120,7 +120,7 @@ def wait_until_up(server, address, log, seconds=180):
 
 
 def end(server):
-    """The process and all that it started: they share a group."""
+    """Stop the process and its children, which share a process group."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(server.pid, kind)
@@ -130,7 +130,7 @@ def end(server):
 
 
 def call(address, token, path, body=None, kind="application/json"):
-    """A GET or, with a body, a POST; -> (status, bytes)"""
+    """Send a GET or, with a body, a POST request; return (status, bytes)."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Authorization": f"Token {token}", "Content-Type": kind}
     try:
@@ -148,7 +148,7 @@ def ask(address, token, path, body=None, kind="application/json"):
 
 
 def multipart(files):
-    """-> (body, content type), a field for each file"""
+    """Return (body, content type) with a field for each file."""
     edge = secrets.token_hex(16)
     body = io.BytesIO()
     for number, file in enumerate(files):
@@ -158,11 +158,11 @@ def multipart(files):
     return body.getvalue(), f"multipart/form-data; boundary={edge}"
 
 
-# ---- what is labelled, and what is said of it -------------------------------------------------------------------
+# ---- pictures and their labels ----
 
 
 def draw(folder):
-    """Ten pictures, discs and squares in turn, with names that an upload changes."""
+    """Draw ten pictures, discs and squares alternately, with file names that an upload changes."""
     folder.mkdir()
     for number in range(10):
         image = Image.new("RGB", (96, 96), (235, 235, 225))
@@ -178,7 +178,7 @@ def truth(number):
 
 
 def answers():
-    """(picture, user, label or None where it is cancelled): carl is wrong twice, ann skips one, the last has none."""
+    """Yield (picture, user, label or None if cancelled): carl is wrong twice, ann skips one, nobody labels the last."""
     for number in range(10):
         if number == UNLABELLED:
             continue
@@ -194,7 +194,7 @@ def new_project(address, token, photo):
 
 
 def tasks_of(address, token, project):
-    """{the task's picture: its id}"""
+    """Return {a task's picture: its id}."""
     fields = ask(address, token, f"/api/tasks?project={project}&fields=all&page_size=100")["tasks"]
     return {task["data"]["image"]: task["id"] for task in fields}
 
@@ -214,13 +214,13 @@ def crowdshot(*arguments):
 
 
 def predictions_of(address, token, project):
-    """{task: (label, score, model version)} as the server has them"""
+    """Return the server's predictions, {task: (label, score, model version)}."""
     found = ask(address, token, f"/api/predictions?project={project}")
     return {p["task"]: (p["result"][0]["value"]["choices"], round(p["score"], 6), p["model_version"]) for p in found}
 
 
 def expected_of(sent):
-    """The same by picture, from what was sent."""
+    """Return the predictions that were sent, by picture."""
     return {
         task["data"]["image"]: (p["result"][0]["value"]["choices"], round(p["score"], 6), p["model_version"])
         for task in sent
@@ -228,7 +228,7 @@ def expected_of(sent):
     }
 
 
-# ---- the check --------------------------------------------------------------------------------------------------
+# ---- the check ----
 
 
 def run(python, folder):
@@ -238,11 +238,11 @@ def run(python, folder):
     pictures = draw(folder / "images")
     with serving(python, server_folder, tokens) as (address, version):
         say("Label Studio on 127.0.0.1", version)
-        there_and_back(address, tokens, pictures, folder)
+        round_trip(address, tokens, pictures, folder)
     say("the server has ended", "ok")
 
 
-def there_and_back(address, tokens, pictures, folder):
+def round_trip(address, tokens, pictures, folder):
     token = tokens["ann"]
     who = {name: ask(address, tokens[name], "/api/current-user/whoami")["id"] for name in tokens}
     check("three users, each with a token", len(set(who.values())), 3)
@@ -254,8 +254,8 @@ def there_and_back(address, tokens, pictures, folder):
     say("pictures uploaded as tasks", f"{len(task_of_image)}, such as {min(task_of_image)}")
     task_of = dict(enumerate(sorted(task_of_image.values())))  # the order of the upload
     annotate(address, tokens, task_of)
-    said = list(answers())
-    say("annotations by three users", f"{len(said)}, {sum(label is None for *_, label in said)} of them cancelled")
+    given = list(answers())
+    say("annotations by three users", f"{len(given)}, {sum(label is None for *_, label in given)} of them cancelled")
 
     exports = {"JSON": "export.json", "JSON_MIN": "export_min.json", "CSV": "export.csv", "TSV": "export.tsv"}
     sent = {}
@@ -263,9 +263,9 @@ def there_and_back(address, tokens, pictures, folder):
         export(address, token, project, kind, folder / name)
         labels = read_labels(folder / name)
         ids = {task.id: task.item for task in labels.project.tasks}
-        heard = triples(labels)
-        truly = {(ids[task_of[number]], str(who[user]), label) for number, user, label in said if label}
-        check("  every label is read, who said it too", heard, truly)
+        found_labels = triples(labels)
+        expected_labels = {(ids[task_of[number]], str(who[user]), label) for number, user, label in given if label}
+        check("  every label and its annotator are read", found_labels, expected_labels)
         out = folder / f"out_{kind}"
         crowdshot("adapt", folder / name, "--images", folder / "images", "--out", out)
         sent[kind] = json.loads((out / "predictions.json").read_text())
@@ -290,12 +290,12 @@ def there_and_back(address, tokens, pictures, folder):
     check("  and are there, in the first project", predictions_of(address, token, project), expected)
     check("  they name this version", {seen[2] for seen in expected.values()}, {f"crowdshot-{__version__}"})
     (label,), score, model = expected[task_of[UNLABELLED]]
-    say("  such as, for the picture nobody labelled", f"{label}, score {score}, {model}")
+    say("  for example, for the picture without labels", f"{label}, score {score}, {model}")
     questions_and_answers(address, tokens, who, exports, folder)
 
 
 def questions_and_answers(address, tokens, who, exports, folder):
-    """What `crowdshot next` asks is imported, answered and read again beside the labels that it came from."""
+    """Import the questions of `crowdshot next`, answer them, and read the answers together with the old labels."""
     old, token = folder / exports["JSON"], tokens["ann"]
     crowdshot("next", old, "--budget", 4, "--out", folder / "questions.json")
     tasks = json.loads((folder / "questions.json").read_text())
@@ -308,7 +308,9 @@ def questions_and_answers(address, tokens, who, exports, folder):
             f"questions, export {kind} unanswered", triples(read_labels([old, folder / f"unanswered_{name}"])), before
         )
     found = ask(address, token, f"/api/tasks?project={fresh}&fields=all&page_size=100")["tasks"]
-    check("questions are tasks, the best first", [task["data"] for task in found], [task["data"] for task in tasks])
+    check(
+        "questions are tasks, the most useful first", [task["data"] for task in found], [task["data"] for task in tasks]
+    )
     name_of, answered = {str(number): name for name, number in who.items()}, set()
     for number, task in enumerate(found):
         addressee, label = task["data"]["next_annotator"], truth(number)
@@ -332,14 +334,14 @@ def export(address, token, project, kind, file):
 
 
 def triples(labels):
-    """{(item, annotator, label)}"""
+    """Return {(item, annotator, label)}."""
     return set(labels.annotations.to_frame().itertuples(index=False, name=None))
 
 
 def by_id(address, token, project, folder, export, kind, to_name=None):
-    """Sends the consensus as predictions for the project's own tasks; -> how many the server says it made.
+    """Send the consensus as predictions for the project's tasks; return how many the server created.
 
-    ``to_name``: put in the place of theirs.
+    ``to_name`` replaces the names of the image tags.
     """
     file = folder / f"by_id_{kind}.json"
     consensus = pd.read_csv(folder / f"out_{kind}" / "consensus.csv")
@@ -350,8 +352,8 @@ def by_id(address, token, project, folder, export, kind, to_name=None):
     return ask(address, token, f"/api/projects/{project}/import/predictions", predictions)["created"]
 
 
-def main(run, about, told):
-    """Runs the steps with a server in a passing folder; ``told`` when all of them held."""
+def main(run, about, success):
+    """Run the steps with a server in a temporary folder; print ``success`` if all of them passed."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--server", required=True, help="the Python of an environment that has label-studio")
     python = os.path.abspath(parser.parse_args().server)
@@ -361,10 +363,10 @@ def main(run, about, told):
         except StepError as failure:
             print(f"FAILED: {failure}", file=sys.stderr)
             return 1
-    print(told)
+    print(success)
     return 0
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the server
     sys.exit(main(run, __doc__, "Label Studio's exports are read and its predictions imported."))

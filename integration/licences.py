@@ -1,8 +1,8 @@
-"""What comes along when crowdshot is installed, and under which licence each part stands: docs/licences.md.
+"""Write docs/licences.md: the packages that an installation of crowdshot includes, and their licences.
 
     python integration/licences.py > docs/licences.md
 
-By the packages' own metadata, as they are installed here.
+The licences are those in the metadata of the packages that are installed here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ROOT = Path(__file__).parents[1]
 NOT_FOR_USERS = {"test", "docs", "bench"}
 HEAD = """# Licences of what is installed
 
-crowdshot itself stands under Apache-2.0. `python integration/licences.py` made this list from what the installed packages
-say of themselves; it is no legal advice. "Needed by" names the extra that brings a package along; "always" is in every
-installation. What is not installed where the list was made (the extras timm and open-clip) is not in it.
+crowdshot itself is licensed under Apache-2.0. `python integration/licences.py` made this list from the metadata of the
+installed packages; it is not legal advice. "Needed by" names the extra that includes a package; "always" means every
+installation. Packages that were not installed when the list was made (the extras timm and open-clip) are missing.
 
 | package | version | licence | needed by |
-|---|---|---|---|"""  # noqa: E501
+|---|---|---|---|"""
 
 
 def needed(lines: list[str]) -> dict[str, metadata.Distribution]:
-    """All that is installed for these requirements, by name."""
+    """Return all installed packages that these requirements need, by name."""
     found: dict[str, metadata.Distribution] = {}
     seen: set[str] = set()
     todo = [(line, "") for line in lines]
@@ -50,12 +50,12 @@ def needed(lines: list[str]) -> dict[str, metadata.Distribution]:
 
 
 def licence(about: metadata.Distribution) -> str:
-    """The expression, what the classifiers say, or the first line of the text."""
+    """Return the licence expression, the classifiers, or the first line of the licence text."""
     fields = about.metadata
     classifiers = [line.split(" :: ")[-1] for line in fields.get_all("Classifier", []) if line.startswith("License ::")]
     text = (fields.get("License") or "").strip().splitlines()[:1]
-    told = fields.get("License-Expression") or ", ".join(classifiers) or "".join(text)
-    return re.sub(r"\s+", " ", told.replace("UNKNOWN", "")) or "not told"
+    found = fields.get("License-Expression") or ", ".join(classifiers) or "".join(text)
+    return re.sub(r"\s+", " ", found.replace("UNKNOWN", "")) or "unknown"
 
 
 def main() -> None:

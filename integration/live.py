@@ -1,9 +1,9 @@
-"""A real Label Studio with crowdshot inside: three users label, the service predicts, is killed, and has lost nothing.
+"""Check crowdshot's service with a real Label Studio: users label, the service predicts, is killed, and loses nothing.
 
     python integration/live.py --server .venv-integration/bin/python
 
-``make integration`` calls this after `label_studio.py`, whose server and users it shares. The backend is connected
-through Label Studio's own API, as an admin would; both sides are on 127.0.0.1.
+``make integration`` runs this after `label_studio.py`, whose server and users it uses. The service is connected through
+Label Studio's API, as an administrator would do it. Both run on 127.0.0.1.
 """
 
 import json
@@ -41,7 +41,7 @@ PATIENCE = 120.0  # seconds
 
 @contextmanager
 def crowdshot_at(folder, token_file, port, *more):
-    """What it logs goes to log.txt, with what it logged before."""
+    """Run the service, which appends its log to log.txt."""
     command = [sys.executable, "-m", "crowdshot", "serve", "--data", folder / "live", "--images", folder / "images"]
     command += ["--auth", token_file, "--port", port, *more]
     with (folder / "log.txt").open("ab") as log:
@@ -76,7 +76,7 @@ def n_labels(process, token):
 
 
 def refused(step, answered, logged=None):
-    """Label Studio makes no connection and tells its user to look at the log, where the reason stands."""
+    """Check that Label Studio makes no connection, and that the log of the service has the reason."""
     check(step, answered[0], 400)
     if logged is not None:
         file, sentence = logged
@@ -94,7 +94,7 @@ def wait_for(step, condition):
 
 
 def connect(address, token, project, url, password):
-    """As "Connect Model" in a project's settings does; -> (status, answer)"""
+    """Do what "Connect Model" in the settings of a project does; return (status, answer)."""
     body = {"project": project, "title": "crowdshot", "url": url, "auth_method": "BASIC_AUTH", "basic_auth_user": "ls",
             "basic_auth_pass": password, "is_interactive": False}  # fmt: skip
     status, answer = call(address, token, "/api/ml", body)
@@ -147,8 +147,8 @@ def together(address, tokens, pictures, folder, secret, token_file):
         other = ask(address, token, "/api/projects", {"title": "other", "label_config": CONFIG.format(photo="photo")})[
             "id"
         ]
-        said = f"project is {other}, expected {project}"
-        refused("another project is refused", connect(address, token, other, service.address, secret), (log, said))
+        logged = (log, f"project is {other}, expected {project}")
+        refused("another project is refused", connect(address, token, other, service.address, secret), logged)
         hook = {"url": f"{service.address}/webhook", "project": project, "send_payload": True,
                 "send_for_all_actions": True, "headers": {"Authorization": f"Bearer {secret}"}}  # fmt: skip
         ask(address, token, "/api/webhooks/", hook)
@@ -156,47 +156,26 @@ def together(address, tokens, pictures, folder, secret, token_file):
             address, token, f"/api/projects/{project}", {"sampling": "Uncertainty sampling", "maximum_annotations": 9}
         )
 
-        first = label(address, tokens["ann"], tasks[0], truth(0))
-        wait_for("a webhook with a token brings a label", lambda: asked(service, secret, "/health")["version"] > 0)
-        for number in (1, 2, 3):
-            label(address, tokens["ann"], tasks[number], truth(number))
-        wait_for("all labels of one user are known", lambda: n_labels(service, secret) == 4)
-        scores = {each["task"]: each["score"] for each in predictions(service, secret, address, token, project)}
-        check("predictions of all tasks, with scores", len(set(scores.values())), len(tasks))
-        served = ask(address, tokens["ann"], f"/api/projects/{project}/next")["id"]
-        check("the next task served is the doubtful one", served, min(tasks[4:], key=scores.get))
-
-        for number, task in enumerate(tasks[:8]):
-            for user in ("ann", "bob", "carl"):
-                if number >= 4 or user != "ann":
-                    label(address, tokens[user], task, truth(number + (user == "carl" and number in (2, 5))))
-        wait_for("all labels of three users are known", lambda: n_labels(service, secret) == 24)
-        found = predictions(service, secret, address, token, project)
-        right = {each["task"]: each["result"][0]["value"]["choices"][0] for each in found if each["result"]}
-        check("predictions of a newer version, all right", right, {task: truth(n) for n, task in enumerate(tasks)})
-        page = asked(service, secret, "/")
-        who = {name: str(ask(address, tokens[name], "/api/current-user/whoami")["id"]) for name in tokens}
-        check("the live page shows the annotators", all(f">{number}</bdi>" in page for number in who.values()), True)
-
+        first, who = labels_and_predictions(address, tokens, project, tasks, service, secret)
         removed(address, tokens["ann"], f"/api/annotations/{first}/")
-        wait_for("a deleted annotation counts no more", lambda: n_labels(service, secret) == 23)
+        wait_for("a deleted annotation is not counted", lambda: n_labels(service, secret) == 23)
         os.kill(service.pid, signal.SIGKILL)
         service.wait()
         say("kill -9", "ok")
-    label(address, tokens["ann"], tasks[9], truth(9))  # nobody hears its webhook
+    label(address, tokens["ann"], tasks[9], truth(9))  # the service is down
     personal = ask(address, token, "/api/token/", {})["token"]
     (folder / "personal.txt").write_text(personal)
-    told = ("--label-studio", address, "--token-file", folder / "personal.txt")
-    with crowdshot_at(folder, token_file, port, *told) as service:
+    options = ("--label-studio", address, "--token-file", folder / "personal.txt")
+    with crowdshot_at(folder, token_file, port, *options) as service:
         people = {
             person["annotator"]: person["n_labels"] for person in asked(service, secret, "/v1/annotators")["annotators"]
         }
         check("nothing is lost", people[who["bob"]] + people[who["carl"]], 16)
-        wait_for("what was said meanwhile comes with the tasks", lambda: n_labels(service, secret) == 24)
+        wait_for("labels made while the service was down are read", lambda: n_labels(service, secret) == 24)
         label(address, tokens["bob"], tasks[9], truth(9))
         wait_for("a label by the webhook again", lambda: n_labels(service, secret) == 25)
         (version,) = asked(service, secret, "/versions")["versions"]
-        wait_for("Label Studio goes by the newest version by itself",
+        wait_for("Label Studio uses the newest version",
                  lambda: ask(address, token, f"/api/projects/{project}")["model_version"] == version)  # fmt: skip
         check("  and has its predictions", len(of_version(version, address, token, project)), len(tasks))
         found = asked(service, secret, "/v1/consensus")["consensus"]
@@ -204,26 +183,60 @@ def together(address, tokens, pictures, folder, secret, token_file):
     text = log.read_text()
     hidden = (secret, personal, *tokens.values(), "picture", truth(0), truth(1))
     check("the log has no token, label or file", [each for each in hidden if each in text], [])
+    two_controls(address, token, folder, secret, token_file, port)
+
+
+def labels_and_predictions(address, tokens, project, tasks, service, secret):
+    """Label the tasks and check the predictions; return the first annotation and the users' ids."""
+    token = tokens["ann"]
+    first = label(address, tokens["ann"], tasks[0], truth(0))
+    wait_for("a webhook with a token brings a label", lambda: asked(service, secret, "/health")["version"] > 0)
+    for number in (1, 2, 3):
+        label(address, tokens["ann"], tasks[number], truth(number))
+    wait_for("all labels of one user are known", lambda: n_labels(service, secret) == 4)
+    scores = {each["task"]: each["score"] for each in predictions(service, secret, address, token, project)}
+    check("predictions of all tasks, with scores", len(set(scores.values())), len(tasks))
+    served = ask(address, tokens["ann"], f"/api/projects/{project}/next")["id"]
+    check("the next task is the one with the lowest score", served, min(tasks[4:], key=scores.get))
+
+    for number, task in enumerate(tasks[:8]):
+        for user in ("ann", "bob", "carl"):
+            if number >= 4 or user != "ann":
+                label(address, tokens[user], task, truth(number + (user == "carl" and number in (2, 5))))
+    wait_for("all labels of three users are known", lambda: n_labels(service, secret) == 24)
+    found = predictions(service, secret, address, token, project)
+    right = {each["task"]: each["result"][0]["value"]["choices"][0] for each in found if each["result"]}
+    check("predictions of a newer version, all right", right, {task: truth(n) for n, task in enumerate(tasks)})
+    page = asked(service, secret, "/")
+    who = {name: str(ask(address, tokens[name], "/api/current-user/whoami")["id"]) for name in tokens}
+    check("the live page shows the annotators", all(f">{number}</bdi>" in page for number in who.values()), True)
+    return first, who
+
+
+def two_controls(address, token, folder, secret, token_file, port):
+    """Check that a project with two label controls needs a choice of one."""
     two = folder / "two"
     two.mkdir()
     (two / "images").symlink_to(folder / "images")
     both = ask(address, token, "/api/projects", {"title": "two", "label_config": TWO})["id"]
     with crowdshot_at(two, token_file, port) as service:
-        said = "has 2 Choices tags, 'shape', 'mood', expected one"
+        message = "has 2 Choices tags, 'shape', 'mood', expected one"
         refused("two label controls are refused", connect(address, token, both, service.address, secret),
-                (two / "log.txt", said))  # fmt: skip
+                (two / "log.txt", message))  # fmt: skip
     with crowdshot_at(two, token_file, port, "--columns", "label=shape") as service:
-        check("  and taken, if one is named", connect(address, token, both, service.address, secret)[1]["state"], "CO")
+        check(
+            "  and accepted, if one is named", connect(address, token, both, service.address, secret)[1]["state"], "CO"
+        )
 
 
 def retrieve_predictions(address, token, project):
-    """As the Data Manager's action of this name does."""
+    """Run the Data Manager's action of this name."""
     path = f"/api/dm/actions?id=retrieve_tasks_predictions&project={project}"
     return call(address, token, path, {"selectedItems": {"all": True, "excluded": []}})[0]
 
 
 def predictions(service, secret, address, token, project):
-    """Of the newest version, which the project then goes by, as Label Studio samples by the version it is told."""
+    """Return the predictions of the newest version, and select it for the project and its uncertainty sampling."""
     (version,) = asked(service, secret, "/versions")["versions"]
     check("predictions are asked for", retrieve_predictions(address, token, project), 200)
     changed(address, token, f"/api/projects/{project}", {"model_version": version})
@@ -236,7 +249,7 @@ def of_version(version, address, token, project):
 
 
 def pushed(address, token, personal, project, consensus, folder):
-    """`crowdshot push`, twice: what it brings is there once."""
+    """Run `crowdshot push` twice and check that the predictions are there once."""
     table = folder / "consensus.csv"
     pd.DataFrame(consensus).to_csv(table, index=False)
     command = [
@@ -258,9 +271,9 @@ def pushed(address, token, personal, project, consensus, folder):
         check("push", (done.returncode, done.stderr), (0, ""))
     name = json.loads(done.stdout)["name"]
     check("  its predictions are there once", len(of_version(name, address, token, project)), len(consensus))
-    check("  and the project goes by them", ask(address, token, f"/api/projects/{project}")["model_version"], name)
+    check("  and the project uses them", ask(address, token, f"/api/projects/{project}")["model_version"], name)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also ends the servers
     sys.exit(main(run, __doc__, "Label Studio and crowdshot work together."))

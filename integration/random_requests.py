@@ -1,11 +1,10 @@
-"""Random requests to `crowdshot serve`, by its OpenAPI document: none may be answered with 500.
+"""Send random requests to `crowdshot serve`, made from its OpenAPI document: none may be answered with 500.
 
     python -m venv .venv-schemathesis && .venv-schemathesis/bin/pip install schemathesis
     python integration/random_requests.py --schemathesis .venv-schemathesis/bin/schemathesis [--requests 24000]
 
-Schemathesis makes the requests, in an environment of its own, round by round, each by another seed; half of what it
-sends is wrong on purpose. Answers are held to the document too. After all of them the service still fits, and its log
-has no traceback.
+Schemathesis, in an environment of its own, sends the requests in rounds with different seeds; half of them are wrong on
+purpose. Responses must match the document. Afterwards the service must still fit, and its log must have no traceback.
 """
 
 import argparse
@@ -17,12 +16,12 @@ import time
 import urllib.request
 from pathlib import Path
 
-EACH = 150  # requests to an operation in a round; many more at once take it much longer to think of
+EACH = 150  # requests per operation and round; generating many more takes disproportionately long
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
 def write_problem(folder):
-    """Forty points in two heaps, and what three people said of thirty."""
+    """Write forty points in two clusters, and labels of three people for thirty of them."""
     said = [f"i{i},{who},{'cat' if i % 2 else 'dog'}" for i in range(30) for who in ("ann", "bob", "cy")]
     (folder / "labels.csv").write_text("\n".join(["item,annotator,label", *said]))
     (folder / "features.csv").write_text("\n".join(["item,x,y", *(f"i{i},{i % 2},{i % 5}" for i in range(40))]))
@@ -43,7 +42,7 @@ def metric(address, name):
 
 
 def one_round(schemathesis, address, seed, folder):
-    """-> (requests, whether some were answered as they must not be)"""
+    """Return (number of requests, whether some responses were wrong)."""
     command = [schemathesis, "run", f"{address}/openapi.json", "--checks", CHECKS, "--phases", "coverage,fuzzing"]
     command += ["-n", str(EACH), "--seed", str(seed), "--workers", "4", "--no-color", "--warnings", "off"]
     command += ["--suppress-health-check", "all", "--continue-on-failure"]

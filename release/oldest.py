@@ -1,7 +1,8 @@
-"""The oldest versions that pyproject.toml allows, as constraints for pip: `python release/oldest.py rich excel`.
+"""Print the oldest versions that pyproject.toml allows, as constraints for pip: `python release/oldest.py rich excel`.
 
-Of the package's own dependencies, and of the extras that are named; `--names` first: their names alone. torch stays as
-constraints.txt pins it: an older build for the CPU alone is not to be had everywhere, and others bring gigabytes.
+This includes the dependencies of the package and of the given extras. With `--names` first, only names are printed.
+torch keeps its version in constraints.txt: older builds for CPUs are not available everywhere, and others need
+gigabytes.
 """
 
 import re

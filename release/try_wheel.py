@@ -1,6 +1,6 @@
-"""Tries what the wheel has installed, away from the checkout: run it with the Python of that environment.
+"""Try the commands of an installed wheel, outside the checkout: run this with the Python of that environment.
 
-`--without-torch`: where torch is not installed, commands that need only labels or names work all the same.
+With `--without-torch`, for an environment without torch, only commands that need labels or names are tried.
 """
 
 import importlib.util
@@ -30,7 +30,9 @@ WHOLE = [
 
 def main() -> None:
     without_torch = "--without-torch" in sys.argv[1:]
-    assert (importlib.util.find_spec("torch") is None) == without_torch, "torch is there, or is not, as asked"
+    assert (importlib.util.find_spec("torch") is None) == without_torch, (
+        "torch must be installed, or not with --without-torch"
+    )
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "labels.csv").write_text(LABELS)
         where = "import crowdshot; print(crowdshot.__file__)"

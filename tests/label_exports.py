@@ -1,4 +1,4 @@
-"""Exports of label tools, made small."""
+"""Small exports of labelling tools."""
 
 import json
 

@@ -1,6 +1,7 @@
-"""The search for labelings as one would first write it: lists, loops, and every probability from its definition.
+"""A plain second implementation of the labeling search, with lists, loops, and probabilities from their definitions.
 
-What `crowdshot.model.labeling_search` must find, hundreds of times slower; it shares nothing with it but constants.
+`crowdshot.model.labeling_search` must give the same results; this is hundreds of times slower and shares only
+constants.
 """
 
 import math
@@ -11,7 +12,7 @@ from crowdshot.model import annotator_model, labeling_search
 
 @cache
 def kinds_by_hand(counts):
-    """log p(labels | kind) for the three kinds, by plain sums and factorials; counts are tuples of tuples."""
+    """Return log p(labels | kind) for the three kinds, by sums and factorials; counts are tuples of tuples."""
     K = len(counts)
     q = [min(1 / K + (1 - 1 / K) * rho, annotator_model.NEVER_WRONG) for rho in annotator_model.SKILLS]
 
@@ -34,15 +35,15 @@ def kinds_by_hand(counts):
 
 @cache
 def evidence(counts):
-    """log p(an annotator's labels | true classes)."""
+    """Return log p(an annotator's labels | true classes)."""
     kinds = zip(annotator_model.P_KIND, kinds_by_hand(counts), strict=True)
     return math.log(sum(p * math.exp(x) for p, x in kinds))
 
 
 class Problem:
-    """One episode: embeddings (N, D) and labels (N, R) as tensors; items that nobody labelled are left out.
+    """One episode: embeddings (N, D) and labels (N, R) as tensors; items without labels are left out.
 
-    ``known`` (N, K): log p of what else is known of items, given their class.
+    ``known`` (N, K) is the log-likelihood of other information about the items, given their class.
     """
 
     def __init__(self, u, labels, K, scale, tau, known=None):
@@ -55,7 +56,7 @@ class Problem:
         self.u = ((u - centre) / math.sqrt(spread or 1)).tolist()
 
     def log_probability(self, classes):
-        """Of {item: class}, any part of the labelled items."""
+        """Return the log-probability of {item: class}, for any part of the labelled items."""
         out = sum(self.known[n][c] for n, c in classes.items())
         for k in range(self.K):
             mine = [self.u[n] for n, c in classes.items() if c == k]
@@ -73,7 +74,7 @@ class Problem:
         return out
 
     def search(self, order, width):
-        """The labelings that a beam leaves, {tuple of classes, -1 for items left out: log p}."""
+        """Return the labelings that beam search keeps, {tuple of classes, -1 for items left out: log p}."""
         beam = [{}]
         for n in order:
             if n in self.seen:
@@ -83,7 +84,7 @@ class Problem:
         return {tuple(classes.get(n, -1) for n in items): self.log_probability(classes) for classes in beam}
 
     def item_posteriors(self, found):
-        """p(class of each item), of those that are seen: by each labeling given all other items, averaged."""
+        """Return p(class of each labelled item): by each labeling given all other items, averaged."""
         top = max(found.values())
         weights = {classes: math.exp(x - top) for classes, x in found.items()}
         out = []

@@ -1,4 +1,4 @@
-"""Small sources to train on: classes that a tiny network can tell apart, made up on the spot."""
+"""Small random training sources, whose classes a tiny network can distinguish."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ QUICK = {"ways": (2, 3), "shots": (1, 2), "annotators": (2, 3), "queries": 2, "v
 
 
 def patterns(n_classes: int = 10, n_examples: int = 6, size: int = 16, seed: int = 0) -> np.ndarray:
-    """(n_classes, n_examples, size, size) uint8: a coarse pattern for each class, and noise."""
+    """Return (n_classes, n_examples, size, size) uint8: a coarse pattern per class, with noise."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 2, (n_classes, 4, 4)) * 180
     clean = np.kron(coarse, np.ones((1, size // 4, size // 4)))

@@ -1,4 +1,4 @@
-"""Small problems with known answers, and the model written a second time, as slowly and plainly as possible."""
+"""Small problems with known answers, and a plain second implementation of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import gammaln, logsumexp
 
 
 def random_episode(seed, batch=(), N=12, R=5, K=4, D=6, missing=0.2, spread=2.0, dtype=torch.float64):
-    """Embeddings around K centres and labels that are right more often than not; -1 with probability ``missing``."""
+    """Draw embeddings around K centres, and labels of which 70 % copy the truth; ``missing`` is the share of -1."""
     g = torch.Generator().manual_seed(seed)
     truth = torch.randint(K, (*batch, N), generator=g)
     centres = spread * torch.randn(*batch, K, D, generator=g, dtype=dtype)
@@ -23,10 +23,10 @@ def random_episode(seed, batch=(), N=12, R=5, K=4, D=6, missing=0.2, spread=2.0,
 
 
 def em_by_loops(u, y, K, steps, tau, b, c):
-    """Equations (1) to (8) as NumPy loops over items, classes and annotators; one episode, identity covariance.
+    """Run EM, equations (1) to (8), as NumPy loops over items, classes and annotators, for one episode.
 
-    Returns means (K, D), class probabilities (K,), confusion (R, K, K), responsibilities (N, K) and the MAP objective
-    after every step.
+    The covariance is the identity. Returns means (K, D), class probabilities (K,), confusion (R, K, K),
+    responsibilities (N, K) and the MAP objective after every step.
     """
     N, D = u.shape
     R = y.shape[1]

@@ -1,4 +1,4 @@
-"""What a command that was run in this process said."""
+"""The result of a command that ran in this process."""
 
 from typing import NamedTuple
 

@@ -12,7 +12,7 @@ def packed(book: openpyxl.Workbook) -> bytes:
 
 
 def workbook(**sheets: list[list[object]]) -> bytes:
-    """The rows of each sheet by its name."""
+    """Return a workbook with the rows of each sheet."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for name, rows in sheets.items():

@@ -1,4 +1,4 @@
-"""A stand-in for somebody else's server: it answers as it is told and keeps what it was asked."""
+"""A fake HTTP server that returns prepared answers and records requests."""
 
 import json
 import threading
@@ -9,7 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 @contextmanager
 def standing_in(answers):
-    """-> (address, requests as they came). ``answers``: {"METHOD /path": JSON, bytes, or (status, headers)}"""
+    """Yield (address, requests so far).
+
+    ``answers`` is {"METHOD /path": JSON, bytes, or (status, headers)}.
+    """
     seen = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
-"""How tests wait for other processes and threads: for what they are to do, never for a while.
+"""Wait for other processes and threads: until a condition holds, never for a fixed time.
 
-How fast a machine is, and what else it does, is nothing that a test may depend on. `HANGS` is not a limit on speed: it
-only ends a suite that would else stand still for ever, and is far beyond what the slowest test takes.
+Tests must not depend on the speed or load of a machine. `HANGS` is not a speed limit: it only stops a suite that would
+otherwise wait forever, and is far longer than the slowest test takes.
 """
 
 import time
@@ -11,7 +11,7 @@ HANGS = 600.0  # seconds
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Returns as soon as the condition holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + HANGS
     while not condition():
         assert time.monotonic() < end, "it never came"

@@ -80,7 +80,7 @@ def test_any_other_module_stands_alone():
     items = torch.randn(1, 5, 3)
     assert_close(alone(items)[0], module(items[0]).flatten(1))
     assert alone.unstack(0).keys() == module.state_dict().keys()
-    with pytest.raises(CrowdshotError, match="Sequential, .* expected Conv4 or MLP"):
+    with pytest.raises(CrowdshotError, match=r"Sequential, .* expected Conv4 or MLP"):
         stack([module, module])
 
 

@@ -1,13 +1,13 @@
-"""Attacks on crowdshot: `make torture`, and a short version with fixed seeds among the tests. See docs/reliability.md.
+"""Stress tests of crowdshot (docs/reliability.md): `make torture`; the tests include a short version with fixed seeds.
 
-mutations.py        a sound file -> a damaged one, by knowledge of its kind: JSON, XML, zip, Parquet, safetensors
-sound_files.py      files of every kind, made on the spot
-readers.py          every reader, and the sound files it begins with
-fuzz.py             readers against mutations: only CrowdshotError, in time, within memory
-forks.py            a command in a child of this process, and what may befall it there
-interruptions.py    commands killed at any moment, full disks, folders that may not be written to, two at once
-serving.py          the service, killed while labels come in
-random_problems.py  finite, sums to one, objectives that never fall, no matter which names or order
-size.py             a million labels through every command: seconds and memory
-__main__.py         all of them
+- mutations.py: damage a valid file, with knowledge of its format: JSON, XML, zip, Parquet, safetensors
+- sound_files.py: make valid files of every kind
+- readers.py: list every reader with valid files
+- fuzz.py: run readers on damaged files: only CrowdshotError, within limits of time and memory
+- forks.py: run a command in a child process in which failures are simulated
+- interruptions.py: kill commands at any moment; full disks, read-only folders, two commands at once
+- serving.py: kill the service while labels come in
+- random_problems.py: check that results are finite, sum to one, and do not depend on names or order
+- size.py: run every command with a million labels: time and memory
+- __main__.py: run all of them
 """

@@ -1,4 +1,4 @@
-"""`make torture`: all attacks, two at a time, on two cores in a few hours; `--share 0.01` is a hundredth of each.
+"""Run all stress tests, two at a time, on two cores in a few hours; `--share 0.01` runs a hundredth of each.
 
 python -m torture --out torture-results [--only fuzz]
 """

@@ -1,4 +1,4 @@
-"""A command in a child of this process, and what may befall it there."""
+"""Run a command in a child process in which failures are simulated."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ STEPS = ("rename", "replace", "link", "symlink", "mkdir", "unlink", "rmdir")
 
 
 def run(line: str, before: Way = lambda: None) -> int:
-    """How it ended: 0, an exit code, or -signal."""
+    """Run a command; return its exit code, or -signal."""
     return start(line, before)()
 
 
 def start(line: str, before: Way = lambda: None) -> Callable[[], int]:
-    """The same, to be waited for."""
+    """Start a command; return a function that waits for its end."""
     child = os.fork()
     if child == 0:
         code = 99
@@ -47,7 +47,7 @@ def start(line: str, before: Way = lambda: None) -> Callable[[], int]:
 
 
 def sabotage(step: int, act: Way) -> Way:
-    """At the ``step``-th change of a folder, and where the disk is full at all later ones too."""
+    """Fail at the ``step``-th file operation and, if the disk is full, at all later ones."""
     left = step
 
     def counted(do: Callable[..., Any], changes: Callable[..., bool]) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ def full() -> None:
 
 
 def random_moment(seconds: float) -> Way:
-    """The system ends it then, as a kill does: nothing of Python runs any more."""
+    """Let the system end the process, as a kill does, without running any Python code."""
     return lambda: signal.setitimer(signal.ITIMER_REAL, max(1e-4, seconds)) and None
 
 
@@ -96,7 +96,7 @@ def small_files(size: int) -> Way:
 
 
 def obey_modes() -> None:
-    """Root is above the modes of files, by capabilities that are given up here for good."""
+    """Drop the capabilities by which root ignores file permissions."""
     header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.capget(header, data) == 0:
@@ -107,7 +107,7 @@ def obey_modes() -> None:
 
 @contextmanager
 def of_size(folder: Path, free: int) -> Iterator[Way]:
-    """The folder and what is in it, on a disk with so many kB left, and what enlarges it; only root can make one."""
+    """Mount a copy of the folder with so many kB left; yield a function that enlarges it. Only root can do this."""
     used = sum(-(-path.stat().st_size // 4096) * 4 + 4 for path in folder.rglob("*"))
     held = [(path.relative_to(folder), path) for path in folder.iterdir()]
     aside = folder.with_name("aside")

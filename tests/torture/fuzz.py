@@ -1,9 +1,9 @@
-"""Readers against mutations: only CrowdshotError, in time, within memory.
+"""Run readers on damaged files: they must raise nothing but CrowdshotError, within limits of time and memory.
 
     python -m torture.fuzz --inputs 100000 --seconds 3600 --only gold --keep crashers/
 
-Mutations that lead to lines that no input before has run (of crowdshot, by ``sys.settrace`` on some of the inputs) are
-kept and mutated further, so that damage goes deeper than the first check.
+Mutations that execute lines of crowdshot that no earlier input executed (found by ``sys.settrace`` for some of the
+inputs) are kept and mutated further, so that damage gets past the first checks.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from crowdshot.errors import CrowdshotError
 from torture.mutations import suited
 from torture.readers import Reader, readers
 
-SECONDS = 10  # that one input may take
-TRACED = 20  # one input in so many is looked at line by line
+SECONDS = 10  # limit for one input
+TRACED = 20  # one of so many inputs is traced line by line
 MOST_KEPT = 300  # inputs of a reader that led to new lines
-LONGEST = 5000  # characters of an error's sentence
+LONGEST = 5000  # characters of an error message
 SOURCE = str(Path(sys.modules[CrowdshotError.__module__].__file__ or "").parent)
 
 
 class Crash(NamedTuple):
-    """``told``: the exception's kind and where in crowdshot it was raised, by which crashes are told apart."""
+    """A crash, identified by ``told``: the kind of the exception and the line of crowdshot that raised it."""
 
     reader: str
     file: str
@@ -70,7 +70,7 @@ def _in_time() -> Iterator[None]:
 
 
 def attempt(reader: Reader, path: Path) -> tuple[bool, str]:
-    """Was it read, and what went wrong that must not (else "")."""
+    """Return whether the file was read, and what went wrong, else ""."""
     try:
         with _in_time(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,12 +1,12 @@
-"""Commands that are killed, or whose disk is full, at any moment: the old results stay or the new ones are complete.
+"""Kill commands, or fill their disk, at any moment: results must be the complete old or the complete new ones.
 
     python -m torture.interruptions --tries 20
 
-A command writes over the results of an earlier run. Each try is a fork of this process, so that nothing is loaded
-twice. It is killed at the n-th step (a file opened for writing, a rename, a link, a new folder …) or at any time; or it
-is told at the n-th step that the disk is full, meets the system's limit on the size of files, or a disk that is full
-indeed. Then the next run's first look is taken: old or new, and nothing may lie about. Of commands that go on where
-they stopped the next run is done, and must end as an undisturbed one does.
+A command overwrites the results of an earlier run. Each try is a fork of this process, so that imports happen only
+once. The child is killed at its n-th file operation (a file opened for writing, a rename, a link, a new folder …) or at
+a random time; or its n-th operation fails because the disk is full, because of the limit on file sizes, or because the
+disk is really full. Afterwards the results must be old or new, without leftover files. Commands that can continue are
+then run again, and must give the result of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,10 @@ TRAINING = "--ways 2:3 --shots 1:2 --annotators 2:3 --queries 2 --validation-epi
 
 
 class Command(NamedTuple):
-    """``most_steps``: that it takes at most; ``goes_on``: by the same line, after a kill."""
-
     line: str
     out: str
-    most_steps: int
-    goes_on: bool = False
+    most_steps: int  # upper bound of its file operations
+    goes_on: bool = False  # whether the same command continues after a kill
 
 
 COMMANDS = {
@@ -95,7 +93,7 @@ def make_data(folder: Path) -> None:
 
 
 def contents(out: Path) -> Files:
-    """All files, hidden ones too; of what differs from run to run by itself, that it is there."""
+    """Return the contents of all files, also hidden ones; for files that always differ, only that they exist."""
     paths = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
     return {path.relative_to(out.parent).as_posix(): _lasting(path) for path in paths}
 
@@ -108,7 +106,7 @@ def _lasting(path: Path) -> bytes:
 
 
 class Bench:
-    """A folder in which a command is run over old results, again and again."""
+    """A folder in which a command overwrites old results again and again."""
 
     def __init__(self, command: str, folder: Path) -> None:
         self.name, self.command, self.folder = command, COMMANDS[command], folder
@@ -136,7 +134,7 @@ class Bench:
         return contents(self.out)
 
     def as_before(self) -> None:
-        """The old results; what goes on begins with none."""
+        """Restore the old results; a command that can continue starts with none."""
         for path in self.out.parent.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if self.command.goes_on:
@@ -145,7 +143,10 @@ class Bench:
             shutil.copytree(self.saved, self.out.parent, dirs_exist_ok=True)
 
     def attempt(self, way: Way, relief: Way = lambda: None) -> str:
-        """How it ended; an AssertionError where something between old and new was found. Before it goes on: relief."""
+        """Return how the try ended; raise AssertionError if results are neither old nor new.
+
+        ``relief`` is called before the command is continued.
+        """
         self.as_before()
         code = run(self.line(1), way)
         assert code in ENDS, f"{self.name} ended with {code}"
@@ -165,7 +166,7 @@ class Bench:
         return "new" if found == self.new else "old"
 
     def two_at_once(self) -> str:
-        """Both are done, or one is refused; what is there is one's."""
+        """Run two commands at once: both finish, or one is refused; the results are those of one of them."""
         self.as_before()
         codes = sorted(wait() for wait in [start(self.line(1)), start(self.line(0 if not self.command.goes_on else 1))])
         assert codes in ([0, 0], [0, 2]), f"two of {self.name} ended with {codes}"
@@ -181,7 +182,7 @@ def _differences(found: Files, expected: Files) -> list[str]:
 
 
 def torture(command: str, tries: int, seed: int) -> Counter[str]:
-    """How tries ended."""
+    """Return the number of tries by how they ended."""
     rng = random.Random(seed)
     ended: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +203,7 @@ def torture(command: str, tries: int, seed: int) -> Counter[str]:
 
 
 def _read_only(bench: Bench) -> str:
-    """In a folder that may be read, and not written to."""
+    """Run a command in a read-only folder."""
     bench.as_before()
     before = contents(bench.out)
     folders = [bench.out.parent, *(path for path in bench.out.parent.rglob("*") if path.is_dir())]

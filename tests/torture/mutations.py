@@ -1,4 +1,4 @@
-"""A sound file -> a damaged one, by knowledge of its kind."""
+"""Damage a valid file, with knowledge of its format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def odd_value(rng: random.Random) -> Any:
 
 
 def change_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Cut, flipped, overwritten, inserted, repeated, moved."""
+    """Cut, flip, overwrite, insert, repeat or move bytes."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         start = rng.randrange(len(out) + 1)
@@ -60,7 +60,7 @@ def change_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_text(data: bytes, rng: random.Random) -> bytes:
-    """Words for words, in lines and cells; another encoding now and then."""
+    """Replace words in lines and cells; sometimes change the encoding."""
     text = data.decode("utf-8", "replace")
     lines = text.split("\n")
     for _ in range(rng.randint(1, 4)):
@@ -91,7 +91,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def change_value(value: Any, rng: random.Random) -> Any:
-    """One to three places of nested lists and records: another value, another key, gone, or repeated."""
+    """Change one to three places of nested lists and records: another value or key, removed, or repeated."""
     held = [json.loads(json.dumps(value))]
     for _ in range(rng.randint(1, 3)):
         *way, last = rng.choice(_places(held)[1:] or [(0,)])
@@ -113,7 +113,7 @@ def change_value(value: Any, rng: random.Random) -> Any:
 
 
 def _leaves(value: Any, depth: int = 0) -> list[Any]:
-    """So that what is endless is not walked through again."""
+    """Limit the walk through very deep values."""
     if depth > 40:
         return [DEEP]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -130,7 +130,7 @@ def change_json_lines(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_zip(data: bytes, rng: random.Random) -> bytes:
-    """A part damaged inside its wrapping, packed in any way, or one gone, renamed, or of a false size."""
+    """Damage a part of an archive before packing it, or remove or rename one, or give it a wrong size."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(list(parts))
@@ -150,7 +150,7 @@ def change_zip(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_npy_header(data: bytes, rng: random.Random) -> bytes:
-    """Another type, shape or order, and what is no header at all, in one array of an .npz."""
+    """Change the type, shape or order of one array of an .npz, or replace its header by garbage."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(list(parts))
@@ -183,7 +183,7 @@ def change_npy_header(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_parquet(data: bytes, rng: random.Random) -> bytes:
-    """Columns of other types, names and values, and what pandas wrote about them."""
+    """Change types, names and values of columns, and the metadata of pandas."""
     table = pq.read_table(io.BytesIO(data))
     about = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
     columns, names = list(table.columns), list(table.column_names)
@@ -214,7 +214,7 @@ def change_parquet(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_safetensors(data: bytes, rng: random.Random) -> bytes:
-    """Another card, other names, types, shapes or places of tensors; no checksum, as in files of 0.1.0."""
+    """Change the card, or names, types, shapes or offsets of tensors; without a checksum, as in files of 0.1.0."""
     length = int.from_bytes(data[:8], "little")
     header, body = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
     about = header.pop("__metadata__", {})
@@ -245,7 +245,7 @@ def change_safetensors(data: bytes, rng: random.Random) -> bytes:
 
 
 def change_png(data: bytes, rng: random.Random) -> bytes:
-    """Chunks with other contents and right checksums: sizes, colours, depths, gone or twice."""
+    """Change chunks but keep checksums right: sizes, colours, depths, removed or repeated."""
     chunks, at = [], 8
     while at + 12 <= len(data):
         length = int.from_bytes(data[at : at + 4], "big")
@@ -268,7 +268,7 @@ def change_png(data: bytes, rng: random.Random) -> bytes:
 
 
 def suited(name: str) -> list[Mutation]:
-    """Those for a file by its ending; what is known of its kind comes more often."""
+    """Return mutations for a file by its ending; those for its format are more frequent."""
     own: dict[str, list[Mutation]] = {
         ".json": [change_json],
         ".jsonl": [change_json_lines],

@@ -1,4 +1,4 @@
-"""Random problems: finite, sums to one, objectives that never fall, whatever the names and the order.
+"""Check random problems: results are finite, sum to one, objectives never fall, names and order do not matter.
 
 python -m torture.random_problems --problems 100000 --seconds 600
 """
@@ -21,7 +21,7 @@ from crowdshot.model.priors import PAPER
 
 
 def draw(rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Items (N, D), labels (N, R) with -1 for missing, K: of all sizes and scales, with copies and constants."""
+    """Return items (N, D), labels (N, R) with -1 for missing, and K; sizes and scales vary, with duplicates."""
     N, R, K, D = (int(rng.integers(low, high)) for low, high in ((1, 12), (1, 6), (2, 6), (1, 8)))
     x = rng.normal(size=(N, D)) * 10.0 ** rng.uniform(-6, 6) + 10.0 ** rng.uniform(-3, 5) * rng.integers(0, 2)
     if rng.random() < 0.2:
@@ -72,7 +72,7 @@ def check_learned(rng: np.random.Generator) -> str:
 
 
 def check_default(rng: np.random.Generator) -> str:
-    """The classifier as it is fitted unless asked otherwise, and again with items, annotators and classes renamed."""
+    """Fit the default classifier, and again with items, annotators and classes renamed."""
     x, labels, K = draw(rng)
     order, names = rng.permutation(len(x)), rng.permutation(K)
     matrix = labels.numpy()
@@ -100,7 +100,7 @@ CHECKS: dict[str, Callable[[np.random.Generator], str]] = {
 
 
 def run(name: str, problems: int, seed: int, seconds: float = float("inf")) -> tuple[int, Counter[str]]:
-    """How many were tried, and what was wrong how often; a problem that is refused in a sentence is fine."""
+    """Return the number of problems, and counts of faults; a problem refused with CrowdshotError is fine."""
     stop, wrong = time.monotonic() + seconds, Counter[str]()
     for number in range(problems):
         if time.monotonic() > stop:

@@ -1,4 +1,4 @@
-"""Every reader, with sound files for it to begin with. What it reads is used as a command would use it."""
+"""List every reader with valid files; readers use what they read as a command would."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reader(NamedTuple):
 
 
 def _read_labels(path: Path) -> None:
-    """As `aggregate` does: what was read is written in every format too."""
+    """Read labels and write them in every format, as `aggregate` does."""
     labels = read_labels(path)
     ann = labels.annotations
     _ = labels.near_duplicates
@@ -70,7 +70,7 @@ def _read_gold(path: Path) -> None:
 
 
 def _read_features(path: Path) -> None:
-    """As a table of numbers, or else of several kinds."""
+    """Read a table of numbers, or one with several kinds of columns."""
     if not path.name.startswith("mixed"):
         assert np.isfinite(np.asarray(read_feature_file(path).features)).all()
     read_feature_file(path, None)
@@ -97,7 +97,7 @@ def _read_picture(path: Path) -> None:
 
 
 def _read_pieces(path: Path) -> None:
-    """As `predict` does, at whose end a piece is all that is in memory."""
+    """Read a table in pieces, as `predict` does."""
     if streams.can_be_cut(path):
         for piece in streams.table_pieces(path):
             features_of(piece.table, mixed=True, repeated=True)
@@ -116,7 +116,7 @@ def _open_journal(path: Path) -> None:
 
 
 def _find_embeddings(path: Path) -> None:
-    """Damage is no error here, but what comes of it must be what was put in."""
+    """Read a damaged cache, which is not an error, but must return the right embeddings."""
     home = path.parent / "maker"
     home.mkdir(exist_ok=True)
     (home / path.name).write_bytes(path.read_bytes())
@@ -130,7 +130,7 @@ def _find_embeddings(path: Path) -> None:
 
 
 def _read_experiment(path: Path) -> None:
-    """The files lie where `Store` looks for them."""
+    """Read the files from the places where `Store` expects them."""
     store = Store(path.parent, "main", "omniglot")
     store.pending.mkdir(parents=True, exist_ok=True)
     for file in path.parent.iterdir():
@@ -144,7 +144,20 @@ def _read_round(path: Path) -> None:
     read_round(path.parent)
 
 
+IDS = np.array(["a", "b", "c", "d"])
+
+
 def readers() -> list[Reader]:
+    """Return every reader with valid files."""
+    return [*_table_readers(), *_file_readers()]
+
+
+def _features() -> dict[str, Any]:
+    return {"ids": IDS, "features": np.eye(4, 3, dtype=np.float32)}
+
+
+def _table_readers() -> list[Reader]:
+    """Return readers of tables."""
     long = long_table()
     wide = long.pivot(index="item", columns="annotator", values="label").reset_index()
     gold = pd.DataFrame({"item": ["000.png", "001.png", "002.png"], "truth": ["cat", "dog", "dog"]})
@@ -165,10 +178,7 @@ def readers() -> list[Reader]:
     people = pd.DataFrame(
         {"annotator": ["x"], "n_labels": [5], "accuracy": [0.8], "low": [0.5], "high": [0.9], "most_confused": [""]}
     )
-    ids, images = np.array(["a", "b", "c", "d"]), np.random.default_rng(1).integers(0, 255, (4, 9, 9), dtype=np.uint8)
-    features = {"ids": ids, "features": np.eye(4, 3, dtype=np.float32)}
     every = ("csv", "jsonl", "parquet", "xlsx")
-    packed = {f"{cls}/{i}.png": picture(seed=i) for cls in ("cat", "dog") for i in range(2)}
     return [
         Reader("labels, long", tables(long, "long", *every, "json"), _read_labels),
         Reader("labels, wide", tables(wide, "wide", *every), _read_labels),
@@ -179,8 +189,8 @@ def readers() -> list[Reader]:
             {
                 **tables(numbers, "numbers", *every),
                 **tables(mixed, "mixed", *every),
-                "packed.npz": arrays(**features),
-                "plain.npz": arrays(False, **features),
+                "packed.npz": arrays(**_features()),
+                "plain.npz": arrays(False, **_features()),
             },
             _read_features,
         ),
@@ -192,12 +202,21 @@ def readers() -> list[Reader]:
             {"consensus.csv": as_file(consensus, "csv"), "annotators.csv": as_file(people, "csv")},
             _read_round,
         ),
+        Reader("pieces", {**tables(numbers, "numbers", *every), **tables(mixed, "mixed", *every)}, _read_pieces),
+    ]
+
+
+def _file_readers() -> list[Reader]:
+    """Return readers of images, archives and saved models."""
+    images = np.random.default_rng(1).integers(0, 255, (4, 9, 9), dtype=np.uint8)
+    packed = {f"{cls}/{i}.png": picture(seed=i) for cls in ("cat", "dog") for i in range(2)}
+    return [
         Reader(
             "training data",
             {
                 "images.zip": zipped(packed),
-                "images.npz": arrays(images=images, labels=ids),
-                "features.npz": arrays(**features),
+                "images.npz": arrays(images=images, labels=IDS),
+                "features.npz": arrays(**_features()),
             },
             _read_source,
         ),
@@ -218,7 +237,6 @@ def readers() -> list[Reader]:
             load_encoder,
         ),
         Reader("checkpoints", checkpoint(), lambda path: checkpoints.load(path, trainer())),
-        Reader("pieces", {**tables(numbers, "numbers", *every), **tables(mixed, "mixed", *every)}, _read_pieces),
         Reader("journal", journal(), _open_journal),
         Reader("kept embeddings", embeddings(), _find_embeddings),
         Reader("experiments", experiment(), _read_experiment),

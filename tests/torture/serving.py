@@ -1,4 +1,4 @@
-"""The service, killed at any moment while labels come in: what it acknowledged is there, and what is there was sent.
+"""Kill the service at any moment while labels come in: it must keep all acknowledged labels and no others.
 
 python -m torture.serving --tries 20
 """
@@ -30,7 +30,7 @@ Label = tuple[str, str, str]
 
 
 def attempt(data: Path, number: int, seconds: float) -> tuple[set[Label], set[Label]]:
-    """Labels that were sent until it was killed, and of these the acknowledged."""
+    """Return the labels that were sent until the service was killed, and those that it acknowledged."""
     process = subprocess.Popen([*COMMAND, str(data)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     found = next(filter(None, (re.search(r"listening at (http://\S+)", line) for line in process.stderr)), None)

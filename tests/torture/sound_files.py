@@ -1,4 +1,4 @@
-"""Sound files of every kind, made on the spot, for damage to begin with."""
+"""Make valid files of every kind, as input for mutations."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def classifiers() -> dict[str, bytes]:
 
 
 def tools() -> dict[str, bytes]:
-    """Exports of label tools."""
+    """Return exports of labelling tools."""
     cvat = job(image("1.png", "cat") + image("2.png", "dog") + image("3.png"), "ann")
     studio = {
         f"studio-{path.name}": path.read_bytes() for path in sorted((FIXTURES / "label_studio").glob("export*.*"))
@@ -125,7 +125,7 @@ def tools() -> dict[str, bytes]:
 
 
 def journal() -> dict[str, bytes]:
-    """A service's, with answers that were changed and taken back."""
+    """Return the journal of a service, with changed and withdrawn answers."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Journal(Path(folder))
         kept.append([Answer(f"{i}.png", f"ann{i % 3}", "cat" if i % 2 else "dog", f"s{i}") for i in range(30)])
@@ -140,7 +140,7 @@ VECTORS = {bytes([i]) * KEY_SIZE: np.full(3, i, np.float32) for i in range(8)}
 
 
 def embeddings() -> dict[str, bytes]:
-    """A file of `files.embedding_store`, with these vectors."""
+    """Return a file of `crowdshot.io.embedding_store` with these vectors."""
     with tempfile.TemporaryDirectory() as folder, embedding_cache(folder):
         list(remembered("maker", list(VECTORS), lambda places: iter([np.stack(list(VECTORS.values()))])))
         (file,) = (Path(folder) / "maker").iterdir()
@@ -148,7 +148,7 @@ def embeddings() -> dict[str, bytes]:
 
 
 def experiment() -> dict[str, bytes]:
-    """The files of a store of rows, finished and pending."""
+    """Return the files of a store of rows, finished and pending."""
     rows = pd.DataFrame({"mixture": "H1", "candidate": "steps=1", "role": "test", "episode": [0, 1], "accuracy": 0.5})
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder), "main", "omniglot")

@@ -1,4 +1,4 @@
-"""The campaign in seconds, with fixed seeds: `make torture` has the long one."""
+"""Short stress tests with fixed seeds; `make torture` runs the long ones."""
 
 import os
 import subprocess

@@ -149,7 +149,7 @@ def test_bad_arguments_say_what_is_wrong():
     pool = numbered_pool([4, 6, 8])
     with pytest.raises(CrowdshotError, match="ways is 4, expected at most 3"):
         sample(pool, 1, 4, 1, 1)
-    with pytest.raises(CrowdshotError, match="smallest class .* 4 examples, expected 5 for 3 shots and 2 queries"):
+    with pytest.raises(CrowdshotError, match=r"smallest class .* 4 examples, expected 5 for 3 shots and 2 queries"):
         sample(pool, 1, 2, 3, 2)
     with pytest.raises(CrowdshotError, match="shots is 0, expected 1 or more"):
         sample(pool, 1, 2, 0, 1)
