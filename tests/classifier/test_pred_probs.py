@@ -181,7 +181,11 @@ def test_a_reversed_view_can_be_saved(tmp_path):
             "pred_probs has no valid probabilities for item 0, expected numbers, 0 or more, that sum to 1.",
         ),
         ("auto", np.full((N, K), np.nan), "pred_probs has no valid probabilities for item 0"),
-        ("auto", [["a"] * K] * N, "pred_probs is not a table of numbers, expected a row for each item, a column for each class."),
+        (
+            "auto",
+            [["a"] * K] * N,
+            "pred_probs is not a table of numbers, expected a row for each item, a column for each class.",
+        ),
         (
             "labeling-search",
             np.ones((N, K)) / K,

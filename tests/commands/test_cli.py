@@ -843,7 +843,10 @@ def test_records_of_annotators_travel(made: Path, tmp_path: Path, call) -> None:
     (tmp_path / "wrong.csv").write_text("worker,accuracy\nann0,0.9\n")
     said = call("aggregate", made / "labels.csv", "--history", tmp_path / "wrong.csv", "--out", tmp_path / "no.csv")
     assert (said.code, (tmp_path / "no.csv").exists()) == (2, False)
-    assert "wrong.csv has the columns 'worker', 'accuracy', expected columns for the annotator, right and wrong." in said.err
+    assert (
+        "wrong.csv has the columns 'worker', 'accuracy', expected columns for the annotator, right and wrong."
+        in said.err
+    )
     said = call("aggregate", made / "labels.csv", "--history", people, "--annotators", people)
     assert "people.csv is an input file" in said.err
 

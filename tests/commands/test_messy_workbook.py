@@ -91,9 +91,7 @@ def test_labels_alone(desk: Path) -> None:
 def test_without_an_option_twins_are_told(desk: Path) -> None:
     done = run(desk, "next", "messy.xlsx", "--sheet", "Labels", "--json")
     assert done.returncode == 0
-    assert "The labels 'Hund' and 'hund' are read as two different labels (and 1 more group like it)." in (
-        done.stderr
-    )
+    assert "The labels 'Hund' and 'hund' are read as two different labels (and 1 more group like it)." in (done.stderr)
     assert json.loads(done.stdout)["near_duplicates"][1]["names"] == ["Katze", "katze", "KATZE"]
 
 

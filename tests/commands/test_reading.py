@@ -80,7 +80,7 @@ def test_true_labels_are_spelled_as_the_labels_are(folder: Path, call) -> None:
             "has the label 'Cat', expected one of 'cat', 'dog'. Use --merge-case to read it as 'cat'.",
         ),
         (["--ordered", "cat,Cat,dgo,unsure"], "has the label 'dog', expected one of 'cat', 'Cat', 'dgo', 'unsure'."),
-        (["--ordered", "cat,dog", "--multi-label"], "--ordered is given with --multi-label, expected one of them."),
+        (["--ordered", "cat,dog", "--multi-label"], "--ordered cannot be combined with several labels per answer"),
         (["--sheet", "one"], "--sheet is 'one', but "),
         (["--columns", "annotator=who,annotator=label"], "which has 'annotator' more than once, expected it once."),
     ],

@@ -263,7 +263,7 @@ def test_made_for_features_but_got(X: Any, message: str) -> None:
             r"X is an array of shape \(4, 784\), expected characters of 28×28 grey pixels.*; reshape",
         ),
         (pd.DataFrame(np.zeros((4, 784))), r"X is an array of shape \(4, 784\), expected characters"),
-        (np.zeros((4, 28, 28, 2)), r"no axis holds 1, 3 or 4 channels"),
+        (np.zeros((4, 28, 28, 2)), r"without an axis of 1, 3 or 4 channels"),
         ([], "X is empty"),
         ("a.png", "images is one str"),
         (Image.new("L", (3, 3)), "images is one Image"),

@@ -174,7 +174,7 @@ def test_arrays_in_one_list_share_their_scale() -> None:
 @pytest.mark.parametrize("as_list", [False, True])
 def test_nearly_black_integers_are_doubted(as_list: bool) -> None:
     digits: Any = load_digits().images[:2].astype(np.uint8)
-    with pytest.warns(UserWarning, match="uint8 with no value above 16 of 255"):
+    with pytest.warns(UserWarning, match="uint8 with values up to 16 of 255"):
         read_images(list(digits) if as_list else digits, INK)
 
 
@@ -400,7 +400,7 @@ def test_a_pil_image_whose_file_is_gone(tmp_path: Path) -> None:
         ),
         (np.zeros((28, 28, 3)), r"images has shape \(28, 28, 3\), expected .*; pass images\[None\] if it is one image"),
         (torch.zeros(3, 28, 28), r"images has shape \(3, 28, 28\), expected \(N, C, height, width\); pass"),
-        (np.zeros((5, 28, 28, 2)), r"no axis holds 1, 3 or 4 channels"),
+        (np.zeros((5, 28, 28, 2)), r"without an axis of 1, 3 or 4 channels"),
         (np.zeros((1, 1, 28, 28, 3)), r"expected \(N, height, width\)"),
         (np.zeros((2, 0, 5)), r"holds no pixels"),
         (np.full((2, 5, 5), np.nan), r"images has NaN or infinite values"),

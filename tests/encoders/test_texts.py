@@ -176,8 +176,7 @@ def test_a_text_may_end_as_an_image_does():
         (pd.Series(["good", pd.NA], dtype="string"), "X, item 1 is <NA>, expected text or the path of an image."),
         (
             ["good", "a/cat.JPG"],
-            "X mixes the image path 'a/cat.JPG' with the text 'good', expected either paths of"
-            " images or texts.",
+            "X mixes the image path 'a/cat.JPG' with the text 'good', expected either paths of images or texts.",
         ),
         ([Path("good.txt"), "good"], "X mixes the image path 'good.txt' with the text 'good'"),
         (["good", " \n"], "X, item 1 is an empty text, expected one with something in it."),

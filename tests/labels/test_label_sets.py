@@ -72,9 +72,7 @@ def test_commas_count_where_nobody_wrote_another_separator(read):
     table = 'item,annotator,label\n1,ann,"cat, dog"\n2,ann,dog\n'
     assert read(table, multi_label=True).names.tolist() == ["cat", "dog"]
     assert read(table).annotations.classes.tolist() == ["cat, dog", "dog"]  # it may be a name: "dog, small"
-    with pytest.warns(
-        UserWarning, match=r"The label 'cat, dog' is read as one label\..*multi_label=True"
-    ):
+    with pytest.warns(UserWarning, match=r"The label 'cat, dog' is read as one label\..*multi_label=True"):
         assert read(table + "3,ann,cat\n").annotations.n_classes == 3
     assert read(table + "3,ann,a;b\n", multi_label=True).names.tolist() == ["a", "b", "cat, dog", "dog"]
 
@@ -110,9 +108,7 @@ def test_lists_in_several_formats(read, tmp_path):
     ):
         assert triples(labels) == SETS
     for content in (json.dumps(RECORDS), written):
-        with pytest.raises(
-            CrowdshotError, match=r"column 'label' has 2 labels, 'dog', 'cat', .*; multi_label=True takes"
-        ):
+        with pytest.raises(CrowdshotError, match=r"column 'label' has 2 labels, 'dog', 'cat', .*multi_label=True"):
             read(content)
 
 
@@ -123,7 +119,7 @@ def test_choices_of_label_studio(read):
 
     tasks = [{"id": 1, "data": {"p": "1"}, "annotations": [annotation(7, "dog", "cat"), annotation(8, "cat")]}]
     assert triples(read(json.dumps(tasks), "e.json", multi_label=True)) == [("1", "7", "cat;dog"), ("1", "8", "cat")]
-    with pytest.raises(CrowdshotError, match=r"task 1, annotation 1 has 2 labels, .*; multi_label=True takes more"):
+    with pytest.raises(CrowdshotError, match=r"task 1, annotation 1 has 2 labels, .*multi_label=True"):
         read(json.dumps(tasks), "e.json")
 
 

@@ -129,18 +129,6 @@ def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
     return best, posterior_at(posterior, np.arange(len(best)), best)
 
 
-def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Positions, Positions, Floats]:
-    """Return item, rank from 1, class and probability of each item's likeliest classes, without zeros."""
-    item, label = posterior.nonzero()
-    p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
-    order = np.lexsort((label, -p, item))
-    item, label, p = item[order], label[order], p[order]
-    first = np.searchsorted(item, item)
-    rank = np.arange(1, len(item) + 1) - first
-    kept = rank <= most
-    return item[kept], rank[kept], label[kept], p[kept]
-
-
 def believe(aggregator: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
     """Aggregate a crowd whose parts are in memory; return the last state and the posteriors, (N, K)."""
     state = run(aggregator, asked(parts))
