@@ -1,4 +1,4 @@
-"""Rare classes: how frequent classes are is learned, and nobody who agrees on the common one is overruled."""
+"""Class sizes are estimated, and unanimous labels of a common class are not overruled."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ def test_sizes_by_hand() -> None:
     np.testing.assert_allclose(class_sizes(np.full((30, 3), 1 / 3)), 1 / 3)
 
 
-def test_beliefs_are_moved_to_sharper_sizes_by_hand() -> None:
-    """Item 0 is called 0 and 1, item 1 only 0, of item 2 the class is known, and nothing is known of item 3."""
+def test_posteriors_are_moved_to_sharper_sizes_by_hand() -> None:
+    """Item 0 has labels 0 and 1, item 1 only 0, item 2 a known class, item 3 nothing."""
     labels = np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 1, 0])
     p = problem_of(*labels, 4, 2, 3, known=np.array([-1, -1, 1, -1]))
     posterior = np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.0, 0.0, 1.0, 0.0, 0.4, 0.3, 0.3])
@@ -34,7 +34,7 @@ def test_beliefs_are_moved_to_sharper_sizes_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])
-def test_where_people_disagree_the_frequent_class_is_the_likelier(labels: int, least: float) -> None:
+def test_ties_go_to_the_frequent_class(labels: int, least: float) -> None:
     """Nine of ten items are of class 0; of ties between it and another nearly all are of class 0."""
     random = np.random.default_rng(7)
     ahead = []
@@ -77,8 +77,8 @@ def test_features_do_not_make_a_rare_class_frequent(n: int) -> None:
     assert np.mean(share) < {60: 0.22, 300: 0.13}[n], "0.05 are"
 
 
-def test_a_search_does_not_overrule_those_who_agree_on_a_common_class() -> None:
-    """57 and 3 items through an encoder of ours, as `Both` sees them: taken for equal, clouds would be cut in two."""
+def test_the_search_does_not_overrule_unanimous_labels_of_a_common_class() -> None:
+    """57 and 3 items, combined learner: with equal class sizes, the clouds would be cut in two."""
     overruled, both = 0, 0
     for seed in range(4):
         random = np.random.default_rng(seed)

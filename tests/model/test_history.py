@@ -1,4 +1,4 @@
-"""What annotators did elsewhere: how it changes what is believed of their skills, against every sum written out."""
+"""Annotators' labels elsewhere change the prior on their skills: tested against sums written out."""
 
 import itertools
 import math
@@ -12,11 +12,11 @@ from crowdshot.model import annotator_model, array_api
 from plain_labelings import Problem, kinds_by_hand
 from plain_labelings import evidence as evidence_by_hand
 
-WAYS = (array_api.NumPyApi(), array_api.TorchApi(torch.device("cpu")))
+APIS = (array_api.NumPyApi(), array_api.TorchApi(torch.device("cpu")))
 
 
 def kinds_with_history(counts, right, wrong):
-    """As `plain_labelings.kinds_by_hand`, but of skills that labels elsewhere made likelier or less so."""
+    """Return the result of `plain_labelings.kinds_by_hand`, with skills weighted by labels elsewhere."""
     K = len(counts)
     q = [min(1 / K + (1 - 1 / K) * rho, annotator_model.NEVER_WRONG) for rho in annotator_model.SKILLS]
 
@@ -36,13 +36,13 @@ def kinds_with_history(counts, right, wrong):
     return [plain[0] + together, by_class - math.log(K - 1) * sum(misses), plain[2] + together]
 
 
-@pytest.mark.parametrize("ways", WAYS, ids=lambda ways: ways.xp.__name__)
-def test_history_tells_of_skills_before_anything_is_said(ways):
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.xp.__name__)
+def test_history_changes_the_prior_on_skills(api):
     torch.manual_seed(0)
     counts = torch.randint(0, 3, (2, 3, 3))  # two annotators
     history = torch.tensor([[7.5, 1.5], [0.0, 4.0]])
-    tables = annotator_model.tables_for(20, 3, ways, history)
-    kinds, evidence = annotator_model.judge(ways.array(counts[..., None]), tables, ways)
+    tables = annotator_model.tables_for(20, 3, api, history)
+    kinds, evidence = annotator_model.judge(api.array(counts[..., None]), tables, api)
     for r in range(2):
         by_hand = kinds_with_history(tuple(map(tuple, counts[r].tolist())), *history[r].tolist())
         joint = [math.log(p) + x for p, x in zip(annotator_model.P_KIND, by_hand, strict=True)]
@@ -52,10 +52,10 @@ def test_history_tells_of_skills_before_anything_is_said(ways):
         assert found == pytest.approx([math.exp(x - total) for x in joint])
 
 
-@pytest.mark.parametrize("ways", WAYS, ids=lambda ways: ways.xp.__name__)
-def test_the_search_takes_history_into_account(ways, monkeypatch):
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.xp.__name__)
+def test_the_search_takes_history_into_account(api, monkeypatch):
     """All labelings of four items, by a search with room for all and by the definition."""
-    monkeypatch.setattr("crowdshot.model.labeling_search.array_api_of", lambda device: ways)
+    monkeypatch.setattr("crowdshot.model.labeling_search.array_api_of", lambda device: api)
     torch.manual_seed(3)
     u, labels = torch.randn(1, 4, 2, dtype=torch.float64), torch.randint(-1, 3, (1, 4, 3))
     history = torch.tensor([[20.0, 1.0], [2.0, 9.0], [0.0, 0.0]])
@@ -72,14 +72,16 @@ def test_the_search_takes_history_into_account(ways, monkeypatch):
                     counts[k][int(labels[0, n, r])] += 1
             counts = tuple(map(tuple, counts))
             with_history = kinds_with_history(counts, *history[r].tolist())
-            told = math.log(sum(p * math.exp(x) for p, x in zip(annotator_model.P_KIND, with_history, strict=True)))
-            log_p += told - evidence_by_hand(counts)
+            log_ratio = math.log(
+                sum(p * math.exp(x) for p, x in zip(annotator_model.P_KIND, with_history, strict=True))
+            )
+            log_p += log_ratio - evidence_by_hand(counts)
         every[tuple(classes.get(n, -1) for n in range(4))] = log_p
     top = max(every.values())
     total = sum(math.exp(x - top) for x in every.values())
     expected = {z: math.exp(x - top) / total for z, x in every.items()}
     weights = dict(zip(map(tuple, found.labelings.tolist()), found.log_weights.exp().tolist(), strict=True))
     assert weights == pytest.approx(expected, abs=1e-6)
-    believed = labelings.item_posteriors(found, labels[0], history=history)
+    posteriors = labelings.item_posteriors(found, labels[0], history=history)
     shares = sum(w * torch.eye(3, dtype=torch.float64)[list(z)] for z, w in expected.items() if min(z) >= 0)
-    np.testing.assert_allclose(believed, shares, atol=1e-5)  # with all labelings, the average is exact
+    np.testing.assert_allclose(posteriors, shares, atol=1e-5)  # with all labelings, the average is exact

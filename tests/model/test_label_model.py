@@ -375,7 +375,7 @@ def test_few_of_many_classes_are_as_good_as_all():
 
 
 def test_the_shipped_network_follows_reliable_people():
-    """Two who agree with everybody against three who do not."""
+    """Two reliable annotators outvote three unreliable ones."""
     randomness = np.random.default_rng(1)
     truth = np.append(randomness.integers(2, size=60), 1)
     good = np.where(randomness.random((61, 6)) < 0.97, truth[:, None], 1 - truth[:, None])
@@ -404,7 +404,7 @@ def test_known_items_are_held_fixed(seed, named_only):
 
 
 def test_known_items_decide_between_annotators():
-    """Two people who always disagree: the items that are known decide whom to believe of the others."""
+    """Two annotators always disagree; the known items decide between them on the others."""
     triples = complete(40, 2, np.arange(2))
     known = np.where(np.arange(40) < 20, 1, -1)
     assert posterior_matrix(triples, (40, 2, 2), shipped_network())[30, 1] == pytest.approx(0.5, abs=1e-6)
@@ -423,7 +423,7 @@ def test_side_information_without_content_changes_little(witness):
 
 
 def test_annotators_with_better_history_decide():
-    """Two people who always disagree: their past decides."""
+    """Two annotators always disagree; their history decides."""
     triples, sizes = complete(20, 2, np.arange(2)), (20, 2, 2)
     right, wrong = np.array([20.0, 95.0]), np.array([20.0, 5.0])
     posterior = posterior_matrix(triples, sizes, shipped_network(), right=right, wrong=wrong)

@@ -1,4 +1,4 @@
-"""A crowd in parts: however it is cut, and wherever its parts lie, what is believed is the same."""
+"""Aggregation in parts: results do not depend on how a crowd is divided."""
 
 import pickle
 from itertools import pairwise
@@ -23,7 +23,7 @@ WAYS = ("votes", "coins", "matrices", "matrices with a prior", "rounds")
 
 @pytest.fixture(params=[False, True], ids=["all classes", "classes named"])
 def many(request, monkeypatch):
-    """Whether items have only the classes that somebody named for them."""
+    """Run with dense tables, and with sparse ones, where items have only named classes."""
     if request.param:
         monkeypatch.setattr(parts, "MOST_CELLS", 0)
     return request.param
@@ -46,7 +46,7 @@ def whole_of(triples, sizes, known=None):
 
 
 def cut(whole, at):
-    """The same in parts, which begin at these items."""
+    """Divide a part at these items."""
     edges = [0, *sorted(set(at)), whole.n_items]
     ends = np.append(0, np.cumsum(whole.per_item))
     out = []
@@ -88,7 +88,7 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
 
 @SOME
 @given(seed=SEEDS, more=st.booleans())
-def test_rounds_in_parts_are_the_inference_of_the_whole(many, seed, more):
+def test_label_model_in_parts_equals_that_of_the_whole(many, seed, more):
     triples, (N, R, K) = crowd(seed, 14)
     given = side_information(seed, (N, R, K)) if more else {}
     sizes = Sizes(N, R, K)
@@ -101,7 +101,7 @@ def test_rounds_in_parts_are_the_inference_of_the_whole(many, seed, more):
 
 @SOME
 @given(seed=SEEDS, name=st.sampled_from(WAYS))
-def test_where_every_class_is_named_for_every_item_it_does_not_matter_how_classes_are_held(seed, name):
+def test_sparse_equals_dense_where_all_classes_are_named(seed, name):
     randomness = np.random.default_rng(seed)
     N, K, R = 6, 3, 8
     item = np.repeat(np.arange(N), R)
@@ -116,8 +116,8 @@ def test_where_every_class_is_named_for_every_item_it_does_not_matter_how_classe
     np.testing.assert_allclose(named, dense, atol=1e-9, rtol=0)
 
 
-def test_who_begins_a_step_anew_gets_the_same(many):
-    """A worker that dies when it has kept its posteriors, but has not told its counts, is asked again."""
+def test_a_repeated_step_gives_the_same(many):
+    """A worker that stops after writing its posteriors, before returning its counts, repeats the step."""
     triples, (N, R, K) = crowd(7, 14)
     sizes = Sizes(N, R, K)
     expected = believe(way_of("rounds", sizes, 0, {}), [whole_of(triples, sizes)])
@@ -177,7 +177,7 @@ def test_keyed_sums_are_sums(batches):
     assert total[np.arange(10)].tolist() == expected
 
 
-def test_a_sparse_belief_is_read_as_a_dense_one():
+def test_sparse_and_dense_posteriors_are_read_alike():
     from scipy import sparse
 
     dense = np.array([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.5]])
