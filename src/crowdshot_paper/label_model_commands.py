@@ -19,6 +19,7 @@ import typer
 
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import AsJson
+from crowdshot._cli.parameters import INPUT, OUTPUT, TRAINING, PanelCommand
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command_line, listing, plural
 from crowdshot.progress import progress
@@ -284,37 +285,59 @@ Examples:
 
 
 def train_inference(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The network to write.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The network to write.", rich_help_panel=OUTPUT)],
     projects: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Finished projects to learn from, beside simulated ones: a folder for each, with answers.csv (item,"
-            " annotator, label) and truth.csv (item, truth).",
+            help="Finished projects to learn from, in addition to simulated annotators: a folder per project, with"
+            " answers.csv (item, annotator, label) and truth.csv (item, truth).",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     leave_out: Annotated[
-        str | None, typer.Option(metavar="NAME,…|all", help="Projects to score on and not to learn from.")
+        str | None,
+        typer.Option(metavar="NAME,…|all", help="Projects for testing, not for training.", rich_help_panel=INPUT),
     ] = None,
     fine_tune: Annotated[
         bool,
         typer.Option(
             "--fine-tune",
-            help="Start from the shipped network (or --initial), score each project by what was learned without it, and"
-            " write nothing that is worse there.",
+            help="Start from the shipped network (or --initial). Test by cross-validation over projects, and write"
+            " nothing if the network is worse than the one it started from.",
+            rich_help_panel=TRAINING,
         ),
     ] = False,
     relatives: Annotated[
         str | None,
-        typer.Option(metavar="A=B=C,…", help="Projects that share items or people: left out together."),
+        typer.Option(
+            metavar="A=B=C,…",
+            help="Projects with common items or annotators, which cross-validation leaves out together.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Else 500, or 200 with --fine-tune.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            help="The number of iterations (default: 500, or 200 with --fine-tune).",
+            show_default=False,
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
-    initial: Annotated[Path | None, typer.Option(metavar="FILE", help="A network to start from.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The random seed: the same seed gives the same result.", rich_help_panel=TRAINING)
+    ] = 0,
+    initial: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A network to start from.", rich_help_panel=TRAINING)
+    ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where progress is kept; else next to --out.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The file that stores progress (default: a file next to --out).",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -345,4 +368,4 @@ def _group(text: str) -> list[str]:
 
 
 app = typer.Typer(rich_markup_mode=None)
-app.command("train-inference", epilog=EXAMPLES)(handle_errors(train_inference))
+app.command("train-inference", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(train_inference))

@@ -76,10 +76,7 @@ def run_adapt(
     from crowdshot._cli.fitting import fit
     from crowdshot.classifier.diagnostics import feature_value
     from crowdshot.io.atomic import check_folder
-    from crowdshot.report.export import write_export
     from crowdshot.report.page import facts
-    from crowdshot.report.page.page_writer import write_page, write_sheets
-    from crowdshot.report.result_tables import write_results
 
     check_folder(output.out, output.overwrite)
     if export is not None:
@@ -100,20 +97,23 @@ def run_adapt(
     run = _describe_run(labels, given, fitted, options, features)
     with progress("writing the results and a report"):
         found = facts.gather(clf, fitted.embeddings, run)
-        pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
-        files = write_results(clf, output.out, output.overwrite, fitted.labels, pages)
-    if export is not None:
-        with progress("exporting"):
-            files += write_export(
-                export,
-                clf.consensus_,
-                clf.annotations_,
-                fitted.labels,
-                items.paths,
-                items.texts,
-                output.overwrite,
-            )
+        files = _write(fitted, found, output, export)
     return _report(labels, fitted, found, features, export, files)
+
+
+def _write(fitted: FittedFromFiles, found: facts.Facts, output: Output, export: Export | None) -> list[Path]:
+    from crowdshot.report.export import write_export
+    from crowdshot.report.page.page_writer import write_page, write_sheets
+    from crowdshot.report.result_tables import write_results
+
+    clf, items, read = fitted.clf, fitted.items, fitted.labels
+    pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
+    files = write_results(clf, output.out, output.overwrite, read, pages)
+    if export is not None:
+        files += write_export(
+            export, clf.consensus_, clf.annotations_, read, items.paths, items.texts, output.overwrite
+        )
+    return files
 
 
 def _describe_run(

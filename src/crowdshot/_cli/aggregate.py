@@ -70,20 +70,12 @@ def run_aggregate(
     network : Path, optional
         A network of `crowdshot train-inference`, in place of the shipped one.
     """
-    from crowdshot.labels import gold_labels
-    from crowdshot.labels.aggregation import VOTES, aggregate_labels
+    from crowdshot.labels.aggregation import aggregate_labels
     from crowdshot.labels.annotator_quality import judge
-    from crowdshot.report.result_tables import check_columns
 
     labels = labels.expanded()
     likeliest = _check_outputs(labels, out, annotators, export, top)
-    read = labels.read()
-    ann = read.annotations
-    check_columns(ann.columns, str(labels))
-    gold = {} if method in VOTES and labels.gold is None else read.gold
-    gold_labels.some_of(gold, ann.items, source=labels.gold)
-    gold_labels.warn_unlabelled(list(gold), ann.items, labels.gold_from)
-    ann, known = gold_labels.hold(gold_labels.join(ann, gold), gold)
+    read, ann, gold, known = _read(labels, method)
     with progress("aggregating"):
         found = aggregate_labels(read, ann, method, steps, gold or None, network)
         without_gold = aggregate_labels(read, ann, method, steps, None, network) if gold else found
@@ -100,6 +92,22 @@ def run_aggregate(
 
             files += write_export(export, table, found.annotations, read)
     return _report(labels, read, method, found, table, people, (without_gold, known), export, files), table
+
+
+def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dict[str, str], Positions]:
+    """Return the labels, their annotations with the gold items and classes, gold, and (N,) the gold classes."""
+    from crowdshot.labels import gold_labels
+    from crowdshot.labels.aggregation import VOTES
+    from crowdshot.report.result_tables import check_columns
+
+    read = labels.read()
+    ann = read.annotations
+    check_columns(ann.columns, str(labels))
+    gold = {} if method in VOTES and labels.gold is None else dict(read.gold)
+    gold_labels.some_of(gold, ann.items, source=labels.gold)
+    gold_labels.warn_unlabelled(list(gold), ann.items, labels.gold_from)
+    ann, known = gold_labels.hold(gold_labels.join(ann, gold), gold)
+    return read, ann, gold, known
 
 
 def _check_outputs(

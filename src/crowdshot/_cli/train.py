@@ -23,6 +23,7 @@ from crowdshot.formatting import about_duration, command_line
 if TYPE_CHECKING:
     from crowdshot._cli.inputs import Network, Report, TrainingFiles
     from crowdshot.encoders.encoder import Encoder
+    from crowdshot.training.distributed import Processes
     from crowdshot.training.pools import ClassPool
     from crowdshot.training.recipe import Job, Recipe
     from crowdshot.training.sources import TrainingData
@@ -63,13 +64,10 @@ def train_encoder(
     command : sequence of str
         The command as typed, for the card.
     """
-    from torch import distributed as dist
-
     from crowdshot._cli.inputs import Network
     from crowdshot.encoders.networks import choose_device
-    from crowdshot.training.distributed import _ignore, interruptions, join_world
-    from crowdshot.training.loop import TrainingLog, expected_seconds
-    from crowdshot.training.loop import train as meta_train
+    from crowdshot.training.distributed import join_world
+    from crowdshot.training.loop import expected_seconds
 
     network = network or Network()
     world = join_world()
@@ -87,26 +85,8 @@ def train_encoder(
     resumed = files.progress.exists()
     if world.leads and world.size == 1 and place.type == "cpu" and not resumed:
         print(warn_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
-    log = TrainingLog(files.history, resumed=resumed) if world.leads else None
     began = time.monotonic()
-    try:
-        with interruptions() as interrupted:
-            trained = meta_train(
-                jobs,
-                pool,
-                precision=network.precision,
-                checkpoint=files.progress,
-                checkpoint_every=files.checkpoint_every,
-                stop=interrupted,
-                world=world,
-                report=_ignore if log is None else log.report,
-                tick=_ignore if log is None else log.tick,
-            )
-    finally:
-        if log is not None:
-            log.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    trained = _run(jobs, pool, files, network.precision, world, resumed)
     report: Report = {
         "interrupted": trained is None,
         "leads": world.leads,
@@ -121,6 +101,37 @@ def train_encoder(
         if world.leads:
             _save(kept, files, network)
     return report
+
+
+def _run(
+    jobs: Sequence[Job], pool: ClassPool, files: TrainingFiles, precision: str, world: Processes, resumed: bool
+) -> list[Encoder] | None:
+    """Train all jobs and log the progress; return None if training was interrupted."""
+    from torch import distributed as dist
+
+    from crowdshot.training.distributed import _ignore, interruptions
+    from crowdshot.training.loop import TrainingLog
+    from crowdshot.training.loop import train as meta_train
+
+    log = TrainingLog(files.history, resumed=resumed) if world.leads else None
+    try:
+        with interruptions() as interrupted:
+            return meta_train(
+                jobs,
+                pool,
+                precision=precision,
+                checkpoint=files.progress,
+                checkpoint_every=files.checkpoint_every,
+                stop=interrupted,
+                world=world,
+                report=_ignore if log is None else log.report,
+                tick=_ignore if log is None else log.tick,
+            )
+    finally:
+        if log is not None:
+            log.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _check_training(files: TrainingFiles, network: Network, prepare: bool) -> None:
