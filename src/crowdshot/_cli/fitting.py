@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
-from crowdshot.classifier.feature_learners import LEARNED, SEVERAL
+from crowdshot.classifier.feature_learners import FEATURES, SEVERAL
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.side_information import check_classes, known_of
 from crowdshot.encoders.items import Items, check_kind, find_readable
@@ -97,10 +97,10 @@ def fit(
 
 def by_sets(method: str = AUTO, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The parameters of a classifier where answers name several labels."""
-    if method.lower() not in (AUTO, LEARNED.lower()):
-        expected = f"{AUTO!r} or {LEARNED!r} with it, which ask yes or no of each label"
+    if method.lower() not in (AUTO, FEATURES.lower()):
+        expected = f"{AUTO!r} or {FEATURES!r} with it, which ask yes or no of each label"
         raise CrowdshotError(f"multi_label is given with method {method!r}, expected {expected}.")
-    return {"method": LEARNED, "settings": {**(settings or {}), SEVERAL: True}}
+    return {"method": FEATURES, "settings": {**(settings or {}), SEVERAL: True}}
 
 
 def _as_labelled(read: Annotations, matched: Annotations, kept: Positions) -> Positions:
