@@ -1,9 +1,9 @@
-"""What every compared system is: crowd-labelled support items in, class probabilities of the queries out.
+"""Define methods that predict queries from crowd-labelled support items, and register them by name.
 
-A `Method` says by data what it is called, what must be meta-trained before, and which hyper-parameters the paper tries;
-its one function handles a whole batch of episodes and several candidates at once, so that candidates share work (300
-iterations pass through 10 and 100). Nothing is fitted and kept: a method sees support and queries together. A query's
-probabilities do not depend on the other queries, but for MAML (see there).
+A `Method` states its name, the meta-training it needs, and the hyper-parameters that the paper tries. Its function
+handles a batch of episodes and several candidates together, so that candidates share work (a run of 300 iterations
+passes through 10 and 100). Nothing is fitted and kept: a method sees support and queries together. The probabilities of
+a query do not depend on the other queries, except for MAML.
 
 >>> import torch
 >>> from crowdshot import METHODS
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import command
 
 if TYPE_CHECKING:
@@ -41,33 +41,34 @@ if TYPE_CHECKING:
 
 Predict = Callable[["CrowdEpisodes", "nn.Module", Sequence["Candidate"], int], "list[Tensor]"]
 Candidate = Mapping[str, Any]
-NEARLY = 0.01  # how far from 1 probabilities may sum, in any precision
+NEARLY = 0.01  # tolerance for the sum of probabilities, in any precision
 
 
 class CrowdEpisodes(NamedTuple):
-    """B episodes as a method gets them: items as the network takes them, labels as the crowd gave them."""
+    """B episodes as the input of a method: items for the network and labels of annotators."""
 
     support: Tensor  # (B, N, *shape) float
     labels: Tensor  # (B, N, R) int, -1 = missing
     query: Tensor  # (B, Q, *shape) float
     n_classes: int
-    truth: Tensor | None = None  # (B, N), and
-    confusion: Tensor | None = None  # (B, R, K, K): for `ceilings` alone, which know what no method does
+    truth: Tensor | None = None  # (B, N); this and the next field are only for upper bounds
+    confusion: Tensor | None = None  # (B, R, K, K)
 
     @classmethod
     def of(cls, batch: Batch, n_classes: int, prepare: Callable[[Tensor], Tensor] | None = None) -> CrowdEpisodes:
-        """From drawn episodes; ``prepare`` brings stored items into the network's form (`network_input.input_of`)."""
+        """Convert drawn episodes; ``prepare`` converts stored items to the network's input."""
         support, query = (x.float() if prepare is None else prepare(x) for x in (batch.support, batch.query))
         return cls(support, batch.labels, query, n_classes, batch.support_truth, batch.confusion)
 
     def part(self, which: slice) -> CrowdEpisodes:
+        """Return some of the episodes."""
         support, labels, query, n_classes, *known = self
         return CrowdEpisodes(
             support[which], labels[which], query[which], n_classes, *(None if x is None else x[which] for x in known)
         )
 
     def parts(self, size: int) -> Iterator[CrowdEpisodes]:
-        """At most ``size`` episodes at a time, in parts of (nearly) one size: libraries tune themselves to shapes."""
+        """Yield at most ``size`` episodes at a time, in parts of equal size, because libraries optimise for shapes."""
         B = len(self.labels)
         even = math.ceil(B / math.ceil(B / max(1, size)))
         for start in range(0, B, even):
@@ -76,11 +77,19 @@ class CrowdEpisodes(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """The meta-training a method builds on.
+    """The meta-training that a method needs.
 
-    ``objective`` is one of `training.recipe`'s. ``by``: which of a candidate's settings the meta-training shares, so
-    that candidates that differ in them need an encoder each. ``wide``: episodes of many classes, more than it is for,
-    and altered photographs (docs/beyond.md).
+    Parameters
+    ----------
+    objective : {"mixture", "prototypical", "lnl", "maml"}
+        Objective of the meta-training.
+    pseudo_annotation : bool
+        Whether simulated annotators label the episodes of the meta-training.
+    by : tuple of str
+        Settings of a candidate that the meta-training shares. Candidates with different values need different encoders.
+    wide : bool
+        Whether meta-training uses episodes of more classes than at test time and augmented photographs
+        (docs/beyond.md).
     """
 
     objective: str
@@ -93,7 +102,7 @@ class Needs:
         return f"an encoder meta-trained with {crowd} ({self.objective})"
 
 
-IMAGE_ENCODERS = ("glyphs", "photo-lite0", "photo")  # shipped, one for each kind of images
+IMAGE_ENCODERS = ("glyphs", "photo-lite0", "photo")  # one for each kind of images
 SUFFIXES = {
     Needs("mixture", pseudo_annotation=True): "",
     Needs("prototypical"): PROTOTYPICAL_SUFFIX,
@@ -139,10 +148,24 @@ def later(module: str, function: str) -> Predict:
 
 @dataclass(frozen=True)
 class Method:
-    """One system. ``default`` is the candidate to use where nothing helps to choose.
+    """A method that predicts queries from crowd-labelled support items.
 
-    ``on_embeddings``: it sees items through the encoder alone, so that each need be embedded only once for any number
-    of episodes, which are then given with `architectures.Identity`.
+    Parameters
+    ----------
+    name : str
+    summary : str
+        One line for lists of methods.
+    run : callable
+        ``run(episodes, encoder, candidates, seed)`` returns probabilities (B, Q, K) for each candidate.
+    candidates : tuple of mapping
+        Settings that the paper tries.
+    default : mapping
+        Settings to use without validation data.
+    needs : Needs or None
+        Meta-training that the encoder needs. None: the method needs no encoder.
+    on_embeddings : bool
+        Whether the method sees items only through the encoder. Items can then be embedded once for many episodes, and
+        passed with an identity network as the encoder.
     """
 
     name: str
@@ -170,7 +193,22 @@ class Method:
     def predict(
         self, episodes: CrowdEpisodes, encoder: nn.Module | None = None, *, seed: int = 0, **candidate: Any
     ) -> Tensor:
-        """Probabilities of the queries, (B, Q, K). Settings not given are the default's."""
+        """Return the class probabilities of the queries.
+
+        Parameters
+        ----------
+        episodes : CrowdEpisodes
+        encoder : torch.nn.Module or None
+            Maps (n, *shape) to (n, D).
+        seed : int
+        **candidate
+            Settings; missing ones have their defaults.
+
+        Returns
+        -------
+        Tensor
+            (B, Q, K).
+        """
         return self.predict_candidates(episodes, encoder, [{**self.default, **candidate}], seed=seed)[0]
 
     def predict_candidates(
@@ -181,67 +219,96 @@ class Method:
         *,
         seed: int = 0,
     ) -> list[Tensor]:
-        """The same for each candidate (None: all of the paper's), sharing what work can be shared.
+        """Return the class probabilities of the queries for each candidate. Candidates share work.
 
-        ``encoder`` (n, *shape) -> (n, D); `architectures.Identity` where items are embeddings already.
+        Parameters
+        ----------
+        episodes : CrowdEpisodes
+        encoder : torch.nn.Module or None
+            Maps (n, *shape) to (n, D).
+        candidates : sequence of mapping or None
+            Settings of each candidate; missing ones have their defaults. None: ``self.candidates``.
+        seed : int
+
+        Returns
+        -------
+        list of Tensor
+            (B, Q, K) for each candidate.
+
+        Raises
+        ------
+        CrowdshotError
+            If episodes or settings are invalid, or the method returns something other than probabilities.
         """
         if self.needs is not None and encoder is None:
-            raise CrowdshotError(f"encoder is None, expected {self.needs} for {self.name}.")
+            raise CrowdshotError("is None", argument="encoder", expected=f"{self.needs} for {self.name}")
         _check(episodes)
         chosen = self.candidates if candidates is None else candidates
         known = set(self.default)
         for candidate in chosen:
             if not set(candidate) <= known:
-                strange = min(set(candidate) - known)
+                unknown = min(set(candidate) - known)
                 raise CrowdshotError(
-                    f"settings has {strange!r}, expected some of {', '.join(sorted(known))} for {self.name}."
+                    f"has {unknown!r}",
+                    argument="settings",
+                    found=unknown,
+                    expected=f"some of {', '.join(sorted(known))} for {self.name}",
                 )
         full = [{**self.default, **candidate} for candidate in chosen]
         if encoder is None:
-            from torch import nn  # here, so that methods can be listed without it
+            from torch import nn  # imported here, so that methods can be listed without torch
 
             encoder = nn.Identity()
         found = self.run(episodes, encoder, full, seed)
         _check_probabilities(self.name, found, len(full), (*episodes.query.shape[:2], episodes.n_classes))
-        return [probabilities.detach() for probabilities in found]  # an outside method may not
+        return [probabilities.detach() for probabilities in found]  # methods of other packages may not detach them
 
 
 def grid(**values: Sequence[Any]) -> tuple[Candidate, ...]:
-    """Every combination: ``grid(steps=(1, 2), b=(1.0, 10.0))`` is four candidates."""
+    """Return every combination of settings: ``grid(steps=(1, 2), b=(1.0, 10.0))`` has four candidates."""
     return tuple(dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
 
 
 def _check(episodes: CrowdEpisodes) -> None:
-    """What goes in."""
+    """Raise an error if the tensors of the episodes do not fit together."""
     support, labels, query, K = episodes[:4]
     if labels.ndim != 3 or support.shape[:2] != labels.shape[:2] or labels.is_floating_point():
         raise CrowdshotError(
-            f"labels is {labels.dtype} of shape {tuple(labels.shape)}, expected integers (B, N, R) with (B, N) = "
-            f"{tuple(support.shape[:2])} as in support."
+            f"is {labels.dtype} of shape {tuple(labels.shape)}",
+            argument="labels",
+            found=tuple(labels.shape),
+            expected=f"integers (B, N, R) with (B, N) = {tuple(support.shape[:2])} as in support",
         )
     if query.shape[0] != support.shape[0] or query.shape[2:] != support.shape[2:] or query.ndim < 3:
         raise CrowdshotError(
-            f"query is of shape {tuple(query.shape)}, expected ({support.shape[0]}, Q, "
-            f"{', '.join(map(str, support.shape[2:]))}) to go with support."
+            f"has shape {tuple(query.shape)}",
+            argument="query",
+            found=tuple(query.shape),
+            expected=f"({support.shape[0]}, Q, {', '.join(map(str, support.shape[2:]))}) as in support",
         )
     if not (support.is_floating_point() and query.is_floating_point()):
-        raise CrowdshotError(f"support is {support.dtype}, expected floats, as the network takes them.")
+        raise CrowdshotError(
+            f"is {support.dtype}", argument="support", found=str(support.dtype), expected="floating-point numbers"
+        )
     if K < 2:
-        raise CrowdshotError(f"n_classes is {K}, expected 2 or more.")
+        raise CrowdshotError(f"is {K}", argument="n_classes", found=K, expected="2 or more")
 
 
 def _check_probabilities(name: str, found: Any, n_candidates: int, shape: tuple[int, int, int]) -> None:
-    """What comes out: somebody else's method may give anything."""
-    strange = _strange_in(found, n_candidates, shape)
-    if strange:
+    """Raise an error unless a method, which may be of another package, returned probabilities."""
+    fault = _fault_of(found, n_candidates, shape)
+    if fault:
         raise CrowdshotError(
-            f"the output of {name!r} is {strange}, expected a list with a tensor of probabilities, (B, Q, K) = {shape},"
-            f" for each candidate, {n_candidates} in all."
+            f"The method {name!r} returned {fault}",
+            argument="method",
+            found=name,
+            expected=f"a list of {n_candidates} tensors of probabilities, each (B, Q, K) = {shape}",
         )
 
 
-def _strange_in(found: Any, n_candidates: int, shape: tuple[int, int, int]) -> str:
-    from torch import Tensor  # here, so that methods can be listed without it
+def _fault_of(found: Any, n_candidates: int, shape: tuple[int, int, int]) -> str:
+    """Describe what is wrong with the output of a method; "" if nothing is."""
+    from torch import Tensor  # imported here, so that methods can be listed without torch
 
     if not isinstance(found, list | tuple):
         return f"a {type(found).__name__}"
@@ -253,30 +320,30 @@ def _strange_in(found: Any, n_candidates: int, shape: tuple[int, int, int]) -> s
         if tuple(one.shape) != shape or not one.is_floating_point():
             return f"{one.dtype} of shape {tuple(one.shape)}"
         totals = one.sum(-1)
-        if not ((one >= 0).all() & ((totals - 1).abs() <= NEARLY).all()):  # NaN is neither
+        if not ((one >= 0).all() & ((totals - 1).abs() <= NEARLY).all()):  # false for NaN
             low, least, most = (float(x) for x in (one.min(), totals.min(), totals.max()))
-            numbers = f"numbers from {low:.3g} on that sum to {least:.3g} at least and {most:.3g} at most"
-            return "not a number in places" if math.isnan(low) else numbers
+            numbers = f"numbers of {low:.3g} or more that sum to between {least:.3g} and {most:.3g}"
+            return "NaN" if math.isnan(low) else numbers
     return ""
 
 
-# ---- the registry -------------------------------------------------------------------------------------------------
+# ---- the registry ----
 
 GROUP = "crowdshot.methods"
-ALSO_TAKEN = ("auto", "paper")  # what `CrowdClassifier(method=)` takes beside names of methods
-OBJECTIVES = ("lnl", "maml", "mixture", "prototypical")  # of meta-training, which `Needs.objective` names
+ALSO_TAKEN = ("auto", "paper")  # further values of `CrowdClassifier(method=...)`
+OBJECTIVES = ("lnl", "maml", "mixture", "prototypical")  # values of `Needs.objective`
 OUR_PACKAGE = "crowdshot"
 
 
 class Registry(UserDict[str, Method]):
-    """Methods by name: our own, and those that packages add through entry points.
+    """Methods by name: those of crowdshot, and those that packages add through entry points.
 
         [project.entry-points."crowdshot.methods"]
         "My method" = "my_package:METHOD"
 
-    The entry point's name is the method's name and its object a `Method`, or its object is a mapping of names to
-    methods. Entry points are loaded at the first look-up that needs them, because loading one may import torch. One that
-    cannot be loaded is skipped with a warning.
+    The object of an entry point is a `Method`, which gets the entry point's name, or a mapping of names to methods.
+    Entry points are loaded by the first look-up that needs them, because loading one may import torch. An entry point
+    that cannot be loaded is skipped with a warning.
     """
 
     def __init__(self, own: Mapping[str, Method]) -> None:
@@ -311,18 +378,20 @@ class Registry(UserDict[str, Method]):
     def _search(self, *whose: str) -> None:
         """Load the entry points of this project ("ours") and of other packages ("others"), each once."""
         wanted = {*(whose or ("ours", "others"))} - self._searched
-        self._searched |= wanted  # first: an entry point may look into the registry while it is loaded
+        self._searched |= wanted  # before loading, because an entry point may use the registry
         for entry in _entries() if wanted else ():
             if ("ours" if _package(entry) == OUR_PACKAGE else "others") not in wanted:
                 continue
             try:
                 self._add(entry)
-            except (Exception, SystemExit) as error:  # other people's code must not stop ours
+            except (Exception, SystemExit) as error:  # code of other packages must not stop crowdshot
                 first_line = next(iter(str(error).splitlines()), "")
-                what = first_line if isinstance(error, _RefusedError) else f"{type(error).__name__}: {first_line}"
+                reason = first_line if isinstance(error, _RefusedError) else f"{type(error).__name__}: {first_line}"
                 warnings.warn(
-                    f"the method {entry.name!r} of {_package(entry)} cannot be used and is left out ({what}).",
-                    UserWarning,
+                    CrowdshotWarning(
+                        f"The method {entry.name!r} of {_package(entry)} cannot be used and is left out ({reason})",
+                        found=entry.name,
+                    ),
                     stacklevel=2,
                 )
 
@@ -337,15 +406,15 @@ class Registry(UserDict[str, Method]):
 
     def _checked(self, name: str, found: Any, source: str) -> Method:
         if name.lower() in {*(known.lower() for known in self.data), *ALSO_TAKEN}:
-            raise _RefusedError("its name is taken")
+            raise _RefusedError("its name is already in use")
         if not isinstance(found, Method):
             raise _RefusedError(f"{source} is a {type(found).__name__}, expected a crowdshot.methods.Method")
         if found.needs is not None and found.needs.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
             raise _RefusedError(f"it needs the objective {found.needs.objective!r}, expected one of {known}")
         for setting, value in (pair for one in (found.default, *found.candidates) for pair in one.items()):
-            if not isinstance(value, Real):  # the command line and stored rows must be able to name it
-                raise _RefusedError(f"its setting {setting} is {value!r}, expected a number, true or false")
+            if not isinstance(value, Real):  # because the command line and stored results contain it
+                raise _RefusedError(f"its setting {setting} is {value!r}, expected a number or a boolean")
         return found if found.name == name else replace(found, name=name)
 
 
@@ -363,7 +432,7 @@ class _RefusedError(Exception):
     """Raised for an entry point that was loaded and is not a usable method."""
 
 
-# ---- our own methods ----------------------------------------------------------------------------------------------
+# ---- the methods of crowdshot ----
 
 PROTOTYPICAL = Needs("prototypical")
 WIDE = Needs("prototypical", wide=True)
@@ -374,7 +443,7 @@ MAP_EM = later("crowdshot.classifier.episode_methods", "map_em")
 _OWN = [
     Method(
         "labeling-search",
-        "an average over the most probable true labels of the labelled items, on meta-learned embeddings",
+        "an average over the most probable true labels of the items, on meta-learned embeddings",
         later("crowdshot.classifier.episode_methods", "average"),
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
         {"scale": 20.0, "tau": 0.5, "width": 32},
@@ -383,8 +452,8 @@ _OWN = [
     ),
     Method(
         "features",
-        "labels by an inference that learned from crowds, and looks as far as they foretell labels",
-        later("crowdshot.classifier.episode_methods", "by_looks"),
+        "a learned label model, and a feature model weighted by how well it predicts held-out labels",
+        later("crowdshot.classifier.episode_methods", "predict_features"),
         ({},),
         {},
         WIDE,
@@ -392,8 +461,8 @@ _OWN = [
     ),
     Method(
         "combined",
-        "Labelings and Learned, each believed in part, where the search foretells hidden labels as well",
-        later("crowdshot.classifier.episode_methods", "pooled"),
+        "the average of labeling-search and features, if the search predicts held-out labels about as well",
+        later("crowdshot.classifier.episode_methods", "predict_combined"),
         grid(scale=(10.0, 20.0, 40.0), tau=(0.15, 0.5, 1.5)),
         {"scale": 20.0, "tau": 0.5, "width": 32},
         WIDE,
@@ -410,7 +479,7 @@ _OWN = [
     ),
     Method(
         "w/o PA",
-        "Ours with an encoder that has not met simulated annotators",
+        "Ours with an encoder that was meta-trained without simulated annotators",
         MAP_EM,
         grid(steps=STEPS),
         MIXTURE,
@@ -420,27 +489,31 @@ _OWN = [
 ]
 
 METHODS = Registry({method.name: method for method in _OWN})
-"""Every method by the paper's name for it; `crowdshot_paper` adds the systems that the paper compares with."""
+"""Methods by name, a mapping of str to `Method`.
+
+It has crowdshot's methods, those of installed packages (entry points "crowdshot.methods"), and, from `crowdshot_paper`,
+the systems that the paper compares, by the paper's names. Iterating over it loads all of them.
+"""
 
 
 RENAMED = {"both": "combined", "learned": "features", "labelings": "labeling-search"}  # until 0.4
 
 
 def current_name(name: str, warn: bool = True) -> str:
-    """Return the present name of a method that had another one before version 0.3.
+    """Return the current name of a method that was renamed in version 0.3.
 
-    Saved classifiers and stored results keep the old names and are read without a warning.
+    Saved classifiers and stored results may have old names, which are accepted without a warning.
     """
     present = RENAMED.get(str(name).lower())
     if present is None:
         return name
     if warn:
-        warnings.warn(f"the method {name!r} is called {present!r} now.", FutureWarning, stacklevel=3)
+        warnings.warn(f"The method {name!r} was renamed to {present!r}.", FutureWarning, stacklevel=3)
     return present
 
 
 def find(name: str) -> Method:
-    """Return the method of this name, in capitals or not."""
+    """Return the method of this name, in any case. Raise an error if there is none."""
     name = current_name(name)
     by_name = {known.lower(): known for known in METHODS.data}
     if str(name).lower() not in by_name:
@@ -449,5 +522,7 @@ def find(name: str) -> Method:
     if str(name).lower() not in by_name:
         by_name = {known.lower(): known for known in METHODS}
     if str(name).lower() not in by_name:
-        raise CrowdshotError(f"method is {name!r}, expected {', '.join((*ALSO_TAKEN, *METHODS))}.")
+        raise CrowdshotError(
+            f"is {name!r}", argument="method", found=name, expected=f"one of {', '.join((*ALSO_TAKEN, *METHODS))}"
+        )
     return METHODS[by_name[str(name).lower()]]

@@ -8,7 +8,7 @@ import torch
 
 from crowdshot import Annotations, CrowdClassifier
 from crowdshot.classifier.diagnostics import feature_value
-from crowdshot.classifier.side_information import Known
+from crowdshot.classifier.side_information import SideInformation
 
 NOISE = np.random.default_rng(0).normal(size=(40, 3))
 TRUTH = np.arange(40) % 2
@@ -65,7 +65,7 @@ def test_where_the_consensus_is_not_what_labels_alone_give():
     clf = CrowdClassifier("identity")
     clf.annotations_ = Annotations.from_matrix(said, classes=range(3))
     clf.learner_, clf.settings_, clf.fit_ = "LRDS", {}, SimpleNamespace(responsibilities=posterior)
-    clf.known_ = Known.nothing(5)
+    clf.known_ = SideInformation.nothing(5)
     found = feature_value(clf, torch.zeros(5, 2))
     assert (found.foretold, found.by_class_sizes, found.helped) == (None, None, None)
     assert found.unsaid.tolist() == [1, 2]  # neither of the labels of item 1 is class 0

@@ -266,7 +266,7 @@ def test_unreadable_images(made: Path, tmp_path: Path, call) -> None:
     assert said.code == 2
     assert "photos has 3 images of 49 that cannot be read (" in said.err
     assert "000.png is empty (0 bytes); 047.png is not an image that Pillow can read; more/001.png is" in said.err
-    assert said.err.endswith("--skip-bad leaves them out.\n")
+    assert said.err.endswith("Use --skip-bad to leave them out.\n")
     assert everything(tmp_path) == before
     said = call(*arguments, "--out", tmp_path / "out", "--skip-bad", "--json")
     assert said.code == 0

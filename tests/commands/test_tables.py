@@ -92,7 +92,7 @@ def test_columns_that_are_left_out_are_told_once(tmp_path):
         warnings.simplefilter("always")
         fit(labelled(tmp_path), ItemFiles(features=tmp_path / "f.csv"))
     assert [str(note.message) for note in told] == [
-        "X has columns whose cells are all the same or hardly ever recur, which are left out: 'same'."
+        "X has columns whose cells are constant or hardly ever recur, which are left out: 'same'."
     ]
 
 

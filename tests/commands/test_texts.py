@@ -73,14 +73,14 @@ def call(folder, *words):
 def test_adapt_and_predict(made, tmp_path, labels, texts):
     done = call(made, "adapt", labels, "--texts", texts, "--out", tmp_path / "results")
     assert done.returncode == 0, done.stderr
-    assert "texts are seen by a sentence network (MiniLM, which knows English best)" in done.stdout
+    assert "texts are represented by a sentence network (MiniLM, best for English)" in done.stdout
     assert "The texts helped" in done.stdout or "Whether the texts helped" in done.stdout
     consensus = pd.read_csv(tmp_path / "results" / "consensus.csv", dtype=str)
     assert consensus["label" if "label" in consensus else "tone"].tolist()[:10] == ["good"] * 5 + ["bad"] * 5
     if len(consensus) > 10:  # those that nobody labelled
         assert consensus.iloc[10:, 1].tolist() == ["good", "bad"]
     page = (tmp_path / "results" / "report.html").read_text()
-    assert "texts are seen by a sentence network" in page
+    assert "texts are represented by a sentence network" in page
     told = call(made, "predict", tmp_path / "results" / "model.safetensors", "--texts", "reviews.csv", "--json")
     assert told.returncode == 0, told.stderr
     predictions = json.loads(told.stdout)["predictions"]

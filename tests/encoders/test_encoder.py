@@ -135,8 +135,9 @@ def test_mlp() -> None:
 def test_build_encoder_errors() -> None:
     with pytest.raises(CrowdshotError, match="architecture is 'resnet', expected one of conv4, mlp, identity"):
         build_encoder("resnet")
-    with pytest.raises(CrowdshotError, match=r"arguments is \{'depth': 3\}, expected what mlp can be built with"):
+    with pytest.raises(CrowdshotError, match="mlp") as error:
         build_encoder("mlp", {"depth": 3})
+    assert (error.value.argument, error.value.found) == ("arguments", {"depth": 3})
 
 
 # ---- embed ----------------------------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ def test_made_for_features_but_got(X: Any, message: str) -> None:
     [
         (
             np.zeros((4, 784)),
-            r"X is an array of shape \(4, 784\), expected characters of 28×28 grey pixels.*; reshape",
+            r"X is an array of shape \(4, 784\), expected characters of 28×28 grey pixels.*Reshape",
         ),
         (pd.DataFrame(np.zeros((4, 784))), r"X is an array of shape \(4, 784\), expected characters"),
         (np.zeros((4, 28, 28, 2)), r"without an axis of 1, 3 or 4 channels"),
@@ -309,10 +310,10 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda x: x.sum(1), r"has a tensor of shape \(3,\) as its network's output for 3 items, expected \(3, D\)"),
-        (lambda x: x[:1], r"has a tensor of shape \(1, 2\) as its network's output for 3 items, expected \(3, D\)"),
-        (lambda x: {"out": x}, r"has a dict as its network's output"),
-        (lambda x: x / 0, r"NaN or infinite outputs, first for item 0"),
+        (lambda x: x.sum(1), r"returns a tensor of shape \(3,\) for 3 items, expected \(3, D\)"),
+        (lambda x: x[:1], r"returns a tensor of shape \(1, 2\) for 3 items, expected \(3, D\)"),
+        (lambda x: {"out": x}, "returns a dict"),
+        (lambda x: x / 0, "NaN or infinite values, first for item 0"),
     ],
 )
 def test_networks_that_return_something_else(make: Any, message: str) -> None:
@@ -321,7 +322,7 @@ def test_networks_that_return_something_else(make: Any, message: str) -> None:
 
 
 def test_a_wrapped_network_cannot_be_saved_unless_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CrowdshotError, match="encoder is a Linear of your own, expected a network that can be saved"):
+    with pytest.raises(CrowdshotError, match="encoder is a wrapped Linear, expected a network that can be saved"):
         save_encoder(Encoder.wrap(nn.Linear(2, 3)), tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(ARCHITECTURES, "linear", nn.Linear)
@@ -550,7 +551,7 @@ def test_safetensors_without_a_card(tmp_path: Path, metadata: dict[str, str] | N
         (lambda t, c: c.update(architecture=["conv4"]), r"architecture is ..'conv4'..*expected one of"),
         (
             lambda t, c: c.update(arguments={"depth": 9}),
-            "arguments is {'depth': 9}, expected what conv4 can",
+            "arguments is {'depth': 9}, expected arguments with which conv4 can",
         ),
         (lambda t, c: c.update(arguments=7), "has a damaged card"),
         (lambda t, c: c.pop("input") and None, "has a damaged card"),
@@ -571,8 +572,8 @@ def test_safetensors_without_a_card(tmp_path: Path, metadata: dict[str, str] | N
             lambda t, c: c.update(arguments={"width": 10**7}),
             r"has shape \(8, 1, 3, 3\), expected \(10000000, 1, 3",
         ),
-        (lambda t, c: t.pop("blocks.1.0.bias") is None, r"tensor blocks\.1\.0\.bias is missing \(1 in"),
-        (lambda t, c: t.update(extra=torch.zeros(1)), r"tensor extra is unexpected \(1 in all\)"),
+        (lambda t, c: t.pop("blocks.1.0.bias") is None, r"Tensor blocks\.1\.0\.bias is missing \(1 in"),
+        (lambda t, c: t.update(extra=torch.zeros(1)), r"Tensor extra is unexpected \(1 in all\)"),
     ],
 )
 def test_cards_that_do_not_hold(whole: Path, change: Any, message: str) -> None:

@@ -391,8 +391,8 @@ def test_a_pil_image_whose_file_is_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ("a.png", r"images is one str, expected a list; pass \[image\]"),
-        (Path("a.png"), r"pass \[image\]"),
+        ("a.png", r"images is one str, expected a list\. Pass \[image\]"),
+        (Path("a.png"), r"Pass \[image\]"),
         (Image.new("L", (3, 3)), r"images is one Image, expected a list"),
         (
             np.zeros((28, 28)),

@@ -140,7 +140,9 @@ def test_a_classifier_with_it_is_saved_by_its_name_and_knows_its_weights_again(d
         other.layernorm.bias += 1
     quiet(other.save_pretrained, moved)
     _load.cache_clear()
-    with pytest.raises(CrowdshotError, match=r"has weights with the checksum \w+, expected \w+, with which this was"):
+    with pytest.raises(
+        CrowdshotError, match=r"has weights with the checksum \w+, expected \w+, with which this encoder was"
+    ):
         CrowdClassifier.load(tmp_path / "clf.safetensors")
     shutil.rmtree(moved)
     _load.cache_clear()
@@ -193,10 +195,12 @@ def test_what_cannot_be_had_offline_says_what_to_download(monkeypatch, tmp_path)
     for name in ("hf:facebook/dinov2-small", "sentence-transformers:all-MiniLM-L6-v2"):
         with pytest.raises(CrowdshotError) as error:
             load_encoder(name)
-        said, full = str(error.value), name.partition(":")[2].replace("all-", "sentence-transformers/all-")
-        assert said.startswith(f"{full} is neither a folder nor in {tmp_path}, and could not be downloaded (")
-        assert f"`hf download {full}`, where there is a network, fills that cache, which HF_HOME moves." in said
-        assert "\n" not in said
+        text, full = str(error.value), name.partition(":")[2].replace("all-", "sentence-transformers/all-")
+        assert (error.value.argument, error.value.found) == ("encoder", full)
+        assert f"{full} is neither a folder nor in {tmp_path}, and could not be downloaded (" in text
+        assert f"`hf download {full}`" in error.value.hint
+        assert "HF_HOME" in error.value.hint
+        assert "\n" not in text
     with pytest.raises(CrowdshotError, match="`hf download a/b --revision 0a1b`"):
         load_encoder("hf:a/b@0a1b")
 
@@ -236,7 +240,7 @@ def test_weights_that_would_be_unpickled_are_refused(dino, tmp_path):
     shutil.copytree(dino, folder)
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
-    with pytest.raises(CrowdshotError, match=r"holds no weights, expected some as \.safetensors"):
+    with pytest.raises(CrowdshotError, match=r"holds no weights, expected a \.safetensors file"):
         load_encoder(f"hf:{folder}")
 
 
@@ -249,7 +253,7 @@ def test_weights_that_are_not_all_there(bert, tmp_path):
     name = next(name for name in tensors if "query.weight" in name)
     del tensors[name]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(CrowdshotError, match=r"has no weights for .*query.weight \(1 such\), expected all"):
+    with pytest.raises(CrowdshotError, match=r"has no weights for .*query.weight \(1 such tensors\)"):
         load_encoder(f"hf:{folder}")
 
 
@@ -341,7 +345,7 @@ def test_onnx_of_texts(bert, tmp_path):
     torch.testing.assert_close(found[0], mean / mean.norm())
     (tmp_path / "tokenizer.json").unlink()
     _load.cache_clear()
-    with pytest.raises(CrowdshotError, match=r"a\.onnx takes tokens, expected its tokenizer\.json beside it"):
+    with pytest.raises(CrowdshotError, match=r"a\.onnx needs tokens, expected its tokenizer\.json"):
         load_encoder(f"onnx:{tmp_path / 'a.onnx'}")
 
 
@@ -425,10 +429,10 @@ def test_what_is_asked_of_timm_and_open_clip(pictures, monkeypatch):
     torch.testing.assert_close(load_encoder("timm:vit.lvd").embed(pictures), red)
     torch.testing.assert_close(load_encoder("open_clip:ViT/laion").embed(pictures), red / red.norm(dim=1, keepdim=True))
     for name, told in [
-        ("timm:nonsense", "encoder is 'timm:nonsense', expected a model with weights, like 'vit.lvd', 'gone'."),
-        ("timm:gone", r"timm/gone is neither .*\(no network\), expected .*`hf download timm/gone`"),
+        ("timm:nonsense", "encoder is 'timm:nonsense', expected a model with weights, such as 'vit.lvd', 'gone'."),
+        ("timm:gone", r"timm/gone is neither .*\(no network\).*`hf download timm/gone`"),
         ("open_clip:ViT", "encoder is 'open_clip:ViT', expected open_clip:NAME/WEIGHTS"),
-        ("open_clip:ViT/x", "encoder is 'open_clip:ViT/x', expected NAME/WEIGHTS, of these 'laion'."),
+        ("open_clip:ViT/x", "encoder is 'open_clip:ViT/x', expected NAME/WEIGHTS, one of 'laion'."),
         ("open_clip:ViT/gone", r"org/clip is neither .*`hf download org/clip`"),
     ]:
         with pytest.raises(CrowdshotError, match=told):
@@ -458,8 +462,8 @@ def test_a_library_that_is_not_installed(monkeypatch):
     for library, entry in LIBRARIES.items():
         with pytest.raises(CrowdshotError) as error:
             load_encoder(f"{library}:some/name")
-        assert "expected its library; pip install 'crowdshot[" + entry.extra + "]' brings it." in str(error.value) or (
-            library == "onnx" and "does not exist" in str(error.value)
+        assert f"pip install 'crowdshot[{entry.extra}]'" in (error.value.hint or "") or (
+            library == "onnx" and "does not exist" in error.value.message
         )
 
 
@@ -509,12 +513,12 @@ def test_a_function_gets_any_kind_of_items(form):
     [
         (
             lambda x: np.full((len(x), 2), np.nan),
-            "encoder has NaN or infinite outputs, first for item 0, expected finite",
+            "encoder returns NaN or infinite values, first for item 0, expected finite",
         ),
-        (lambda x: np.zeros((3, 2)), r"encoder has a tensor of shape \(3, 2\) as its network's output for 2 items"),
-        (lambda x: np.zeros(2), r"encoder has a tensor of shape \(2,\) as its network's output for 2 items, expected"),
-        (lambda x: None, "encoder has a NoneType as its network's output for 2 items, expected"),
-        (lambda x: ["a", "b"], "encoder has a list of 2 str as its network's output for 2 items, expected"),
+        (lambda x: np.zeros((3, 2)), r"encoder .* returns a tensor of shape \(3, 2\) for 2 items"),
+        (lambda x: np.zeros(2), r"encoder .* returns a tensor of shape \(2,\) for 2 items, expected"),
+        (lambda x: None, "encoder .* returns a NoneType for 2 items, expected"),
+        (lambda x: ["a", "b"], "encoder .* returns a list of 2 str for 2 items, expected"),
     ],
 )
 def test_a_function_that_returns_nonsense(function, told):
@@ -524,5 +528,6 @@ def test_a_function_that_returns_nonsense(function, told):
 
 def test_a_function_that_changes_its_mind():
     widths = iter([2, 3])
-    with pytest.raises(CrowdshotError, match="encoder has 2 and then 3 numbers an item, expected as many for each"):
+    with pytest.raises(CrowdshotError, match="embeddings of 2 and of 3 features") as error:
         CrowdClassifier(lambda x: np.zeros((len(x), next(widths)))).fit(list(range(100)), [["p"], ["q"]] * 50)
+    assert (error.value.argument, error.value.found) == ("encoder", (2, 3))

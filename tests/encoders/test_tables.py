@@ -86,7 +86,7 @@ def test_what_tells_nothing_is_left_out_with_a_warning():
     with pytest.warns(UserWarning, match="hardly ever recur, which are left out: 'comment', 'same', 'one', 'none'"):
         clf = CrowdClassifier().fit(frame, labels)
     assert clf.encoder_.input.columns == ("age", "pay", "town")
-    with pytest.raises(CrowdshotError, match="X has no column that tells items apart among 'same', expected one"):
+    with pytest.raises(CrowdshotError, match="X has no informative column among 'same', expected one"):
         CrowdClassifier().fit(frame[["same"]], labels)
 
 
@@ -143,7 +143,7 @@ def test_what_may_be_another_date_or_none_is_a_word(odd):
     column = learn_table_encoder(pd.DataFrame({"when": ["2020-01-01", odd] * 2})).arguments["columns"][0]
     assert column["values"] == sorted(["2020-01-01", odd])
     encoder = learn_table_encoder(pd.DataFrame({"when": ["2020-01-01", "2020-01-03"]}))
-    with pytest.raises(CrowdshotError, match=f"X, column 'when' holds '{odd}', expected numbers as in fit"):
+    with pytest.raises(CrowdshotError, match=f"X holds '{odd}' in column 'when', expected numbers as in fit"):
         encoder.embed(pd.DataFrame({"when": ["2020-01-01", odd]}))
 
 
@@ -165,8 +165,8 @@ def test_dates_are_days():
 @pytest.mark.parametrize(
     ("frame", "told"),
     [
-        ({"a": [[1], [2], [1]]}, "X, column 'a', row 0 holds a list, expected text or a number."),
-        ({"a": [1.0, np.inf, None]}, "X, column 'a', row 1 is infinite, expected a finite number."),
+        ({"a": [[1], [2], [1]]}, "X holds a list in column 'a', row 0, expected text or a number."),
+        ({"a": [1.0, np.inf, None]}, "X is infinite in column 'a', row 1, expected a finite number."),
     ],
 )
 def test_odd_cells(frame, told):
@@ -177,13 +177,13 @@ def test_odd_cells(frame, told):
 
 def test_words_where_numbers_were():
     encoder = learn_table_encoder(pd.DataFrame({"a": [1.0, 2.0, None]}))
-    with pytest.raises(CrowdshotError, match="X, column 'a' holds 'many', expected numbers as in fit"):
+    with pytest.raises(CrowdshotError, match="X holds 'many' in column 'a', expected numbers as in fit"):
         encoder.embed(pd.DataFrame({"a": ["1", "many"]}))
     assert torch.equal(encoder.embed(pd.DataFrame({"a": ["1", ""]})), torch.tensor([[-1.0, 0.0], [0.0, 1.0]]))
 
 
 def test_two_columns_of_a_name():
-    with pytest.raises(CrowdshotError, match="X has more than one column 'a', expected different names"):
+    with pytest.raises(CrowdshotError, match="X has more than one column 'a', expected distinct names"):
         CrowdClassifier().fit(pd.DataFrame([["x", "y"], ["y", "x"]], columns=["a", "a"]), [["p"], ["q"]])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.side_information import Known
+from crowdshot.classifier.side_information import SideInformation
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
 from crowdshot.report.page.basis import Basis
@@ -24,7 +24,7 @@ def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) ->
     clf = CrowdClassifier("identity")
     clf.annotations_, clf.classes_, clf.learner_, clf.settings_ = ann, ann.classes, "labeling-search", {"scale": 1.0}
     clf.encoder_ = clf.choose_encoder(np.zeros((1, 2)))
-    clf.known_, clf.without_gold_ = Known.nothing(len(posterior)), posterior[:0]
+    clf.known_, clf.without_gold_ = SideInformation.nothing(len(posterior)), posterior[:0]
     clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(posterior))
     x = np.arange(2 * len(posterior)).reshape(-1, 2) if embeddings is None else embeddings
     return Basis(clf, torch.as_tensor(x, dtype=torch.float32))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
-from crowdshot.classifier.feature_learners import LEARNED, SEVERAL
+from crowdshot.classifier.feature_learners import FEATURES, SEVERAL
 from crowdshot.classifier.learners import AUTO
 from crowdshot.classifier.side_information import check_classes, known_of
 from crowdshot.encoders.items import Items, check_kind, find_readable
@@ -110,10 +110,10 @@ def fit(
 
 def by_sets(method: str = AUTO, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the parameters of a classifier for answers with several labels."""
-    if method.lower() not in (AUTO, LEARNED.lower()):
+    if method.lower() not in (AUTO, FEATURES.lower()):
         message = f"is {method!r}, which does not support several labels per answer"
-        raise CrowdshotError(message, argument="method", found=method, expected=f"{AUTO!r} or {LEARNED!r}")
-    return {"method": LEARNED, "settings": {**(settings or {}), SEVERAL: True}}
+        raise CrowdshotError(message, argument="method", found=method, expected=f"{AUTO!r} or {FEATURES!r}")
+    return {"method": FEATURES, "settings": {**(settings or {}), SEVERAL: True}}
 
 
 def _in_label_order(read: Annotations, matched: Annotations, kept: Positions) -> Positions:

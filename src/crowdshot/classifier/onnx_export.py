@@ -1,8 +1,8 @@
-"""A fitted classifier as an ONNX file: what goes in is what its encoder's network takes, or the encoder's embeddings.
+"""Export a fitted classifier to an ONNX file.
 
-Networks of ours are inside: `conv4`, `mlp`, the frozen Lite0 and feature vectors as they are. Texts, mixed tables and
-other people's networks are not; of these the file takes the embeddings. What goes in, and how images have to be
-prepared, stands in the file's properties.
+The file contains the encoder's network if it is one of crowdshot's (`conv4`, `mlp`, the frozen Lite0, or feature
+vectors). For texts, mixed tables and networks of other libraries, its input is the embeddings. The properties of the
+file describe the input and how images must be prepared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import torch
 from numpy.typing import ArrayLike
 from onnx import TensorProto, compose, helper, numpy_helper
 
-from crowdshot.classifier.feature_learners import Answered, FeatureFit, Pooled
-from crowdshot.classifier.learner_contract import Fitted
-from crowdshot.classifier.learners import AmongAll
+from crowdshot.classifier.feature_learners import CombinedFit, FeatureFit, MultiLabelFit
+from crowdshot.classifier.learner_contract import FittedModel
+from crowdshot.classifier.learners import AllClassesFit
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
@@ -37,18 +37,15 @@ if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
 
-# ---- onnx graph ------------------------------------------------------------
-#
-# Formulas as nodes of an ONNX graph, in double precision.
-
+# ---- building a graph; formulas are in double precision ----
 
 OPSET = 17
 Name = str
-"""Of a value in the graph."""
+"""The name of a value in the graph."""
 
 
 class Graph:
-    """Nodes in the order in which they were added; each method adds one and returns the name of its result."""
+    """A list of nodes. Each method appends nodes and returns the name of the result."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -71,18 +68,18 @@ class Graph:
         return self.op("Mul", a, self._named(b))
 
     def product(self, a: Name, b: ArrayLike | Name) -> Name:
-        """Of matrices."""
+        """Multiply matrices."""
         return self.op("MatMul", a, self._named(b))
 
     def squares(self, a: Name) -> Name:
-        """(n, D) -> (n, 1): sums of squares."""
+        """Sum squares over the last axis: (n, D) -> (n, 1)."""
         return self.total(self.op("Mul", a, a), -1)
 
     def total(self, a: Name, axis: int, keep: bool = True) -> Name:
         return self.op("ReduceSum", a, self.constant([axis], np.int64), keepdims=int(keep))
 
     def softmax(self, a: Name) -> Name:
-        """Over the last axis, by what every runtime has for doubles."""
+        """Apply softmax to the last axis, with operators that every runtime supports for doubles."""
         raised = self.op("Exp", self.op("Sub", a, self.op("ReduceMax", a, axes=[-1], keepdims=1)))
         return self.op("Div", raised, self.total(raised, -1))
 
@@ -93,38 +90,37 @@ class Graph:
         return value if isinstance(value, str) else self.constant(value)
 
     def model(
-        self, given: Name, shape: list[Any], result: Name, n_classes: int, facts: dict[str, str]
+        self, input_name: Name, shape: list[Any], result: Name, n_classes: int, facts: dict[str, str]
     ) -> onnx.ModelProto:
-        """From ``given`` (shape, float32) to probabilities (n, K), with ``facts`` beside it."""
+        """Return the model from ``input_name`` (float32) to probabilities (n, K); ``facts`` are its properties."""
         out = helper.make_node("Cast", [result], ["probabilities"], to=TensorProto.FLOAT)
         graph = helper.make_graph(
             [*self.nodes, out],
             "crowdshot",
-            [helper.make_tensor_value_info(given, TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", n_classes])],
             self.constants,
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="crowdshot")
-        model.ir_version = 8  # what runtimes of that opset read
+        model.ir_version = 8  # supported by runtimes of this opset
         helper.set_model_props(model, facts)
         return model
 
 
-# ---- onnx file ------------------------------------------------------------
+# ---- writing the file ----
 
-
-TINY = 1e-300  # below which no logarithm is taken
+TINY = 1e-300  # smallest probability whose logarithm is taken
 
 
 def write_onnx(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
-    """One file: (n, …) float32 -> "probabilities" (n, K), in the order of ``classes_``."""
+    """Write a model from (n, …) float32 to "probabilities" (n, K), in the order of ``classes_``."""
     encoder = clf.encoder_
     inside = isinstance(encoder.input, ImageInput | FeatureInput) and encoder.architecture not in (None, "outside")
-    fed = encoder.input.to_dict() if inside and encoder.input is not None else {"kind": "embeddings"}
+    spec = encoder.input.to_dict() if inside and encoder.input is not None else {"kind": "embeddings"}
     facts = {
         "classes": json.dumps(clf.classes_.tolist()),
         "learner": clf.learner_,
-        "input": json.dumps(fed),
+        "input": json.dumps(spec),
     }
     graph = Graph()
     x = graph.op("Cast", "embeddings", to=TensorProto.DOUBLE)
@@ -141,7 +137,7 @@ def write_onnx(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
 
 
 def _network(encoder: Encoder, width: int) -> onnx.ModelProto:
-    """The encoder's network, traced by torch; images come as `ImageInput` makes them, features as they are."""
+    """Trace the encoder's network with torch. Its input is prepared images (`ImageInput`) or raw features."""
     blank = None if encoder.input is None else encoder.input.blank()
     module = copy.deepcopy(encoder.module).cpu()
     if isinstance(encoder.input, FeatureInput) and encoder.input.mean:
@@ -149,7 +145,7 @@ def _network(encoder: Encoder, width: int) -> onnx.ModelProto:
     module = torch.nn.Sequential(module, torch.nn.Flatten()).eval()
     buffer: Any = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter is old, but the new one needs half a minute and a package more
+        warnings.simplefilter("ignore")  # the new exporter takes half a minute and needs another package
         torch.onnx.export(
             module,
             (torch.zeros(1, width) if blank is None else blank,),
@@ -164,28 +160,30 @@ def _network(encoder: Encoder, width: int) -> onnx.ModelProto:
 
 
 class _Standardised(torch.nn.Module):
-    def __init__(self, fed: FeatureInput) -> None:
+    def __init__(self, spec: FeatureInput) -> None:
         super().__init__()
-        self.mean, self.std = torch.tensor(fed.mean), torch.tensor(fed.std)
+        self.mean, self.std = torch.tensor(spec.mean), torch.tensor(spec.std)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x - self.mean) / self.std
 
 
-# ---- what was learned, as formulas --------------------------------------------------------------------------------
+# ---- fitted models as graphs ----
 
 
 @singledispatch
-def probabilities(fit: Fitted, graph: Graph, x: Name) -> Name:
-    """The graph's p(class | x), (n, K), for x (n, D)."""
+def probabilities(fit: FittedModel, graph: Graph, x: Name) -> Name:
+    """Add p(class | x) of a fitted model, (n, K), to the graph, for x (n, D)."""
     raise CrowdshotError(
-        f"the classifier is fitted by {getattr(fit, 'method', type(fit).__name__)}, expected one of combined,"
-        " labeling-search, features and Ours, which can be written as ONNX."
+        f"The method {getattr(fit, 'method', type(fit).__name__)} cannot be exported to ONNX",
+        argument="method",
+        found=getattr(fit, "method", type(fit).__name__),
+        expected="combined, labeling-search, features or Ours",
     )
 
 
 @probabilities.register
-def _(fit: AmongAll, graph: Graph, x: Name) -> Name:
+def _(fit: AllClassesFit, graph: Graph, x: Name) -> Name:
     spreading = np.zeros((len(fit.named), fit.n_classes))
     spreading[np.arange(len(fit.named)), fit.named.cpu().numpy()] = 1
     return graph.product(probabilities(fit.fit, graph, x), spreading)
@@ -193,7 +191,7 @@ def _(fit: AmongAll, graph: Graph, x: Name) -> Name:
 
 @probabilities.register
 def _(fit: mixture.Fit, graph: Graph, x: Name) -> Name:
-    """(8): softmax of scale (u·m - |m|²/2) + log class sizes, for u and m around the origin and whitened."""
+    """Eq (8): softmax of scale (u·m - |m|²/2) + log class sizes, with whitened u and m relative to the origin."""
     covariance = None if fit.covariance is None else fit.covariance.double()
     whitening = mixture.whiten(torch.eye(fit.means.shape[-1], dtype=torch.float64), covariance, fit.covariance_kind)
     origin = fit.origin.double().cpu().numpy().reshape(1, -1)
@@ -207,7 +205,7 @@ def _(fit: mixture.Fit, graph: Graph, x: Name) -> Name:
 
 @probabilities.register
 def _(fit: labeling_search.Posterior, graph: Graph, x: Name) -> Name:
-    """(8) of each labeling, by inner products with the items, averaged."""
+    """Average eq (8) over labelings, computed from inner products with the items."""
     u, share, prior = (part.double().cpu().numpy() for part in fit.terms())
     centre, unit, scale = (part.double().cpu().numpy() for part in (fit.centre, fit.unit, fit.scale))
     near = graph.product(graph.times(graph.plus(x, -centre), 1 / unit), u.T)
@@ -222,42 +220,42 @@ def _(fit: FeatureFit, graph: Graph, x: Name) -> Name:
 
 
 @probabilities.register
-def _(fit: Answered, graph: Graph, x: Name) -> Name:
-    """Logarithms of the answers of each set added up."""
+def _(fit: MultiLabelFit, graph: Graph, x: Name) -> Name:
+    """Add up the logarithms of the answers of each set."""
     logs = []
     for has, question in zip(fit.has.T.numpy(), fit.questions, strict=True):
         p = graph.normalised(probabilities(question, graph, x))
-        said = graph.op("Log", graph.op("Max", p, graph.constant(TINY)))
-        logs.append(graph.product(said, np.stack([1 - has, has])))
+        log_p = graph.op("Log", graph.op("Max", p, graph.constant(TINY)))
+        logs.append(graph.product(log_p, np.stack([1 - has, has])))
     return graph.softmax(reduce(graph.plus, logs))
 
 
 @probabilities.register
-def _(fit: Pooled, graph: Graph, x: Name) -> Name:
-    """Logarithms averaged, as `both.pool` has it; classes of size 0 are left to looks."""
-    search, looks = (graph.normalised(probabilities(part, graph, x)) for part in (fit.search, fit.looks))
+def _(fit: CombinedFit, graph: Graph, x: Name) -> Name:
+    """Average logarithms as `combined.pool` does; the feature model alone decides about classes of size 0."""
+    search, features = (graph.normalised(probabilities(part, graph, x)) for part in (fit.search, fit.looks))
     weight = combined.weights(float(fit.company))[1]
-    logs = [graph.op("Log", graph.op("Max", p, graph.constant(TINY))) for p in (search, looks)]
+    logs = [graph.op("Log", graph.op("Max", p, graph.constant(TINY))) for p in (search, features)]
     mixed = graph.softmax(graph.plus(graph.times(logs[0], weight), graph.times(logs[1], 1 - weight)))
     if fit.search.sizes is None:
         return mixed
     kept = (fit.search.sizes != 0).double().cpu().numpy()
     among = graph.normalised(graph.times(mixed, kept))
-    rest = graph.total(graph.times(looks, kept), -1)
-    return graph.plus(graph.times(among, rest), graph.times(looks, 1 - kept))
+    rest = graph.total(graph.times(features, kept), -1)
+    return graph.plus(graph.times(among, rest), graph.times(features, 1 - kept))
 
 
 def _forecast(graph: Graph, x: Name, f: Forecast) -> Name:
-    """`Forecast.__call__`, term by term."""
+    """Add `Forecast.__call__` to the graph, term by term."""
     centred = graph.plus(x, -f.centre)
     z = graph.times(centred, f.factor)
-    terms = [graph.plus(graph.times(graph.total(z, -1), 0.0), f.nothing * f.size)]  # (n, K), of no x at all
-    seen = [(z, f.plain_slopes, f.plain_starts, f.plain_weights)]
+    terms = [graph.plus(graph.times(graph.total(z, -1), 0.0), f.nothing * f.size)]  # (n, K), the constant classifier
+    linear = [(z, f.plain_slopes, f.plain_starts, f.plain_weights)]
     if len(f.near_slopes):
-        seen.append((_near(graph, z, f.landmarks), f.near_slopes, f.near_starts, f.near_weights))
+        linear.append((_near(graph, z, f.landmarks), f.near_slopes, f.near_starts, f.near_weights))
     K = len(f.mean)
     units = (np.full(K, 1 / K), np.maximum(f.mean, RARE / K))
-    for phi, slopes, starts, weights in seen:
+    for phi, slopes, starts, weights in linear:
         for slope, start, weight in zip(slopes, starts, weights, strict=True):
             above = graph.plus(graph.product(phi, slope), start - f.mean)
             for link, place in np.argwhere(weight):
@@ -281,6 +279,6 @@ def _near(graph: Graph, z: Name, landmarks: Any) -> Name:
 
 
 def _squared(graph: Graph, a: Name, points: Any) -> Name:
-    """(n, D), (M, D) -> (n, M): squared distances."""
+    """Return squared distances of (n, D) and (M, D): (n, M)."""
     crossed = graph.product(a, -2 * points.T)
     return graph.plus(graph.plus(crossed, (points * points).sum(1)), graph.squares(a))

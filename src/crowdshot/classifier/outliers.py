@@ -1,4 +1,4 @@
-"""Items that look like no other: damaged, out of place, or of a class that nobody thought of."""
+"""Find outliers: items far from all others, which may be damaged, misplaced or of a missing class."""
 
 from __future__ import annotations
 
@@ -12,16 +12,26 @@ from crowdshot.labels.indexing import as_index
 from crowdshot.model.feature_model import Standard
 
 NEIGHBOURS = 10
-FAR = 3.5  # times the usual spread above the median (Iglewicz and Hoaglin, 1993)
-USUAL = 1.4826  # of the median deviation: a standard deviation, of what is normally distributed
+FAR = 3.5  # robust standard deviations above the median (Iglewicz and Hoaglin, 1993)
+USUAL = 1.4826  # median absolute deviations in a standard deviation of a normal distribution
 LEAST = 1e-12
 
 
 def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFrame:
-    """A row for each item, the oddest first: item, oddness, outlier, nearest, consensus, confidence, n_labels.
+    """Return a table with a row for each item, most unusual first.
 
-    x (N, D): embeddings. ``oddness`` is the mean distance from the nearest items, over what is usual of it; features
-    count in units of their spread. ``outlier``: its logarithm is `FAR` deviations above the median, by medians.
+    Columns are item, oddness, outlier, nearest, consensus, confidence and n_labels. ``oddness`` is the
+    mean distance to the `NEIGHBOURS` nearest items, divided by its median; features are standardised. ``outlier``: log
+    oddness is more than `FAR` robust standard deviations above the median.
+
+    Parameters
+    ----------
+    x : (N, D) array
+        Embeddings.
+    ann : Annotations
+        Labels of the N items.
+    posterior : (N, K) array
+        Class probabilities of the items.
     """
     z = Standard.of(x)(x)
     n = min(NEIGHBOURS, len(z) - 1)
@@ -30,14 +40,14 @@ def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFram
     else:
         distances, neighbours = NearestNeighbors(n_neighbors=n).fit(z).kneighbors()
         distance, nearest = distances.mean(1), neighbours[:, 0]
-    odd = distance / max(float(np.median(distance)), LEAST)
-    log = np.log(odd.clip(LEAST))
-    usual = USUAL * float(np.median(np.abs(log - np.median(log))))
+    oddness = distance / max(float(np.median(distance)), LEAST)
+    log = np.log(oddness.clip(LEAST))
+    spread = USUAL * float(np.median(np.abs(log - np.median(log))))
     table = pd.DataFrame(
         {
             ann.columns.item: as_index(ann.items),
-            "oddness": odd,
-            "outlier": log - np.median(log) > FAR * max(usual, LEAST),
+            "oddness": oddness,
+            "outlier": log - np.median(log) > FAR * max(spread, LEAST),
             "nearest": as_index(ann.items).take(nearest),
             "consensus": as_index(ann.classes).take(posterior.argmax(1)),
             "confidence": posterior.max(1),

@@ -1,7 +1,7 @@
-"""A Pipeline that ends in a `CrowdClassifier` as one file, nothing of which is unpickled.
+"""Save a scikit-learn Pipeline that ends in a `CrowdClassifier` to one file, and load it. Nothing is unpickled.
 
-The classifier is in it as `CrowdClassifier.save` writes it, what comes before as skops does: scikit-learn's own steps,
-and others as far as skops can write them. Types that it does not know to be harmless have to be trusted by name.
+The classifier is stored as `CrowdClassifier.save` writes it. The steps before it are stored by skops: those of
+scikit-learn, and others that skops can write. Types that skops does not know to be safe must be trusted by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.saving import fill, state_of
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first_line, listing, shown
 from crowdshot.io.archive_limits import check_parts
 from crowdshot.io.cards import read_safetensors, write_safetensors
@@ -29,8 +29,22 @@ KIND, STEPS = "pipeline", "pipeline.steps"
 
 
 def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
-    """One file with all steps of a fitted pipeline; needs the extra ``skops``.
+    """Write all steps of a fitted pipeline to one file. Requires the extra ``skops``.
 
+    Parameters
+    ----------
+    pipeline : sklearn.pipeline.Pipeline
+        A fitted pipeline whose last step is a `CrowdClassifier`.
+    path : str or path
+        The .safetensors file.
+
+    Raises
+    ------
+    CrowdshotError
+        If skops is not installed or cannot write a step.
+
+    Examples
+    --------
     >>> from crowdshot import CrowdClassifier, load_pipeline, save_pipeline
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
@@ -42,7 +56,10 @@ def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
     skops = _skops()
     if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.steps[-1][1], CrowdClassifier):
         raise CrowdshotError(
-            f"pipeline is a {type(pipeline).__name__}, expected a Pipeline that ends in CrowdClassifier."
+            f"is a {type(pipeline).__name__}",
+            argument="pipeline",
+            found=type(pipeline).__name__,
+            expected="a Pipeline that ends in CrowdClassifier",
         )
     name, clf = pipeline.steps[-1]
     check_is_fitted(clf, "fit_")
@@ -50,11 +67,14 @@ def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
     before.steps = [*pipeline.steps[:-1], (name, "passthrough")]
     try:
         content = skops.dumps(before)
-        skops.loads(content, trusted=skops.get_untrusted_types(data=content))  # some cannot be read, which shows here
-    except Exception as error:  # whatever a step raises is about that step
+        skops.loads(
+            content, trusted=skops.get_untrusted_types(data=content)
+        )  # fails for types that cannot be read back
+    except Exception as error:  # a step of another package may raise anything
         raise CrowdshotError(
-            f"pipeline has steps that skops cannot write ({type(error).__name__}: {first_line(error)}), expected such"
-            " as it can; save the last step alone, and make the others anew."
+            f"has steps that skops cannot write ({type(error).__name__}: {first_line(error)})",
+            argument="pipeline",
+            hint="Save the last step alone, and rebuild the others.",
         ) from None
     tensors, card = state_of(clf)
     tensors[STEPS] = torch.from_numpy(np.frombuffer(content, dtype=np.uint8).copy())
@@ -62,8 +82,26 @@ def save_pipeline(pipeline: Pipeline, path: str | os.PathLike[str]) -> None:
 
 
 def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Pipeline:
-    """What `save_pipeline` wrote. ``trusted``: types, by their full names, that skops does not know to be harmless.
+    """Load a pipeline that `save_pipeline` wrote.
 
+    Parameters
+    ----------
+    path : str or path
+        The .safetensors file.
+    trusted : sequence of str
+        Full names of further types to load, which skops does not know to be safe.
+
+    Returns
+    -------
+    sklearn.pipeline.Pipeline
+
+    Raises
+    ------
+    CrowdshotError
+        If the file is damaged or has a step of a type that is not trusted.
+
+    Examples
+    --------
     >>> from crowdshot import load_pipeline
     >>> load_pipeline("elsewhere.safetensors")
     Traceback (most recent call last):
@@ -75,20 +113,25 @@ def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> 
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_parts(shown(path), archive, archive.namelist())
-        strange = [name for name in skops.get_untrusted_types(data=content) if name not in trusted]
-        if strange:
+        untrusted = [name for name in skops.get_untrusted_types(data=content) if name not in trusted]
+        if untrusted:
             raise CrowdshotError(
-                f"{shown(path)} has steps of {listing(strange)}, expected types that skops trusts; trusted= names"
-                " others that you do."
+                f"has steps of {listing(untrusted)}",
+                argument="trusted",
+                where=shown(path),
+                found=untrusted,
+                expected="types that skops trusts",
+                hint=Use("if you trust them", trusted=untrusted),
             )
         pipeline = skops.loads(content, trusted=list(trusted))
         name = pipeline.steps[-1][0]
     except CrowdshotError:
         raise
-    except Exception as error:  # a stranger's file may hold anything
+    except Exception as error:  # an unknown file may contain anything
         raise CrowdshotError(
-            f"{shown(path)} has steps that cannot be read ({type(error).__name__}: {first_line(error)}), expected them"
-            " as crowdshot saved them."
+            f"has steps that cannot be read ({type(error).__name__}: {first_line(error)})",
+            where=shown(path),
+            expected="steps that crowdshot saved",
         ) from None
     clf = CrowdClassifier()
     fill(clf, tensors, card, path)
@@ -102,7 +145,7 @@ def _skops() -> Any:
         import skops.io  # an extra
     except ImportError:
         raise CrowdshotError(
-            "skops is not installed, expected it to keep the steps of a pipeline; pip install 'crowdshot[skops]'"
-            " brings it."
+            "skops is not installed, which saves the steps of a pipeline",
+            hint="Install it with: pip install 'crowdshot[skops]'",
         ) from None
     return skops.io

@@ -1,4 +1,4 @@
-"""A fitted `CrowdClassifier` as one file, and back."""
+"""Save a fitted `CrowdClassifier` to one file (safetensors with a JSON card), and load it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.learner_contract import Learner, posterior_of
-from crowdshot.classifier.learners import AUTO, PAPER, AmongAll, among_all, learner_of
-from crowdshot.classifier.mixture_learners import LABELINGS, OURS
-from crowdshot.classifier.side_information import Known
+from crowdshot.classifier.learner_contract import Learner, posterior_of, tensors_of_part
+from crowdshot.classifier.learners import AUTO, PAPER, learner_of, of_named_classes, with_all_classes
+from crowdshot.classifier.mixture_learners import LABELING_SEARCH, OURS
+from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder_files import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import Card, read_safetensors, write_safetensors
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
 
 
-MOST_KEPT = 100_000_000  # numbers of embeddings that a file has, so that a classifier can be updated once it is loaded
-BESIDES = ("history", "weight", "pred_probs")  # of `Known`, where there are any
+MOST_KEPT = 100_000_000  # numbers of embeddings to save; they are needed to update a loaded classifier
+OPTIONAL = ("history", "weight", "pred_probs")  # fields of `SideInformation` that may be None
 TRIPLES = ("item", "annotator", "label")
 IDS = ("items", "annotators", "classes")
 
@@ -40,26 +40,25 @@ def save_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
 
 
 def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
-    """What a file has of a fitted classifier: tensors and a card."""
+    """Return the tensors and the card of a fitted classifier, as a file contains them."""
     ann = clf.annotations_
     tensors, encoder_card = encoder_state(clf.encoder_)
     tensors = {f"encoder.{name}": value for name, value in tensors.items()}
-    fit = clf.fit_.fit if isinstance(clf.fit_, AmongAll) else clf.fit_
-    tensors |= _tensors(fit, "fit.")
+    tensors |= _tensors(of_named_classes(clf.fit_), "fit.")
     tensors |= {f"labels.{k}": torch.from_numpy(getattr(ann, k)) for k in TRIPLES}
     tensors |= {"shift": clf.shift_, "factor": clf.factor_}
     if clf.embeddings_ is not None and clf.embeddings_.numel() <= MOST_KEPT and "fit.embeddings" not in tensors:
         tensors["embeddings"] = clf.embeddings_
     tensors |= {"gold": torch.from_numpy(clf.known_.gold), "without_gold": torch.from_numpy(clf.without_gold_)}
-    besides = {name: getattr(clf.known_, name) for name in BESIDES}
-    tensors |= {name: torch.from_numpy(value) for name, value in besides.items() if value is not None}
+    optional = {name: getattr(clf.known_, name) for name in OPTIONAL}
+    tensors |= {name: torch.from_numpy(value) for name, value in optional.items() if value is not None}
     card = {
         "kind": "classifier",
         "encoder": encoder_card,
         "method": clf.method,
         "learner": clf.learner_,
         "settings": _to_card(clf.settings_),
-        "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # what is not was chosen, and may be again
+        "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # others were selected by the fit
         "random_state": clf.seed,
         "ordered": clf.known_.ordered,
         "missing": _mark_to_card(clf.missing_),
@@ -72,61 +71,64 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
 
 
 def load_classifier(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
-    """Fill a fresh classifier with what `save_classifier` wrote."""
+    """Restore the state that `save_classifier` wrote, in a new classifier."""
     fill(clf, *read_safetensors(path, "classifier"), path)
 
 
 def fill(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: str | os.PathLike[str]) -> None:
-    """A fresh classifier by the state of a fitted one; ``path`` is where that was read."""
-
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
+    """Restore the state of a fitted classifier from its tensors and card; ``path`` is for error messages."""
     try:
-        encoder = encoder_from_state(part("encoder."), card["encoder"], str(path))
-        settings = _from_card(card["settings"])
-        asked = {name: settings[name] for name in card.get("asked", settings) if name in settings}
-        clf.set_params(
-            encoder=encoder,
-            method=current_name(card["method"], warn=False),
-            settings=asked,
-            random_state=card["random_state"],
-        )
-        triples = {k: v.numpy() for k, v in part("labels.").items()}
-        ids = {k: unique_ids(card[k], k) for k in IDS}
-        clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*map(str, card["columns"])))
-        name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
-        name = current_name(name, warn=False)
-        learner = _find(name, settings, clf.seed, path)
-        gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
-        besides = {name: tensors[name].numpy() for name in BESIDES if name in tensors}
-        clf.known_ = Known(gold, **besides, ordered=bool(card.get("ordered", False)))
-        clf.missing_ = card.get("missing", -1)
-        clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
-        clf.fit_ = among_all(learner.restore(settings, part("fit."), encoder), clf.annotations_, clf.known_)
-        clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
-        kept = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
-        clf.embeddings_ = None if kept is None else tensors[kept]
-        n_features, names = card["n_features_in"], card.get("feature_names_in")
+        learner = _restore(clf, tensors, card, path)
         _check(clf)
     except CrowdshotError:
         raise
-    except Exception as error:  # a card may say anything, and each library stumbles over it in its own way
+    except Exception as error:  # a damaged card can make any library raise anything
         raise CrowdshotError(
-            f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a classifier that crowdshot "
-            "saved; fit and save it again."
+            f"is damaged or incomplete ({type(error).__name__}: {error})",
+            where=path,
+            expected="a classifier that crowdshot saved",
+            hint="Fit and save it again.",
         ) from None
-    clf.encoder_, clf.reader_, clf.settings_ = encoder, learner.reader(encoder), settings
-    clf.learner_ = learner.name
+    clf.reader_, clf.learner_ = learner.reader(clf.encoder_), learner.name
     clf.classes_ = clf.annotations_.classes
-    if n_features is not None:
-        clf.n_features_in_ = n_features
-    if names:
-        clf.feature_names_in_ = np.array(names, dtype=object)
+    if card["n_features_in"] is not None:
+        clf.n_features_in_ = card["n_features_in"]
+    if card.get("feature_names_in"):
+        clf.feature_names_in_ = np.array(card["feature_names_in"], dtype=object)
+
+
+def _restore(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, path: str | os.PathLike[str]) -> Learner:
+    """Set parameters and fitted attributes; return the learner that fitted the model."""
+    encoder = encoder_from_state(tensors_of_part(tensors, "encoder."), card["encoder"], str(path))
+    settings = _from_card(card["settings"])
+    clf.set_params(
+        encoder=encoder,
+        method=current_name(card["method"], warn=False),
+        settings={name: settings[name] for name in card.get("asked", settings) if name in settings},
+        random_state=card["random_state"],
+    )
+    triples = {name: tensor.numpy() for name, tensor in tensors_of_part(tensors, "labels.").items()}
+    ids = {name: unique_ids(card[name], name) for name in IDS}
+    clf.annotations_ = Annotations(**triples, **ids, columns=Columns(*map(str, card["columns"])))
+    name = card["learner"] if "learner" in card else _learner_of_old(card["method"], settings)
+    learner = _find(current_name(name, warn=False), settings, clf.seed, path)
+    gold = tensors["gold"].numpy() if "gold" in tensors else np.full(clf.annotations_.n_items, -1)
+    optional = {name: tensors[name].numpy() for name in OPTIONAL if name in tensors}
+    clf.known_ = SideInformation(gold, **optional, ordered=bool(card.get("ordered", False)))
+    clf.missing_ = card.get("missing", -1)
+    clf.without_gold_ = tensors["without_gold"].numpy() if "gold" in tensors else np.zeros((0, len(ids["classes"])))
+    fit = learner.restore(settings, tensors_of_part(tensors, "fit."), encoder)
+    clf.fit_ = with_all_classes(fit, clf.annotations_, clf.known_)
+    clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
+    embeddings = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
+    clf.embeddings_ = None if embeddings is None else tensors[embeddings]
+    clf.encoder_, clf.settings_ = encoder, settings
+    card["n_features_in"]  # a card without it is damaged
+    return learner
 
 
 def _check(clf: CrowdClassifier) -> None:
-    """Do the parts of a file fit each other? A file of 0.1.0 has no checksum, and that of a stranger any."""
+    """Raise an error if the parts of a file are inconsistent. Files of 0.1.0 have no checksum."""
     ann, known = clf.annotations_, clf.known_
     N, R, K, D = ann.n_items, ann.n_annotators, ann.n_classes, len(clf.shift_)
     positions = {
@@ -135,17 +137,17 @@ def _check(clf: CrowdClassifier) -> None:
         "label": (ann.label, ann.n_labels, 0, K),
         "gold": (known.gold, N, -1, K),
     }
-    for name, (held, length, lowest, end) in positions.items():
-        if held.shape != (length,) or held.dtype != np.int64:
-            raise ValueError(f"{name} is of shape {held.shape} and type {held.dtype}, not ({length},) and int64")
-        if length and not lowest <= held.min() <= held.max() < end:
-            raise ValueError(f"{name} holds positions from {held.min()} to {held.max()} among {end}")
-    said = clf.fit_.log_proba(torch.zeros(1, D, dtype=clf.shift_.dtype))
+    for name, (array, length, lowest, end) in positions.items():
+        if array.shape != (length,) or array.dtype != np.int64:
+            raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}, not ({length},) and int64")
+        if length and not lowest <= array.min() <= array.max() < end:
+            raise ValueError(f"{name} has positions from {array.min()} to {array.max()} among {end}")
+    predicted = clf.fit_.log_proba(torch.zeros(1, D, dtype=clf.shift_.dtype))
     numbers: dict[str, tuple[Any, tuple[int, ...]]] = {
         "shift": (clf.shift_, (D,)),
         "factor": (clf.factor_, ()),
-        "log_proba": (said.exp(), (1, K)),
-        "belief": (posterior_of(clf.fit_), (N, K)),
+        "log_proba": (predicted.exp(), (1, K)),
+        "label_proba": (posterior_of(clf.fit_), (N, K)),
         "class_probs": (clf.fit_.class_probs, (K,)),
         "confusion": (clf.fit_.confusion, (R, K, K)),
         "without_gold": (torch.from_numpy(clf.without_gold_), (int((known.gold >= 0).sum()), K)),
@@ -157,13 +159,13 @@ def _check(clf: CrowdClassifier) -> None:
         if values is None:
             continue
         if tuple(values.shape) != shape:
-            raise ValueError(f"{name} is of shape {tuple(values.shape)}, not {shape}")
+            raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
         if not np.isfinite(np.asarray(values)).all():
-            raise ValueError(f"{name} holds numbers that are not finite")
+            raise ValueError(f"{name} has values that are not finite")
 
 
 def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:
-    """Of a fit, and of fits that it is made of."""
+    """Return the tensors of a fit and of the fits inside it, with prefixed names."""
     out = {}
     for name, value in vars(fit).items():
         if isinstance(value, Tensor):
@@ -177,32 +179,36 @@ def _tensors(fit: Any, prefix: str) -> dict[str, Tensor]:
 
 
 def _find(name: str, settings: dict[str, Any], seed: int, path: str | os.PathLike[str]) -> Learner:
-    """By the name that its card has; where a method came from another package, that has to be there too."""
+    """Return the learner of a saved classifier; a method of another package requires this package."""
     if name.lower() not in (known.lower() for known in METHODS):
         raise CrowdshotError(
-            f"{path} is fitted by {name!r}, expected one of {', '.join(METHODS)}; install the package that adds it."
+            f"was fitted by {name!r}",
+            where=path,
+            found=name,
+            expected=f"one of {', '.join(METHODS)}",
+            hint="Install the package that adds this method.",
         )
     return learner_of(name, settings, {}, seed)
 
 
 def _learner_of_old(method: str, settings: Mapping[str, Any]) -> str:
-    """What fitted a classifier that 0.1.0 saved, whose card does not say it: EM alone has a covariance."""
+    """Return the learner of a file of 0.1.0, whose card does not name it; only the mixture has a covariance."""
     if method.lower() in (AUTO, PAPER):
-        return OURS if "covariance" in settings else LABELINGS
+        return OURS if "covariance" in settings else LABELING_SEARCH
     return method
 
 
 def _mark_to_card(missing: Any) -> Any:
-    """As JSON, which has no NumPy numbers and no NaN; that is missing in any case."""
+    """Return the value for JSON, which has neither NumPy numbers nor NaN. NaN always counts as missing."""
     return None if pd.isna(missing) else missing.item() if isinstance(missing, np.generic) else missing
 
 
 def _to_card(settings: Mapping[str, Any]) -> Card:
-    """As JSON: a prior on confusion matrices, the one setting that is no number or word, by its name and numbers."""
+    """Return settings for JSON. A prior on confusion matrices becomes its name and numbers."""
     if "c" not in settings:
         return dict(settings)
-    held = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
-    return {**settings, "tau": held["tau"], "b": held["b"], "c": held["confusion"]}
+    prior = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
+    return {**settings, "tau": prior["tau"], "b": prior["b"], "c": prior["confusion"]}
 
 
 def _from_card(card: Mapping[str, Any]) -> dict[str, Any]:

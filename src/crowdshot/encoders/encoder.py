@@ -1,8 +1,8 @@
-"""Encoders: images, texts or feature vectors -> embeddings in which classes are round clouds; saved, loaded, shipped.
+"""Map items (images, texts, feature vectors) to embeddings.
 
-An ``Encoder`` is a network together with what it must be fed and a card that says where it comes from. Saved
-ones are rebuilt from the name of their architecture and its arguments, never unpickled. Own architectures join
-by ``ARCHITECTURES["mine"] = MyModule``; a network that need not be saved by crowdshot: ``Encoder.wrap(module)``.
+An `Encoder` is a network, the form of its input, and a card that records where it comes from. A saved encoder is
+rebuilt from the name and arguments of its architecture; nothing is unpickled. ``ARCHITECTURES["mine"] = MyModule``
+registers a further architecture. ``Encoder.wrap(module)`` uses a network that crowdshot need not save.
 """
 
 from __future__ import annotations
@@ -29,35 +29,52 @@ from crowdshot.formatting import described
 from crowdshot.io.cards import Card
 from crowdshot.io.embedding_store import content_key, is_active, remembered
 
-FILES = 20_000  # that are looked up among kept embeddings at a time
+FILES = 20_000  # items whose embeddings are looked up in the cache at a time
 
 
 class Input(Protocol):
-    """What an encoder is fed: how items become batches that its network takes, tensors or lists."""
+    """Turns items into the batches (tensors or lists) that an encoder's network takes."""
 
     kind: ClassVar[str]
 
     def batches(self, X: Any, batch_size: int, bad: list[BadImage] | None) -> Iterator[Any]:
-        """Items in any form that this allows; what cannot be read is an error or, given a list, put there."""
+        """Yield batches of items. Raise an error for an unreadable item, or append it to ``bad`` if that is a list."""
 
     def blank(self) -> Any | None:
-        """A batch of one item that says nothing; None where that depends on the items."""
+        """Return a batch of one blank item; None if its shape depends on the items."""
 
     def describe(self) -> str:
-        """For messages: "images of 28×28 grey pixels"."""
+        """Return a description for messages, such as "images of 28×28 grey pixels"."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a card, with its ``kind``."""
+        """Return the entry for the card, including ``kind``."""
 
 
 @dataclass(eq=False)
 class Encoder:
-    """A network, what it is fed, and where it comes from.
+    """A network with the form of its input and a card that records where it comes from.
 
-    architecture, arguments: how ``ARCHITECTURES`` builds the module again; None for a wrapped one.
-    input: None takes arrays and tensors as they are. card: free JSON: what it was trained on, with which command,
-    priors, scores.
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, (n, ...) -> (n, D).
+    architecture : str or None
+        Name in `ARCHITECTURES` from which the module can be built again. None for a wrapped module, which cannot be
+        saved.
+    arguments : dict
+        Arguments of the architecture.
+    input : ImageInput, FeatureInput, TextInput, TableInput or None
+        Converts items into batches. None: arrays and tensors are passed on unchanged.
+    card : dict
+        Free JSON, such as training data, command, priors and scores.
 
+    Attributes
+    ----------
+    n_features_out : int or None
+        Number of features D of an embedding.
+
+    Examples
+    --------
     >>> import torch
     >>> from crowdshot import Encoder
     >>> Encoder.wrap(torch.nn.Linear(5, 3)).embed(torch.zeros(2, 5)).shape
@@ -72,12 +89,25 @@ class Encoder:
 
     @classmethod
     def wrap(cls, module: nn.Module, input: Input | None = None) -> Encoder:
-        """Someone else's network, (n, ...) -> (n, D) or more axes, which are flattened."""
+        """Make an encoder of any network.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            Maps (n, ...) to (n, D), or to more axes, which are flattened.
+        input : ImageInput, FeatureInput, TextInput, TableInput or None
+            Converts items into batches. None: arrays and tensors are passed on unchanged.
+
+        Returns
+        -------
+        Encoder
+            An encoder that computes embeddings but cannot be saved.
+        """
         return cls(module, input=input)
 
     @property
     def n_features_out(self) -> int | None:
-        """D, found by encoding a blank item; None where that depends on what comes in."""
+        """Return D, measured with a blank item; None if it depends on the items."""
         blank = None if self.input is None else self.input.blank()
         if blank is None:
             return None
@@ -94,12 +124,35 @@ class Encoder:
         progress: Callable[[int, int], None] | None = None,
         precision: str = "float32",
     ) -> Tensor:
-        """Items in any form that the input allows -> float32 (N, D) on ``device``, without gradients.
+        """Return the embeddings of items.
 
-        The network is moved to ``device`` and stays there; it runs in evaluation mode and is then put back as it
-        was. bad: collects unreadable images instead of raising (see ``read_images``); these are left out.
-        progress: called with (items done, items in all) after each batch. precision: "float16" is mixed precision, on a
-        GPU. Inside `crowdshot.embedding_cache` what was embedded before is found again.
+        The network is moved to ``device`` and stays there. It runs in evaluation mode, which is undone afterwards.
+        Inside `crowdshot.embedding_cache`, embeddings that were computed before are reused.
+
+        Parameters
+        ----------
+        X : array, tensor, list or DataFrame
+            N items in any form that ``input`` accepts.
+        batch_size : int
+            Number of items that the network processes at a time.
+        device : str or torch.device
+            Where the network runs and the result is stored.
+        bad : list or None
+            None: an unreadable image is an error. A list: unreadable images are appended to it and left out.
+        progress : callable or None
+            Called with (items done, items in total) after each batch.
+        precision : {"float32", "float16"}
+            "float16" uses mixed precision on a GPU.
+
+        Returns
+        -------
+        Tensor
+            Embeddings (N, D), float32, without gradients.
+
+        Raises
+        ------
+        CrowdshotError
+            If X is empty, cannot be read or does not fit the encoder.
         """
         if isinstance(X, Iterator):
             X = list(X)
@@ -107,7 +160,7 @@ class Encoder:
             X = np.asarray(X)
         n_items = _count(X)
         if n_items == 0:
-            raise CrowdshotError(f"X is empty ({described(X)}), expected one item at least.")
+            raise CrowdshotError(f"is empty ({described(X)})", argument="X", expected="one item at least")
         self.module.to(device)
         if bad is not None:
             parts = list(self._computed(X, batch_size, device, bad, precision))
@@ -126,24 +179,25 @@ class Encoder:
     def _remembered(
         self, X: Any, n_items: int, batch_size: int, device: str | torch.device, precision: str
     ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Positions and their embeddings, in pieces; those that were kept first, of so many files at a time."""
-        items = self._in_files(X)
-        maker = self._maker(precision) if items else None
+        """Yield positions and their embeddings: first cached ones, then new ones, for `FILES` items at a time."""
+        items = self._cacheable(X)
+        maker = self._cache_key(precision) if items else None
         for start in range(0, n_items, FILES if items else n_items):
-            some = X if items is None else items[start : start + FILES]
+            part = X if items is None else items[start : start + FILES]
 
-            def make(places: list[int], some: Any = some) -> Iterator[NDArray[np.float32]]:
-                wanted = X if items is None else [some[place] for place in places]
-                return (part.cpu().numpy() for part in self._computed(wanted, batch_size, device, None, precision))
+            def make(places: list[int], part: Any = part) -> Iterator[NDArray[np.float32]]:
+                wanted = X if items is None else [part[place] for place in places]
+                computed = self._computed(wanted, batch_size, device, None, precision)
+                return (embeddings.cpu().numpy() for embeddings in computed)
 
-            keys = [None] * n_items if items is None else [content_key(item) for item in some]
+            keys = [None] * n_items if items is None else [content_key(item) for item in part]
             for places, vectors in remembered(maker, keys, make):
                 yield [start + place for place in places], vectors
 
     def _computed(
         self, X: Any, batch_size: int, device: str | torch.device, bad: list[BadImage] | None, precision: str
     ) -> Iterator[Tensor]:
-        """Embeddings on ``device``, batch by batch."""
+        """Yield embeddings on ``device``, batch by batch."""
         on_gpu = torch.device(device).type == "cuda"
         batches = self._batches(X, batch_size, bad)
         width: int | None = None
@@ -152,8 +206,12 @@ class Encoder:
             for batch in _ahead(batches) if on_gpu else batches:
                 part = self._forward(_on(batch, device)).to(device)
                 if width not in (None, part.shape[1]):
-                    widths = f"{width} and then {part.shape[1]}"
-                    raise CrowdshotError(f"encoder has {widths} numbers an item, expected as many for each.")
+                    raise CrowdshotError(
+                        f"returns embeddings of {width} and of {part.shape[1]} features",
+                        argument="encoder",
+                        found=(width, part.shape[1]),
+                        expected="the same number for every item",
+                    )
                 width = part.shape[1]
                 yield part
 
@@ -161,13 +219,16 @@ class Encoder:
         if not bool(torch.isfinite(embeddings).all()):
             row = int((~torch.isfinite(embeddings)).any(1).nonzero()[0, 0])
             raise CrowdshotError(
-                f"encoder has NaN or infinite outputs, first for item {row}, expected finite numbers: are its weights "
-                "sound?"
+                f"returns NaN or infinite values, first for item {row}",
+                argument="encoder",
+                found=row,
+                expected="finite numbers",
+                hint="Check its weights.",
             )
         return embeddings
 
-    def _in_files(self, X: Any) -> Sequence[str | Path] | None:
-        """Items whose embeddings are worth keeping: images in files, and texts that an outside network reads."""
+    def _cacheable(self, X: Any) -> Sequence[str | Path] | None:
+        """Return the items if their embeddings can be cached: image files, and texts for an outside network."""
         kind = None if self.input is None or self.architecture is None else self.input.kind
         if not is_active() or not (kind == "images" or self.architecture == "outside"):
             return None
@@ -176,11 +237,11 @@ class Encoder:
             return None
         return [Path(item) for item in items] if kind == "images" else items
 
-    def _maker(self, precision: str) -> str:
-        """Of all that this encoder is: another one never has the same."""
-        told = {"architecture": self.architecture, "arguments": self.arguments, "precision": precision}
-        told["input"] = None if self.input is None else self.input.to_dict()
-        found = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    def _cache_key(self, precision: str) -> str:
+        """Return a key that identifies this encoder: a hash of its architecture, arguments, input and weights."""
+        identity = {"architecture": self.architecture, "arguments": self.arguments, "precision": precision}
+        identity["input"] = None if self.input is None else self.input.to_dict()
+        found = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode())
         for name, tensor in sorted(self.module.state_dict().items()):
             found.update(
                 name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
@@ -192,24 +253,27 @@ class Encoder:
             return self.input.batches(X, batch_size, bad)
         x = as_numbers(X)
         if x is None or x.ndim == 0:
-            raise CrowdshotError(f"X is {described(X)}, expected an array or tensor of numbers.")
+            raise CrowdshotError(f"is {described(X)}", argument="X", expected="an array or tensor of numbers")
         return iter(torch.split(x, batch_size))
 
     def _forward(self, x: Any) -> Tensor:
         out = self.module(x)
         if not isinstance(out, Tensor) or out.ndim < 2 or len(out) != len(x):
             raise CrowdshotError(
-                f"encoder has {described(out)} as its network's output for {len(x)} items, expected ({len(x)}, D)."
+                f"has a network that returns {described(out)} for {len(x)} items",
+                argument="encoder",
+                found=described(out),
+                expected=f"({len(x)}, D)",
             )
         return out.flatten(1).float()
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """The next batch is read while this one is computed."""
+    """Yield batches; read the next one in a thread while the caller computes."""
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = pool.submit(next, batches, None)
+        upcoming = pool.submit(next, batches, None)
+        while (batch := upcoming.result()) is not None:
+            upcoming = pool.submit(next, batches, None)
             yield batch
 
 
@@ -222,12 +286,12 @@ def _count(X: Any) -> int:
     try:
         return int(shape[0]) if shape else len(X)
     except TypeError:
-        return 1  # one thing alone, which is refused where it is read
+        return 1  # a single object, for which the input raises an error
 
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients inside; afterwards every part of the network is as it was."""
+    """Switch the network to evaluation mode without gradients; restore the mode of every part afterwards."""
     flags = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -238,25 +302,23 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-# ---- functions ------------------------------------------------------------
-#
-# Any function from items to vectors as an encoder: it gets the items as they came, in batches.
+# ---- encoders from Python functions ----
 
 
 @dataclass(frozen=True)
-class AsTheyCame:
-    """Anything that can be cut into pieces: a list, an array, a DataFrame."""
+class UnchangedInput:
+    """Passes on batches of any sequence (list, array, DataFrame) without conversion."""
 
     kind: ClassVar[str] = "items"
 
     def batches(self, X: Any, batch_size: int, bad: list[Any] | None = None) -> Iterator[Any]:
         if isinstance(X, str) or not hasattr(X, "__len__"):
-            raise CrowdshotError(f"X is {described(X)}, expected a list, an array or a table of items.")
+            raise _no_sequence(X)
         cut = getattr(X, "iloc", X)
         try:
             return iter([cut[start : start + batch_size] for start in range(0, len(X), batch_size)])
         except (TypeError, KeyError):
-            raise CrowdshotError(f"X is {described(X)}, expected a list, an array or a table of items.") from None
+            raise _no_sequence(X) from None
 
     def blank(self) -> None:
         return None
@@ -265,11 +327,15 @@ class AsTheyCame:
         return {"kind": self.kind}
 
     def describe(self) -> str:
-        return "items as its function takes them"
+        return "items that its function accepts"
+
+
+def _no_sequence(X: Any) -> CrowdshotError:
+    return CrowdshotError(f"is {described(X)}", argument="X", expected="a list, an array or a table of items")
 
 
 class FunctionNetwork(nn.Module):
-    """What the function returns, as a tensor."""
+    """Calls a function and converts its result to a tensor."""
 
     name: str
 
@@ -285,10 +351,10 @@ class FunctionNetwork(nn.Module):
         try:
             return torch.from_numpy(np.asarray(out, dtype=np.float32))
         except (TypeError, ValueError):
-            return out  # is told by the encoder
+            return out  # the encoder raises the error
 
 
 def function_encoder(function: Callable[[Any], Any]) -> Encoder:
-    """``function``: a batch of items -> (n, D)."""
+    """Return an encoder that calls ``function`` with batches of n items; it returns (n, D)."""
     module = FunctionNetwork(function)
-    return Encoder(module, input=AsTheyCame(), card={"about": f"a function, {module.name}"})
+    return Encoder(module, input=UnchangedInput(), card={"about": f"a function, {module.name}"})

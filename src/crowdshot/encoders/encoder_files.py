@@ -1,4 +1,4 @@
-"""Encoders built by name, saved, loaded and shipped; none is ever unpickled."""
+"""Build encoders by name, save them, and load saved or shipped ones. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean
 from crowdshot.io.cards import Card, read_safetensors, write_safetensors
 
-INPUTS: dict[str, Any] = {  # what reads what ``to_dict`` wrote
+INPUTS: dict[str, Any] = {  # classes whose ``from_dict`` reads an input's card entry
     "images": ImageInput,
     "pictures": PictureInput,
     "features": FeatureInput,
@@ -40,90 +40,134 @@ def build_encoder(
     input: Input | None = None,
     card: Card | None = None,
 ) -> Encoder:
-    """A fresh encoder by the name of its architecture: ``build_encoder("conv4", {}, ImageInput((28, 28)))``.
+    """Build an encoder with random weights.
 
+    Parameters
+    ----------
+    architecture : str
+        Name in `ARCHITECTURES`.
+    arguments : mapping or None
+        Arguments of the architecture.
+    input : ImageInput, FeatureInput, TextInput, TableInput or None
+        Converts items into batches. None: arrays and tensors are passed on unchanged.
+    card : dict or None
+        Free JSON that is saved with the encoder.
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    CrowdshotError
+        If the architecture is unknown or cannot be built with these arguments.
+
+    Examples
+    --------
     >>> from crowdshot import ImageInput, build_encoder
     >>> build_encoder("conv4", {"width": 16}, ImageInput((28, 28))).n_features_out
     16
     """
     if architecture not in ARCHITECTURES:
-        raise CrowdshotError(f"architecture is {architecture!r}, expected one of {', '.join(ARCHITECTURES)}.")
+        raise CrowdshotError(
+            f"is {architecture!r}",
+            argument="architecture",
+            found=architecture,
+            expected=f"one of {', '.join(ARCHITECTURES)}",
+        )
     try:
         module = ARCHITECTURES[architecture](**(arguments or {}))
     except CrowdshotError:
         raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise CrowdshotError(
-            f"arguments is {clean(arguments)}, expected what {architecture} can be built with ({error})."
+            f"is {clean(arguments)}",
+            argument="arguments",
+            found=arguments,
+            expected=f"arguments with which {architecture} can be built ({error})",
         ) from None
     return Encoder(module, architecture, dict(arguments or {}), input, dict(card or {}))
 
 
 def encoder_state(encoder: Encoder) -> tuple[dict[str, Tensor], Card]:
-    """What ``encoder_from_state`` needs to make the same encoder: its tensors, and its card of kind "encoder"."""
+    """Return the tensors of an encoder and its card, from which `encoder_from_state` restores it."""
     if encoder.architecture is None:
         raise CrowdshotError(
-            f"encoder is {_called(encoder.module)}, expected a network that can be saved; {_remedy(encoder.module)}."
+            f"is {_called(encoder.module)}",
+            argument="encoder",
+            found=_called(encoder.module),
+            expected="a network that can be saved",
+            hint=_remedy(encoder.module),
         )
-    own = {
+    entries = {
         "kind": "encoder",
         "architecture": encoder.architecture,
         "arguments": encoder.arguments,
         "input": encoder.input.to_dict() if encoder.input is not None else None,
     }
-    return dict(encoder.module.state_dict()), {**encoder.card, **own}
+    return dict(encoder.module.state_dict()), {**encoder.card, **entries}
 
 
 def _called(module: nn.Module) -> str:
     if isinstance(module, FunctionNetwork):
         return f"{module.name}, a function"
-    return f"a {type(module).__name__} of your own"
+    return f"a wrapped {type(module).__name__}"
 
 
 def _remedy(module: nn.Module) -> str:
     if isinstance(module, FunctionNetwork):
-        return "fit what it returns with encoder='identity', and save that"
-    return "add its class to crowdshot.encoders.networks.ARCHITECTURES and give the encoder that name and its arguments"
+        return "Compute the vectors yourself and fit them with encoder='identity'."
+    return (
+        "Add its class to crowdshot.encoders.networks.ARCHITECTURES and build the encoder from that name and its"
+        " arguments."
+    )
 
 
 def encoder_from_state(tensors: Mapping[str, Tensor], card: Mapping[str, Any], name: str = "the encoder") -> Encoder:
-    """The encoder that ``encoder_state`` described; ``name`` (a file) is for the messages."""
+    """Restore the encoder that `encoder_state` described. ``name`` (a file) appears in error messages."""
     rest = {key: value for key, value in card.items() if key != "format"}
     try:
-        kind, architecture, arguments, given = (rest.pop(k) for k in ("kind", "architecture", "arguments", "input"))
-        fed = None if given is None else INPUTS[given["kind"]].from_dict(given)
+        kind, architecture, arguments, spec = (rest.pop(k) for k in ("kind", "architecture", "arguments", "input"))
+        source = None if spec is None else INPUTS[spec["kind"]].from_dict(spec)
         architecture, arguments = str(architecture), dict(arguments)
     except CrowdshotError as error:
-        raise CrowdshotError(f"{name}: {error}") from None
+        raise _in_file(error, name) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CrowdshotError(
-            f"{name} has a damaged card ({type(error).__name__}: {error}), expected an encoder that crowdshot saved."
+            f"has a damaged card ({type(error).__name__}: {error})",
+            where=name,
+            expected="an encoder that crowdshot saved",
         ) from None
     if kind != "encoder":
-        raise CrowdshotError(f"{name} is of kind {kind!r}, expected 'encoder'.")
+        raise CrowdshotError(f"is of kind {kind!r}", where=name, found=kind, expected="'encoder'")
     try:
-        with torch.random.fork_rng(devices=[]):  # weights drawn here are thrown away: leave no trace in the RNG
+        with torch.random.fork_rng(devices=[]):  # the random weights are replaced: keep the state of the generator
             _check_fit(_sketch(architecture, arguments).state_dict(), tensors)
-            encoder = build_encoder(architecture, arguments, fed, rest)
+            encoder = build_encoder(architecture, arguments, source, rest)
         encoder.module.load_state_dict(dict(tensors))
-        encoder.n_features_out  # noqa: B018  does the input fit the network?
+        encoder.n_features_out  # noqa: B018  raises an error if the input does not fit the network
     except CrowdshotError as error:
-        raise CrowdshotError(f"{name}: {error}") from None
-    except Exception as error:  # a card may say anything, and networks stumble over it in their own ways
+        raise _in_file(error, name) from None
+    except Exception as error:  # a damaged card can make a network raise anything
         raise CrowdshotError(
-            f"{name} holds a network that does not fit its own input ({error or type(error).__name__}), expected one "
-            "that does."
+            f"holds a network that does not fit its own input ({error or type(error).__name__})", where=name
         ) from None
     encoder.module.eval()
     return encoder
 
 
+def _in_file(error: CrowdshotError, name: str) -> CrowdshotError:
+    """Return the error with the file in which it occurred."""
+    fields = {field: getattr(error, field) for field in ("argument", "found", "expected", "hint")}
+    return CrowdshotError(error.message, **fields, where=name)
+
+
 def _sketch(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """The network without memory, so that a false card cannot ask for all there is."""
+    """Build the network without allocating memory, because a damaged card may ask for any size."""
     try:
         with torch.device("meta"):
             return build_encoder(architecture, arguments).module
-    except CrowdshotError:  # not every network can be sketched; what is really wrong comes again
+    except CrowdshotError:  # some networks need memory; a real error is raised again here
         return build_encoder(architecture, arguments).module
 
 
@@ -131,16 +175,31 @@ def _check_fit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> N
     for what, keys in (("missing", expected.keys() - found.keys()), ("unexpected", found.keys() - expected.keys())):
         if keys:
             raise CrowdshotError(
-                f"tensor {min(keys)} is {what} ({len(keys)} in all), expected the tensors of its architecture."
+                f"Tensor {min(keys)} is {what} ({len(keys)} in all)",
+                found=min(keys),
+                expected="the tensors of its architecture",
             )
     for key, tensor in expected.items():
         if tensor.shape != found[key].shape:
-            raise CrowdshotError(f"tensor {key} has shape {tuple(found[key].shape)}, expected {tuple(tensor.shape)}.")
+            raise CrowdshotError(
+                f"Tensor {key} has shape {tuple(found[key].shape)}",
+                found=tuple(found[key].shape),
+                expected=f"{tuple(tensor.shape)}",
+            )
 
 
 def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
-    """Write the encoder to one file, all or nothing.
+    """Write an encoder to one file. The write is atomic.
 
+    Parameters
+    ----------
+    encoder : Encoder
+        An encoder with an architecture; one made by `Encoder.wrap` cannot be saved.
+    path : str or path
+        The .safetensors file.
+
+    Examples
+    --------
     >>> from crowdshot import build_encoder, load_encoder, save_encoder
     >>> from crowdshot.encoders.feature_input import FeatureInput
     >>> save_encoder(build_encoder("mlp", {"n_features": 3, "n_out": 2}, FeatureInput(3)), "mine.safetensors")
@@ -151,11 +210,28 @@ def save_encoder(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 
 
 def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
-    """ "identity", "lite0" (a frozen EfficientNet-Lite0), a shipped encoder's name, or a file of ``save_encoder``.
+    """Load an encoder by name, or from a file.
 
-    Or "lite0-fast", or ``library:name``, a network of `LIBRARIES`. A shipped name comes before a file of that name:
-    write ``./name`` for the file.
+    Parameters
+    ----------
+    name_or_path : str or path
+        - "identity" for feature vectors,
+        - "lite0" or "lite0-fast", a frozen EfficientNet-Lite0,
+        - the name of a shipped encoder (``crowdshot encoders`` lists them),
+        - ``library:name`` for a model of another library, such as "hf:facebook/dinov2-small",
+        - a file that `save_encoder` wrote. Write ``./name`` for a file that has the name of a shipped encoder.
 
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    CrowdshotError
+        If there is no such encoder, or the file is damaged.
+
+    Examples
+    --------
     >>> from crowdshot import load_encoder
     >>> load_encoder("glyphs").n_features_out
     64
@@ -175,62 +251,70 @@ def load_encoder(name_or_path: str | os.PathLike[str]) -> Encoder:
         if isinstance(name_or_path, str) and path.name == name and not path.suffix and not os.path.exists(path):
             outside = [f"{library}:…" for library in LIBRARIES]
             known = ", ".join(["identity", *LITE0_SIDES, *shipped_encoders(), *outside])
-            raise CrowdshotError(f"encoder is {name!r}, expected a file or one of {known}.")
+            raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected=f"a file or one of {known}")
     tensors, card = read_safetensors(path, "encoder")
     return encoder_from_state(tensors, card, str(path))
 
 
-# ---- fresh ------------------------------------------------------------
-#
-# Encoders to begin training with, and what becomes of a head that was trained on a backbone's features.
+# ---- encoders to start training from ----
 
 
 START = {"mixture": 16.0, "prototypical": 16.0, "lnl": 1.0, "maml": 256.0}
-"""Mean squared norm of the embeddings that a linear layer starts with: the best of 1, 4, 16, 64, … on validation.
+"""Initial mean squared norm of a linear layer's embeddings, by objective: the best of 1, 4, 16, 64, … on validation.
 
-Prototypes do not mind. Where embeddings are long, LNL, whose weights go by exp(-distance), hears one item of a class;
-where they are short, MAML's few steps lead nowhere.
+The prototypical objective is insensitive to it. With long embeddings, the weights exp(-distance) of LNL concentrate on
+one item of a class. With short ones, the few gradient steps of MAML change too little.
 """
-SMALLEST = 16  # pixels a side: Conv4 halves them four times
+SMALLEST = 16  # pixels per side, because Conv4 halves an image four times
 
 
 def fresh_encoder(
-    fed: ImageInput | FeatureInput,
+    spec: ImageInput | FeatureInput,
     architecture: str | None = None,
     width: int = 64,
     hidden: Sequence[int] = (128,),
     embedding: int = 64,
     seed: int = 0,
 ) -> Encoder:
-    """Conv4 of ``width`` channels for images; for feature vectors an MLP with ``embedding`` numbers out."""
-    suits = "conv4" if isinstance(fed, ImageInput) else "mlp"
-    if architecture not in (None, suits):
-        raise CrowdshotError(f"architecture is {architecture}, expected {suits}, as the source holds {fed.describe()}.")
+    """Return a Conv4 with ``width`` channels for images, or an MLP with ``embedding`` outputs for feature vectors."""
+    suitable = "conv4" if isinstance(spec, ImageInput) else "mlp"
+    if architecture not in (None, suitable):
+        raise CrowdshotError(
+            f"is {architecture!r}",
+            argument="architecture",
+            found=architecture,
+            expected=f"{suitable!r}, because the source holds {spec.describe()}",
+        )
     arguments: dict[str, Any]
-    if isinstance(fed, ImageInput):
-        if min(fed.size) < SMALLEST:
-            raise CrowdshotError(f"image_size is {min(fed.size)}, expected {SMALLEST} or more.")
-        arguments = {"channels": fed.channels, "width": width}
+    if isinstance(spec, ImageInput):
+        if min(spec.size) < SMALLEST:
+            raise CrowdshotError(
+                f"is {min(spec.size)}", argument="image_size", found=min(spec.size), expected=f"{SMALLEST} or more"
+            )
+        arguments = {"channels": spec.channels, "width": width}
     else:
-        arguments = {"n_features": fed.n_features, "hidden": list(hidden), "n_out": embedding}
+        arguments = {"n_features": spec.n_features, "hidden": list(hidden), "n_out": embedding}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_encoder(suits, arguments, fed)
+        return build_encoder(suitable, arguments, spec)
 
 
 @torch.no_grad()
 def start_principal(module: MLP, features: Tensor, norm: float) -> None:
-    """Start a single linear layer as the principal components of features (n, D), brought to that mean squared norm.
+    """Initialise a single linear layer with the principal components of features (n, D), scaled to a mean squared norm.
 
-    From random weights, training on few classes forgets more of what a good network knows than it learns.
+    Starting from random weights, training on few classes loses more of the network's knowledge than it gains.
     """
     (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
     mean = features.mean(0)
     _, vectors = torch.linalg.eigh((features - mean).mT @ (features - mean))
-    components = vectors.flip(1)[:, : layer.out_features].mT  # the largest first
+    components = vectors.flip(1)[:, : layer.out_features].mT  # largest variance first
     if len(components) < layer.out_features:
         raise CrowdshotError(
-            f"embedding is {layer.out_features}, expected at most the {layer.in_features} features of the source."
+            f"is {layer.out_features}",
+            argument="embedding",
+            found=layer.out_features,
+            expected=f"at most the {layer.in_features} features of the source",
         )
     components = components * (norm / ((features - mean) @ components.mT).square().sum(-1).mean()).sqrt()
     layer.weight.copy_(components)
@@ -238,27 +322,27 @@ def start_principal(module: MLP, features: Tensor, norm: float) -> None:
 
 
 @torch.no_grad()
-def start_as(module: MLP, fed: FeatureInput, shipped: Encoder) -> None:
-    """Start a single linear layer as the head that a shipped encoder has on the same backbone, fed with its features.
+def start_as(module: MLP, spec: FeatureInput, shipped: Encoder) -> None:
+    """Initialise a single linear layer with the head of a shipped encoder on the same backbone.
 
-    The one had its features standardised as ``fed`` says, the other in its own way: the layer makes up for it.
+    The two heads may standardise the features of the backbone differently; the new weights account for it.
     """
     assert isinstance(shipped.module, lite0.Lite0)
     (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
     body, head = shipped.module.body, shipped.module.head
-    mean, std = torch.tensor(fed.mean), torch.tensor(fed.std)
+    mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
     layer.weight.copy_(head.weight * (std / body.std))
     layer.bias.copy_(head.bias + head.weight @ ((mean - body.mean) / body.std))
 
 
 def on_backbone(encoder: Encoder) -> Encoder:
-    """A linear layer that was trained on EfficientNet-Lite0's features, as an encoder of images."""
+    """Return an encoder of images from a linear layer that was trained on the features of EfficientNet-Lite0."""
     assert isinstance(encoder.module, MLP)
-    layer, fed = encoder.module.layers[0].state_dict(), encoder.input
+    layer, spec = encoder.module.layers[0].state_dict(), encoder.input
     images = ImageInput((lite0.SIDE, lite0.SIDE), 3, mean=lite0.MEAN, std=lite0.STD)
     state = {f"head.{name}": value for name, value in layer.items()}
-    if isinstance(fed, FeatureInput) and fed.mean:
-        state |= {"body.mean": torch.tensor(fed.mean), "body.std": torch.tensor(fed.std)}
+    if isinstance(spec, FeatureInput) and spec.mean:
+        state |= {"body.mean": torch.tensor(spec.mean), "body.std": torch.tensor(spec.std)}
     arguments = {"n_out": len(layer["bias"]), "standardised": "body.mean" in state}
     head = build_encoder("lite0", arguments, images, encoder.card)
     head.module.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Feature vectors from someone else's network, as an encoder's input."""
+"""Read feature vectors: arrays, tensors, DataFrames and sparse matrices become float32 tensors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from PIL import Image
 from torch import Tensor
 
 from crowdshot.encoders.shipped import describe_input
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import described
 
-LARGEST = 1e33  # of a feature: in a unit of their own, more would leave single precision
-ROUNDED = 1e-4  # of its size, within which a feature loses digits that matter
+LARGEST = 1e33  # of a feature; larger values overflow single precision when they are squared or scaled
+ROUNDED = 1e-4  # warn if a feature varies by less than this share of its size: single precision has 7 digits
 
 
 @dataclass(frozen=True)
 class FeatureInput:
-    """Vectors of ``n_features`` numbers (None: any), read as (x - mean) / std where those are given."""
+    """Feature vectors as the input of an encoder.
+
+    Parameters
+    ----------
+    n_features : int or None
+        Length of a vector. None: any.
+    mean, std : tuple of float
+        The vectors are standardised as (x - mean) / std. Empty: they are not.
+    """
 
     kind: ClassVar[str] = "features"
     n_features: int | None = None
@@ -32,16 +40,26 @@ class FeatureInput:
 
     def __post_init__(self) -> None:
         if self.n_features is not None and not (isinstance(self.n_features, int) and self.n_features > 0):
-            raise CrowdshotError(f"n_features is {self.n_features!r}, expected a positive whole number or None.")
+            raise CrowdshotError(
+                f"is {self.n_features!r}",
+                argument="n_features",
+                found=self.n_features,
+                expected="a positive whole number or None",
+            )
         for name in ("mean", "std"):
             values = tuple(float(value) for value in getattr(self, name))
             if values and len(values) != self.n_features:
-                raise CrowdshotError(f"{name} has {len(values)} numbers, expected {self.n_features}, one a feature.")
+                raise CrowdshotError(
+                    f"has {len(values)} numbers",
+                    argument=name,
+                    found=len(values),
+                    expected=f"{self.n_features}, one per feature",
+                )
             object.__setattr__(self, name, values)
         if not np.isfinite(self.mean).all():
-            raise CrowdshotError(f"mean is {self.mean}, expected finite numbers.")
+            raise CrowdshotError(f"is {self.mean}", argument="mean", found=self.mean, expected="finite numbers")
         if not np.isfinite(self.std).all() or min(self.std, default=1.0) <= 0:
-            raise CrowdshotError(f"std is {self.std}, expected finite numbers above 0.")
+            raise CrowdshotError(f"is {self.std}", argument="std", found=self.std, expected="finite numbers above 0")
 
     def batches(self, X: Any, batch_size: int, bad: list[Any] | None = None) -> Iterator[Tensor]:
         return iter(torch.split(read_features(X, self), batch_size))
@@ -61,38 +79,50 @@ class FeatureInput:
 
 
 def read_features(X: Any, spec: FeatureInput) -> Tensor:
-    """Array, tensor, DataFrame or sparse matrix (N, n_features) -> float32 on the CPU, as ``spec`` asks."""
+    """Return an array, tensor, DataFrame or sparse matrix (N, n_features) as standardised float32 tensor."""
     x = as_numbers(X)
     if x is None or x.ndim != 2 or spec.n_features not in (None, x.shape[1]):
-        raise CrowdshotError(f"X is {described(X)}, expected {spec.describe()}, for which this encoder was made.")
+        raise CrowdshotError(
+            f"is {described(X)}",
+            argument="X",
+            expected=f"{spec.describe()}, which this encoder was made for",
+        )
     if x.shape[1] == 0:
-        raise CrowdshotError(f"X is {described(X)}, without a feature, expected one or more.")
+        raise CrowdshotError(f"is {described(X)}, without features", argument="X", expected="one feature or more")
     if spec.mean:
         x = x - torch.tensor(spec.mean)
     return x / torch.tensor(spec.std) if spec.std else x
 
 
 def _warn_rounded(array: NDArray[Any]) -> None:
-    """Seconds since 1970 that lie within a minute are all the same in single precision."""
+    """Warn if single precision removes the differences in a column, such as seconds since 1970 within a minute."""
     if array.ndim != 2 or array.dtype.kind == "b" or len(array) < 2:
         return
     low, high = array.min(0).astype(np.float64), array.max(0).astype(np.float64)
     lost = (high > low) & (high - low < ROUNDED * np.maximum(abs(low), abs(high)))
     if lost.any():
         column = int(np.flatnonzero(lost)[0])
-        told = f"X, column {column} lies between {low[column]:.10g} and {high[column]:.10g}, which single precision"
-        warnings.warn(f"{told} hardly tells apart; take its mean off before.", UserWarning, stacklevel=2)
+        warnings.warn(
+            CrowdshotWarning(
+                f"has values between {low[column]:.10g} and {high[column]:.10g} in column {column}, which single"
+                " precision hardly distinguishes",
+                argument="X",
+                found=column,
+                hint="Subtract the mean of the column first.",
+            ),
+            stacklevel=2,
+        )
 
 
 def as_numbers(X: Any) -> Tensor | None:
-    """Anything array-like -> float32 tensor of finite numbers, any shape; None if it does not hold numbers."""
+    """Return anything array-like as a float32 tensor of finite numbers; None if it does not hold numbers."""
     if isinstance(X, Tensor):
         if X.is_meta or X.is_quantized:
             return None
         x = X.detach().to_dense().to("cpu", torch.float32)
     else:
         if isinstance(X, (list, tuple)) and any(isinstance(item, Image.Image) for item in X):
-            return None  # NumPy would take their pixels for numbers
+            return None  # NumPy would convert their pixels to numbers
         try:
             array = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
             if array.dtype.kind == "O":  # a DataFrame with several types of number
@@ -100,14 +130,18 @@ def as_numbers(X: Any) -> Tensor | None:
         except (TypeError, ValueError):
             return None
         if array.dtype.kind == "c":
-            raise CrowdshotError("X holds complex numbers, expected real ones (Complex data not supported).")
+            raise CrowdshotError(
+                "holds complex numbers (Complex data not supported)", argument="X", expected="real numbers"
+            )
         if array.dtype.kind not in "buif" or array.ndim == 0:
             return None
-        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite and is told below
+        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, an error below
             x = torch.from_numpy(np.array(array, dtype=np.float32))
         _warn_rounded(array)
-    finite = x.abs() <= LARGEST  # NaN is not
+    finite = x.abs() <= LARGEST  # false for NaN
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
-        raise CrowdshotError(f"X has NaN, infinite or huge values, first in row {row}, expected finite numbers.")
+        raise CrowdshotError(
+            f"has NaN, infinite or huge values, first in row {row}", argument="X", found=row, expected="finite numbers"
+        )
     return x

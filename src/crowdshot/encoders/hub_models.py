@@ -1,4 +1,7 @@
-"""Where a model of the Hugging Face hub lies on this machine: a folder of its own, or the hub's cache."""
+"""Load encoders from Hugging Face transformers, sentence-transformers, timm and OpenCLIP.
+
+Hub models come from a local folder, the hub's cache, or a download. No code that comes with weights is run.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +18,47 @@ from crowdshot.encoders.text_input import TextInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing, shown
 
-FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # no code, and nothing that would have to be unpickled
+FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # neither code nor pickled weights
 
 
 def folder_of(name: str, revision: str | None) -> tuple[Path, str | None]:
-    """The folder, and the commit where it came from the hub; downloaded if it is not there and there is a network."""
+    """Return the folder of a model, downloaded if necessary, and its commit (None for a local folder)."""
     if Path(name).is_dir():
         return _with_weights(Path(name)), None
     if name.startswith((".", "/", "~")):
-        raise CrowdshotError(f"{shown(name)} does not exist, expected a folder that holds a model.")
+        raise CrowdshotError("does not exist", where=shown(name), expected="a folder that holds a model")
     from huggingface_hub import snapshot_download  # comes with the extra
 
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
-    except Exception as error:  # the hub's own, of requests, of sockets: all mean that it could not be had
-        raise not_had(name, error, revision) from None
+    except Exception as error:  # of the hub, requests or sockets: each means that the download failed
+        raise unavailable(name, error, revision) from None
     return _with_weights(folder), folder.name
 
 
-def not_had(name: str, error: Exception, revision: str | None = None) -> CrowdshotError:
-    """What to say where a model of the hub is neither here nor to be downloaded."""
+def unavailable(name: str, error: Exception, revision: str | None = None) -> CrowdshotError:
+    """Return the error for a model that is neither stored locally nor can be downloaded."""
     from huggingface_hub import constants  # as above
 
     reason = next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
     at = "" if revision is None else f" --revision {revision}"
     return CrowdshotError(
-        f"{name} is neither a folder nor in {shown(constants.HF_HUB_CACHE)}, and could not be downloaded"
-        f" ({reason}), expected one of these; `hf download {name}{at}`, where there is a network, fills that cache,"
-        " which HF_HOME moves."
+        f"{name} is neither a folder nor in {shown(constants.HF_HUB_CACHE)}, and could not be downloaded ({reason})",
+        argument="encoder",
+        found=name,
+        hint=f"Run `hf download {name}{at}` where there is a network; HF_HOME sets the folder of this cache.",
     )
 
 
 def _with_weights(folder: Path) -> Path:
     if not any(folder.rglob("*.safetensors")):
-        raise CrowdshotError(f"{shown(folder)} holds no weights, expected some as .safetensors.")
+        raise CrowdshotError("holds no weights", where=shown(folder), expected="a .safetensors file")
     return folder
 
 
-# ---- hugging face ------------------------------------------------------------
-#
-# Models of Hugging Face's transformers, of images or of texts; a model of both is taken for one of images.
+# ---- Hugging Face transformers: models of images or texts; a model of both is used for images ----
 
-
-LONGEST = 512  # tokens, where the model does not say
+LONGEST = 512  # tokens, if the model sets no limit
 
 
 def load_hugging_face(name: str, revision: str | None, device: str) -> Loaded:
@@ -65,43 +66,45 @@ def load_hugging_face(name: str, revision: str | None, device: str) -> Loaded:
     transformers.logging.disable_progress_bar()
     folder, commit = folder_of(name, revision)
     safely: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-    model, told = transformers.AutoModel.from_pretrained(
+    model, loading_info = transformers.AutoModel.from_pretrained(
         folder, use_safetensors=True, output_loading_info=True, **safely
     )
-    absent = sorted(told["missing_keys"])
-    poolless = bool(absent) and all("pooler" in key for key in absent)
-    if absent and not poolless:
-        raise CrowdshotError(f"{name} has no weights for {absent[0]} ({len(absent)} such), expected all.")
+    absent = sorted(loading_info["missing_keys"])
+    untrained_pooler = bool(absent) and all("pooler" in key for key in absent)
+    if absent and not untrained_pooler:
+        raise CrowdshotError(
+            f"has no weights for {absent[0]} ({len(absent)} such tensors)", where=name, found=absent[0]
+        )
     model = model.eval().requires_grad_(False).to(device)
     weights = checksum_of({key: value for key, value in model.state_dict().items() if key not in absent})
     if (folder / "preprocessor_config.json").is_file() or (folder / "processor_config.json").is_file():
         processor = transformers.AutoImageProcessor.from_pretrained(folder, **safely)
 
-        def see(pictures: list[Any]) -> Tensor:
+        def embed_images(pictures: list[Any]) -> Tensor:
             pixels = processor(images=pictures, return_tensors="pt")["pixel_values"].to(device)
-            if hasattr(model, "get_image_features"):  # of images and texts alike
+            if hasattr(model, "get_image_features"):  # a model of images and texts
                 return _vectors(model.get_image_features(pixel_values=pixels), False, model)
-            return _vectors(model(pixel_values=pixels), poolless, model)
+            return _vectors(model(pixel_values=pixels), untrained_pooler, model)
 
-        return Loaded(see, PictureInput(), commit, weights)
+        return Loaded(embed_images, PictureInput(), commit, weights)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safely)
     longest = min(getattr(model.config, "max_position_embeddings", LONGEST), tokenizer.model_max_length)
 
-    def read(texts: list[str]) -> Tensor:
+    def embed_texts(texts: list[str]) -> Tensor:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
         hidden = model(**tokens).last_hidden_state
         mask = tokens["attention_mask"][..., None].to(hidden.dtype)
         return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1).clamp_min(1), dim=1)
 
-    return Loaded(read, TextInput(), commit, weights)
+    return Loaded(embed_texts, TextInput(), commit, weights)
 
 
-def _vectors(out: Any, poolless: bool, model: torch.nn.Module) -> Tensor:
-    """What the model itself makes of an image as a whole: its pooled output, its class token, or the mean."""
+def _vectors(out: Any, untrained_pooler: bool, model: torch.nn.Module) -> Tensor:
+    """Return one vector per image: the model's pooled output, else its class token, else the mean over patches."""
     if isinstance(out, Tensor):
         return out
     pooled = getattr(out, "pooler_output", None)
-    if pooled is not None and not poolless:
+    if pooled is not None and not untrained_pooler:
         vectors: Tensor = pooled.flatten(1)
         return vectors
     hidden: Tensor = out.last_hidden_state
@@ -111,16 +114,14 @@ def _vectors(out: Any, poolless: bool, model: torch.nn.Module) -> Tensor:
     return hidden[:, 0] if has_class_token else hidden.mean(1)
 
 
-# ---- sentence transformers ------------------------------------------------------------
-#
-# Models of sentence-transformers: texts -> vectors, as their authors pool and scale them.
+# ---- sentence-transformers: texts -> vectors, pooled and scaled as the model's authors specify ----
 
 
 def load_sentence_transformers(name: str, revision: str | None, device: str) -> Loaded:
     library: Any = import_module("sentence_transformers")  # an extra, without types of its own
     transformers: Any = import_module("transformers")
     transformers.logging.disable_progress_bar()
-    full = name if "/" in name or "\\" in name else f"sentence-transformers/{name}"  # as that library has it
+    full = name if "/" in name or "\\" in name else f"sentence-transformers/{name}"  # the library's own default
     folder, commit = folder_of(full, revision)
     model = library.SentenceTransformer(
         str(folder),
@@ -130,16 +131,14 @@ def load_sentence_transformers(name: str, revision: str | None, device: str) -> 
         model_kwargs={"use_safetensors": True},
     )
 
-    def read(texts: list[str]) -> Tensor:
+    def embed_texts(texts: list[str]) -> Tensor:
         out: Tensor = model.encode(texts, batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False)
         return out
 
-    return Loaded(read, TextInput(), commit, checksum_of(model.state_dict()))
+    return Loaded(embed_texts, TextInput(), commit, checksum_of(model.state_dict()))
 
 
-# ---- timm ------------------------------------------------------------
-#
-# Models of timm: images -> what comes before the classifier, prepared as the weights' own configuration says.
+# ---- timm: images -> the features before the classifier, preprocessed by the weights' own configuration ----
 
 
 def load_timm(name: str, revision: str | None, device: str) -> Loaded:
@@ -147,23 +146,26 @@ def load_timm(name: str, revision: str | None, device: str) -> Loaded:
 
     if name not in timm.list_models(pretrained=True):
         known = timm.list_models(f"*{name.partition('.')[0]}*", pretrained=True) or timm.list_models(pretrained=True)
-        raise CrowdshotError(f"encoder is 'timm:{name}', expected a model with weights, like {listing(known, 3)}.")
+        raise CrowdshotError(
+            f"is 'timm:{name}'",
+            argument="encoder",
+            found=f"timm:{name}",
+            expected=f"a model with weights, such as {listing(known, 3)}",
+        )
     try:
         model = timm.create_model(name, pretrained=True, num_classes=0).eval().requires_grad_(False).to(device)
-    except Exception as error:  # known, but not to be had
-        raise not_had(f"timm/{name}", error) from None
+    except Exception as error:  # a known name whose download failed
+        raise unavailable(f"timm/{name}", error) from None
     prepare: Any = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
 
-    def see(pictures: list[Any]) -> Tensor:
+    def embed_images(pictures: list[Any]) -> Tensor:
         out: Tensor = model(torch.stack([prepare(picture) for picture in pictures]).to(device))
         return out
 
-    return Loaded(see, PictureInput(), revision, checksum_of(model.state_dict()))
+    return Loaded(embed_images, PictureInput(), revision, checksum_of(model.state_dict()))
 
 
-# ---- open clip ------------------------------------------------------------
-#
-# Models of OpenCLIP, ``ViT-B-32/laion2b_s34b_b79k``: images -> vectors of unit length.
+# ---- OpenCLIP, such as ``ViT-B-32/laion2b_s34b_b79k``: images -> vectors of unit length ----
 
 
 def load_open_clip(name: str, revision: str | None, device: str) -> Loaded:
@@ -171,21 +173,28 @@ def load_open_clip(name: str, revision: str | None, device: str) -> Loaded:
 
     model_name, slash, weights = name.rpartition("/")
     if not slash:
-        raise CrowdshotError(f"encoder is 'open_clip:{name}', expected open_clip:NAME/WEIGHTS, as that library has it.")
+        raise CrowdshotError(
+            f"is 'open_clip:{name}'", argument="encoder", found=f"open_clip:{name}", expected="open_clip:NAME/WEIGHTS"
+        )
     found = open_clip.get_pretrained_cfg(model_name, weights)
     if not found:
         known = open_clip.list_pretrained_tags_by_model(model_name) or open_clip.list_models()
-        raise CrowdshotError(f"encoder is 'open_clip:{name}', expected NAME/WEIGHTS, of these {listing(known, 3)}.")
+        raise CrowdshotError(
+            f"is 'open_clip:{name}'",
+            argument="encoder",
+            found=f"open_clip:{name}",
+            expected=f"NAME/WEIGHTS, one of {listing(known, 3)}",
+        )
     try:
         model, _, prepare = open_clip.create_model_and_transforms(model_name, pretrained=weights, device=device)
-    except Exception as error:  # known, but not to be had
-        raise not_had(str(found.get("hf_hub") or found.get("url")).rstrip("/"), error) from None
+    except Exception as error:  # a known name whose download failed
+        raise unavailable(str(found.get("hf_hub") or found.get("url")).rstrip("/"), error) from None
     model = model.eval().requires_grad_(False)
 
-    def see(pictures: list[Any]) -> Tensor:
+    def embed_images(pictures: list[Any]) -> Tensor:
         out: Tensor = model.encode_image(
             torch.stack([prepare(picture) for picture in pictures]).to(device), normalize=True
         )
         return out
 
-    return Loaded(see, PictureInput(), revision, checksum_of(model.state_dict()))
+    return Loaded(embed_images, PictureInput(), revision, checksum_of(model.state_dict()))

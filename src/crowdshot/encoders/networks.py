@@ -1,4 +1,4 @@
-"""The networks that encoders are built from, by name.
+"""Define the networks from which encoders are built by name, and choose the device.
 
 >>> from crowdshot import ARCHITECTURES
 >>> sorted(ARCHITECTURES)[:2]
@@ -19,17 +19,15 @@ from crowdshot.encoders.table_input import TableNetwork
 from crowdshot.encoders.text_input import TextNetwork
 from crowdshot.errors import CrowdshotError
 
-MOST_LAYERS = 1000  # of an MLP; a card may ask for any number
-PIXELS_AT_ONCE = 60_000  # that Conv4 takes on a CPU: activations of more do not fit in its cache
-
-# ---- architectures --------------------------------------------------------------------------------------------
+MOST_LAYERS = 1000  # of an MLP; a damaged card may ask for any number
+PIXELS_AT_ONCE = 60_000  # per forward pass of Conv4 on a CPU; activations of more do not fit in its cache
 
 
 class Conv4(nn.Module):
-    """(n, channels, H, W) -> (n, width · ⌊H/16⌋ · ⌊W/16⌋): 64 for 28×28, 1,600 for 84×84.
+    """The paper's embedding network: (n, channels, H, W) -> (n, width · ⌊H/16⌋ · ⌊W/16⌋).
 
-    Snell, Swersky, Zemel: Prototypical Networks for Few-shot Learning, 2017; the paper's embedding network. Four
-    blocks of 3×3 convolution, batch normalisation, ReLU and 2×2 max-pooling.
+    An embedding has 64 features for 28×28 pixels and 1,600 for 84×84. Four blocks of 3×3 convolution, batch
+    normalisation, ReLU and 2×2 max-pooling; Snell, Swersky, Zemel: Prototypical Networks for Few-shot Learning, 2017.
     """
 
     blocks: nn.Sequential
@@ -53,14 +51,16 @@ class Conv4(nn.Module):
 
 
 class MLP(nn.Module):
-    """(n, n_features) -> (n, n_out): linear layers with a ReLU between each two; ``hidden=()`` is one linear map."""
+    """Linear layers with a ReLU between them, (n, n_features) -> (n, n_out); ``hidden=()`` is one linear map."""
 
     layers: nn.Sequential
 
     def __init__(self, n_features: int, hidden: Sequence[int] = (128,), n_out: int = 64) -> None:
         super().__init__()
         if len(hidden) > MOST_LAYERS:
-            raise CrowdshotError(f"hidden has {len(hidden):,} layers, expected {MOST_LAYERS:,} at most.")
+            raise CrowdshotError(
+                f"has {len(hidden):,} layers", argument="hidden", found=len(hidden), expected=f"{MOST_LAYERS:,} at most"
+            )
         sizes = [n_features, *hidden, n_out]
         layers: list[nn.Module] = []
         for n_in, n_next in pairwise(sizes):
@@ -73,7 +73,7 @@ class MLP(nn.Module):
 
 
 class Identity(nn.Module):
-    """(n, D) -> (n, D): feature vectors from elsewhere, taken as they are."""
+    """Returns feature vectors unchanged."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -91,18 +91,13 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
 }
 
 
-# ---- devices ------------------------------------------------------------
-#
-# Where the work is done.
-
-
 def choose_device(name: str) -> torch.device:
-    """ "auto" is a GPU where there is one."""
+    """Return the torch device of this name; "auto" is a GPU if there is one."""
     try:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        missing = " where torch has no GPU to use" if device.type == "cuda" else ""
-        raise CrowdshotError(f"device is {name!r}{missing}, expected auto, cpu or cuda.")
+        missing = ", but torch finds no GPU" if device.type == "cuda" else ""
+        raise CrowdshotError(f"is {name!r}{missing}", argument="device", found=name, expected="auto, cpu or cuda")
     return device

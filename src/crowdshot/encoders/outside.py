@@ -1,8 +1,8 @@
-"""Other people's networks by name: ``hf:facebook/dinov2-small``, ``onnx:model.onnx``; the registry is ``LIBRARIES``.
+"""Use models of other libraries as encoders by name: ``hf:facebook/dinov2-small``, ``onnx:model.onnx``.
 
-Each is loaded by its own library, when it is first needed, and prepares items as its own configuration says. Nothing of
-it is put into a saved classifier but its name, the commit it came from and a checksum of its weights, by which it is
-known again. Code that comes with weights is never run, and weights are never unpickled.
+`LIBRARIES` lists the libraries. A model is loaded by its library on first use and prepares items by its own
+configuration. A saved classifier contains only its name, its commit, and a checksum of its weights, which is verified.
+Code that comes with weights is never run, and weights are never unpickled.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ from crowdshot.encoders.shipped import LIBRARIES
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
 
-# ---- contract ------------------------------------------------------------
-#
-# What a library's module promises: ``load(name, revision, device) -> Loaded``; and the steps that these share.
-
 
 class Loaded(NamedTuple):
-    """A network that is ready: ``run`` takes a batch as ``input`` gives it and returns (n, D).
+    """A loaded network, as the loader ``load(name, revision, device)`` of each library returns it.
 
-    ``revision``: the commit it came from, where that is known; ``weights``: a checksum of them.
+    ``run`` maps a batch of ``input`` to (n, D). ``revision`` is the commit, if known; ``weights`` a checksum.
     """
 
     run: Callable[[Any], Tensor]
@@ -40,7 +36,7 @@ class Loaded(NamedTuple):
 
 
 def checksum(parts: Iterable[tuple[str, bytes]]) -> str:
-    """Of names and what they stand for."""
+    """Return a checksum of named contents."""
     found = hashlib.sha256()
     for name, content in parts:
         found.update(name.encode() + b"\0" + content)
@@ -48,18 +44,13 @@ def checksum(parts: Iterable[tuple[str, bytes]]) -> str:
 
 
 def checksum_of(state: dict[str, Tensor]) -> str:
-    """Of a network's tensors."""
+    """Return a checksum of the tensors of a network."""
     plain = ((name, tensor.detach().cpu().contiguous().flatten()) for name, tensor in sorted(state.items()))
     return checksum((name, tensor.view(torch.uint8).numpy().tobytes()) for name, tensor in plain)
 
 
-# ---- network ------------------------------------------------------------
-#
-# A network of somebody else's as a module of ours: loaded when first needed, known again by its weights.
-
-
 class OutsideNetwork(nn.Module):
-    """Items as its library takes them -> (n, D). Its state is empty: names and a checksum are its arguments."""
+    """Wraps a model of another library, which is loaded on first use. The state is empty; the arguments identify it."""
 
     library: str
     name: str
@@ -70,14 +61,16 @@ class OutsideNetwork(nn.Module):
     def __init__(self, library: str, name: str, revision: str | None = None, weights: str | None = None) -> None:
         super().__init__()
         self.library, self.name, self.revision, self.weights = library, name, revision, weights
-        self.register_buffer("here", torch.empty(0), persistent=False)  # tells the device
+        self.register_buffer("here", torch.empty(0), persistent=False)  # follows the module to its device
 
     def forward(self, batch: Any) -> Tensor:
         loaded = _load(self.library, self.name, self.revision, str(self.here.device))
         if self.weights not in (None, loaded.weights):
             raise CrowdshotError(
-                f"{self.library}:{self.name} has weights with the checksum {loaded.weights}, expected {self.weights},"
-                " with which this was made."
+                f"has weights with the checksum {loaded.weights}",
+                where=f"{self.library}:{self.name}",
+                found=loaded.weights,
+                expected=f"{self.weights}, with which this encoder was made",
             )
         return loaded.run(batch)
 
@@ -87,11 +80,11 @@ def is_outside(name: str) -> bool:
 
 
 def outside_encoder(name: str) -> Encoder:
-    """``library:name``, or ``library:name@commit`` for a model of the Hugging Face hub."""
+    """Return the encoder for ``library:name``, or ``library:name@commit`` for a model of the Hugging Face hub."""
     library, _, rest = name.partition(":")
     rest, _, revision = rest.partition("@") if not os.path.exists(rest) else (rest, "", "")
     if not rest:
-        raise CrowdshotError(f"encoder is {name!r}, expected a name after the colon.")
+        raise CrowdshotError(f"is {name!r}", argument="encoder", found=name, expected="a name after the colon")
     loaded = _load(library, rest, revision or None, "cpu")
     arguments: dict[str, Any] = {
         "library": library,
@@ -107,7 +100,9 @@ def outside_encoder(name: str) -> Encoder:
 @lru_cache(maxsize=4)
 def _load(library: str, name: str, revision: str | None, device: str) -> Loaded:
     if library not in LIBRARIES:
-        raise CrowdshotError(f"library is {library!r}, expected one of {', '.join(LIBRARIES)}.")
+        raise CrowdshotError(
+            f"is {library!r}", argument="library", found=library, expected=f"one of {', '.join(LIBRARIES)}"
+        )
     entry = LIBRARIES[library]
     try:
         module, function = entry.loader.split(":")
@@ -116,11 +111,12 @@ def _load(library: str, name: str, revision: str | None, device: str) -> Loaded:
         raise
     except ImportError as error:
         raise CrowdshotError(
-            f"{library}:{name} could not be loaded ({first_line(error)}), expected its library; pip install"
-            f" 'crowdshot[{entry.extra}]' brings it."
+            f"could not be loaded ({first_line(error)})",
+            where=f"{library}:{name}",
+            hint=f"Install its library with: pip install 'crowdshot[{entry.extra}]'",
         ) from None
-    except Exception as error:  # whatever somebody else's library raises is about their model
+    except Exception as error:  # another library may raise anything about its model
         raise CrowdshotError(
-            f"{library}:{name} could not be loaded ({type(error).__name__}: {first_line(error)})."
+            f"could not be loaded ({type(error).__name__}: {first_line(error)})", where=f"{library}:{name}"
         ) from None
     return loaded

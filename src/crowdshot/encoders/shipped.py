@@ -1,4 +1,4 @@
-"""The encoders that come with crowdshot, by their names and cards alone: what there is can be told without torch."""
+"""List the shipped encoders and the supported libraries, without importing torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 WEIGHTS = Path(__file__).parent / "weights"
 GROUP = "crowdshot.encoders"  # entry points of packages with more encoders: each a folder of .safetensors files
-PROTOTYPICAL_SUFFIX = "-protonet"  # what the name of a shipped encoder's clean twin ends with
+PROTOTYPICAL_SUFFIX = "-protonet"  # of the variant of a shipped encoder that was meta-trained on clean labels
 
 
 def _files() -> dict[str, Path]:
@@ -54,7 +54,7 @@ LIBRARIES = {
 
 
 def describe_input(spec: Mapping[str, Any]) -> str:
-    """What an encoder is fed, from the card's entry ``input``, which `ImageInput` and its like make."""
+    """Describe the input of an encoder from the entry ``input`` of its card (``ImageInput.to_dict`` and the like)."""
     if spec["kind"] == "texts":
         return "texts"
     if spec["kind"] == "pictures":

