@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import pooch
-from requests.exceptions import RequestException  # what pooch fetches with
+from typing import TYPE_CHECKING
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
 from crowdshot.io.atomic import replacing
 from crowdshot.progress import Tick, progress
+
+if TYPE_CHECKING:
+    from requests.exceptions import RequestException
 
 PIECE = 2**20  # bytes read between two ticks
 TIMEOUT = 60.0  # seconds without a byte
@@ -32,6 +33,10 @@ class Download:
 
 def fetch(download: Download, folder: Path) -> Path:
     """Put the file into ``folder``, which is made where it is absent, under the last part of its address."""
+    # Imported here because a machine that only trains may have neither package.
+    import pooch
+    from requests.exceptions import RequestException  # raised by pooch
+
     out = folder / download.file
     algorithm, _, expected = download.checksum.partition(":")
     try:
