@@ -119,7 +119,7 @@ def test_what_is_left_is_told_and_not_done(quick, tmp_path):
     assert done.stdout.splitlines() == [
         "labelme, labelme: RFDS, PrMV (6 of 6 pieces each)",
         "12 pieces to run, 2 encoders to meta-train.",
-        "2 encoders to meta-train and 12 pieces to test: about 6 h on 1 CPU core.",
+        "2 encoders to meta-train and 12 pieces to test: about 12 h on 1 CPU core.",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -202,7 +202,7 @@ def test_experiments_are_listed():
         (["main", "--splits", "one"], "--splits is 'one', expected a number or a range"),
         (["main", "--splits", "3:1"], "--splits is '3:1', expected some of the five, 0:4."),
         (["main", "--device", "cpu*0"], "--device is 'cpu*0', expected devices like"),
-        (["main", "--precision", "half"], "precision is 'half', expected float32 or bfloat16."),
+        (["main", "--precision", "half"], "--precision is 'half', expected float32 or bfloat16."),
         (["main", "--device", "tpu"], "--device is 'tpu', expected auto, cpu or cuda"),
     ],
 )

@@ -474,7 +474,7 @@ def test_em_wide_is_centred_whatever_the_candidate():
 
 @pytest.mark.parametrize(
     ("dataset", "names"),
-    [("omniglot", ("Ours", "PrMV", "Labelings")), ("tiny-imagenet-100", ("PrMV", "MaMV", "Labelings"))],
+    [("omniglot", ("Ours", "PrMV", "Labelings")), ("miniimagenet", ("Ours", "PrMV", "Labelings"))],
 )
 def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""
