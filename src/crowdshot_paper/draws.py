@@ -84,7 +84,7 @@ def _scarce(batch: Batch, cell: Cell, generator: torch.Generator) -> Batch:
 CLASSES, EXAMPLES, SIZE = 32, 20, 16  # SIZE is the smallest that Conv4 takes
 GREY = ImageInput((SIZE, SIZE), 1, ink=True)
 COLOUR = ImageInput((SIZE, SIZE), 3, mean=(0.5,) * 3, std=(0.25,) * 3)
-REAL_CROWDS = {"labelme": (8, 59), "cifar10h": (10, 25), "cifar10s": (10, 60)}  # classes, annotators
+REAL_CROWDS = {"labelme": (8, 59), "cifar10h": (10, 25)}  # classes, annotators
 
 
 @cache

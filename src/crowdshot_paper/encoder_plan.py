@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from crowdshot_paper.experiments import Protocol
 
 
-PHOTOGRAPHS = ("miniimagenet", "tiny-imagenet-100")
-WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000, "tiny-imagenet-100": 30_000}
+PHOTOGRAPHS = ("miniimagenet",)
+WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000}
+LARGEST = {"shots": (5, 5), "annotators": (7, 7)}  # of the main table's cells: the paper meta-trains for its size here
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
-# A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and half for
+# A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and a quarter for
 # photographs (docs/reproduction-details.md).
-MAML_SHORTER = {"omniglot": 6, "miniimagenet": 2, "tiny-imagenet-100": 2}
+MAML_SHORTER = {"omniglot": 6, "miniimagenet": 4}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Wanted:
     step_size: float = 0.1
     iterations: int = 30_000
     wide: bool = False
+    precision: str = "bfloat16"
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ class Wanted:
             settings,
             f"wide-cool{WIDE.cool_down:g}" if self.wide else "",
             f"{self.iterations}iterations",
+            self.precision if self.precision != "bfloat16" else "",
         ]
         return "-".join(word for word in words if word)
 
@@ -101,14 +104,16 @@ def wanted(
     split: int,
     trained_for: str = "one",
     iterations: int = 0,
+    precision: str = "",
 ) -> Wanted | None:
-    """The encoder that a candidate of a method needs; None where the method needs none.
+    """Return the encoder that a candidate of a method needs; None where the method needs none.
 
-    ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0: as many as the source has.
+    ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0 and ``precision`` "": as the source has them.
     """
     needs, learns = method.needs, TARGETS[target.source]
     if needs is None:
         return None
+    precision = precision or learns.precision
     if needs.wide:  # one for all targets of a source
         return Wanted(
             target.source,
@@ -120,12 +125,15 @@ def wanted(
             learns.annotators if needs.pseudo_annotation else (3, 3),
             iterations=iterations or WIDE_ITERATIONS[target.source],
             wide=True,
+            precision=precision,
         )
     if trained_for == "sparse":
         learns = replace(learns, **SPARSE)
     shots, annotators = (1, 5), learns.annotators
     if trained_for == "cell":  # annotators who tell the truth are as good as three of them
         shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
+    elif trained_for == "largest":
+        shots, annotators = LARGEST["shots"], LARGEST["annotators"]
     return Wanted(
         target.source,
         split,
@@ -137,6 +145,7 @@ def wanted(
         learns.labels_per_item,
         **{name: candidate[name] for name in needs.by},
         iterations=iterations or learns.iterations // (MAML_SHORTER[target.source] if needs.objective == "maml" else 1),
+        precision=precision,
     )
 
 
@@ -205,7 +214,7 @@ def shares(experiment: Experiment, dataset: str) -> list[Share]:
         method = SYSTEMS[name]
         encoders = [
             {
-                wanted(method, candidate, target, cell, split, experiment.encoders, experiment.iterations)
+                wanted(method, candidate, target, cell, split, experiment.encoders)
                 for cell in by_size.values()
                 for split in PAPER.splits
             }

@@ -48,6 +48,9 @@ def run(
         int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
     ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Of meta-training; else the paper's.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="float32|bfloat16", help="Of meta-training on a GPU; else the source's.")
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="auto|cpu|cuda|…", help="Several work at once: cuda:0,cuda:1 or cpu*4.")
     ] = "auto",
@@ -87,6 +90,7 @@ def run(
         size,
         episodes=episodes or size.episodes,
         iterations=iterations or size.iterations,
+        precision=precision or size.precision,
         only=_pairs(only, runner.settings_of(experiments)),
         sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
     )

@@ -12,7 +12,7 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, shown
 from crowdshot_paper import published
-from crowdshot_paper.episode_cells import REAL, TARGETS
+from crowdshot_paper.episode_cells import REAL
 from crowdshot_paper.experiments import ADDED, EXPERIMENTS, Experiment
 from crowdshot_paper.layout import NOTHING, Line, PrintedTable, markdown
 from crowdshot_paper.selection import CELL, EPISODE, LEVEL, in_order, is_foreign, label, p_value, select, system
@@ -272,10 +272,10 @@ FEWEST = 10  # episodes to see a slope in
 def same_draw_by_cell(experiment: Experiment, dataset: str, selected: pd.DataFrame) -> pd.DataFrame:
     """Columns: *CELL, method, accuracy, expected, paper, difference, in_standard_errors; averages have no cell.
 
-    Empty where the paper's encoders learned from another dataset, or PrMV was not run.
+    Empty where PrMV was not run.
     """
     control = f"{CONTROL} (main)" if f"{CONTROL} (main)" in set(selected["method"]) else CONTROL
-    if TARGETS[dataset].source in published.STAND_INS or control not in set(selected["method"]):
+    if control not in set(selected["method"]):
         return pd.DataFrame()
     figures = published.figures(experiment.name, dataset).dropna(subset=CELL).astype(dict.fromkeys(CELL, int))
     paper = figures.set_index([*CELL, "method"])["accuracy"]

@@ -26,9 +26,7 @@ IN_PAPER = (
     "w/o PA",
 )
 """In the order of the paper's tables."""
-STAND_INS = {"tiny-imagenet-100": "miniimagenet"}
-"""A dataset here -> the paper's, whose figures are set beside it."""
-IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-long", "as-sparse")
+IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-sparse")
 """Experiments whose figures the paper's main tables hold."""
 
 
@@ -39,7 +37,7 @@ def figures(experiment: str, dataset: str) -> pd.DataFrame:
     """
     every = _read("tables.csv")
     table = "main" if experiment in IN_MAIN else experiment
-    found = every[(every["table"] == table) & (every["dataset"] == STAND_INS.get(dataset, dataset))]
+    found = every[(every["table"] == table) & (every["dataset"] == dataset)]
     annotators = found["n_annotators"].where(found["n_annotators"].notna() | found["n_support"].isna(), 0)
     return found.assign(n_annotators=annotators).drop(columns=["table", "dataset"]).reset_index(drop=True)
 

@@ -160,7 +160,8 @@ def _size(store: Store, place: Place) -> dict[str, Any]:
     return {
         "toy": protocol.toy,
         "episodes": protocol.episodes or target.episodes,
-        "iterations": protocol.iterations or EXPERIMENTS[store.experiment].iterations or target.iterations,
+        "iterations": protocol.iterations or target.iterations,
+        "precision": protocol.precision or target.precision,  # of meta-training on a GPU
     }
 
 

@@ -18,7 +18,6 @@ from scipy.stats import ttest_rel
 
 from crowdshot.methods import METHODS
 from crowdshot_paper import published
-from crowdshot_paper.episode_cells import TARGETS
 from crowdshot_paper.experiments import ADDED, BEYOND, SYSTEMS, Experiment, candidate_name, candidate_of
 from crowdshot_paper.registry import CEILINGS
 from crowdshot_paper.store import COLUMNS, Store, read_rows
@@ -158,10 +157,8 @@ def p_value(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 LABELS = {
     "omniglot": "Omniglot",
     "miniimagenet": "miniImageNet",
-    "tiny-imagenet-100": "tiny-imagenet-100 (stand-in)",
     "labelme": "LabelMe",
     "cifar10h": "CIFAR-10H",
-    "cifar10s": "CIFAR-10S",
 }
 
 PIECE = ["dataset", *CELL, "split"]
@@ -169,7 +166,6 @@ SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are
 EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
 ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
     "each-cell": "one encoder for all cells; the others have one for each",
-    "as-long": "half as many steps of meta-training",
     "as-sparse": "meta-trained with four classes and every label of three to seven annotators",
     "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
     "two-steps": "all three gradient steps; the others take two",
@@ -257,7 +253,7 @@ def notes(
         n, m = len(rows[PIECE].drop_duplicates()), sum(len(part[PIECE].drop_duplicates()) for part in every)
         if n < m:
             found.append(f"Over the {n} of {m} cells and splits that were run with all these settings.")
-    found += stand_in_notes(datasets)
+    found += precision_notes(experiment, datasets, results)
     found += _gaps(rows)
     if is_toy(experiment, datasets, results):
         found.append(TOY)
@@ -268,15 +264,14 @@ def _rows_summary(name: str) -> str:
     return METHODS[name].summary if name in METHODS else "of a package that is not installed here"
 
 
-def stand_in_notes(datasets: Sequence[str]) -> list[str]:
+def precision_notes(experiment: Experiment, datasets: Sequence[str], results: Path) -> list[str]:
+    """Return the precision of meta-training on each dataset, where the runs recorded it."""
     found = []
     for dataset in datasets:
-        source = TARGETS[dataset].source
-        theirs = label(published.STAND_INS.get(source, source))
-        if dataset in published.STAND_INS:
-            found.append(f"{dataset} is a stand-in for {theirs}, of which the paper's numbers are.")
-        elif source in published.STAND_INS:
-            found.append(f"Encoders for {label(dataset)} learned from {source}, a stand-in for the paper's {theirs}.")
+        stores = [Store(results, name, dataset) for name in (experiment.name, *experiment.beside)]
+        used = sorted({run["precision"] for store in stores for run in store.runs() if "precision" in run})
+        if used:
+            found.append(f"{label(dataset)}: encoders were meta-trained in {' or '.join(used)}.")
     return found
 
 

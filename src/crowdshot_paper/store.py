@@ -49,7 +49,7 @@ class Piece(NamedTuple):
     method: str
 
 
-TIMES = [*Piece._fields, "what", "seconds", "episodes", "candidates", "device", "encoder", "best"]
+TIMES = [*Piece._fields, "what", "seconds", "episodes", "candidates", "device", "encoder", "best", "precision"]
 TOLD_BY = [*Piece._fields, "what", "encoder", "seconds"]  # two rows of times are the same if these are
 
 

@@ -47,7 +47,7 @@ def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
     groups: dict[Any, list[Wanted]] = defaultdict(list)
     for one in sorted(set(wanted), key=lambda one: one.name):
         shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations, one.wide)
-        groups[(*shape, one.objective == "maml")].append(one)
+        groups[(*shape, one.precision, one.objective == "maml")].append(one)
     parts = []
     for group in groups.values():
         most = STACK.get(group[0].objective, MOST)
@@ -82,7 +82,7 @@ def train_stack(
         card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
         encoder = build_encoder("conv4", channels, dataset.input, card)
         jobs.append(Job(encoder, learn, validate, one.recipe(protocol)))
-    precision = "bfloat16" if device.type == "cuda" else "float32"
+    precision = stack[0].precision if device.type == "cuda" else "float32"
     pool = replace(dataset.pool, crowd_labels=None).to(device)
     checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -103,6 +103,7 @@ def train_stack(
     seconds = round((time.perf_counter() - began) * share, 2) if taken else None
     for i, (one, encoder) in enumerate(zip(stack, trained, strict=True)):
         encoder.card["seconds"] = seconds
+        encoder.card["precision"] = precision
         encoder.card["validation_accuracies"] = [round(accuracies[i], 4) for accuracies in course]
         file = one.file(work)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +115,7 @@ def train_stack(
             "seconds": seconds,
             "candidates": len(stack),
             "best": encoder.card["scores"]["validation_accuracy"],
+            "precision": precision,
         }
         for one, encoder in zip(stack, trained, strict=True)
     }
@@ -154,9 +156,9 @@ def needed(piece: Piece, place: Place) -> Wants:
     """All candidates of a piece that are asked for."""
     method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], place.protocol
     cell, experiment = cells_of(piece, place)[0], EXPERIMENTS[piece.experiment]
-    iterations = protocol.iterations or experiment.iterations
+    how = (experiment.encoders, protocol.iterations, protocol.precision)
     return [
-        (candidate, wanted(method, candidate, target, cell, piece.split, experiment.encoders, iterations))
+        (candidate, wanted(method, candidate, target, cell, piece.split, *how))
         for candidate in experiment.candidates(protocol.candidates(method))
     ]
 
@@ -234,7 +236,7 @@ def _rows(
 def read_dataset(name: str, place: Place) -> Dataset:
     if place.protocol.toy:
         return toy_dataset(name)
-    return load_dataset(name, place.root or Path("data"), download=place.download)
+    return load_dataset(name, place.root or Path("data"), download=place.download, cache=place.work / "datasets")
 
 
 def find_data(datasets: Iterable[str], place: Place) -> None:

@@ -44,7 +44,7 @@ def test_omniglots_classes_are_split_as_in_the_paper():
 
 
 def test_photos_are_split_as_in_the_paper():
-    for name in ("miniimagenet", "tiny-imagenet-100", "labelme", "cifar10h", "cifar10s"):
+    for name in ("miniimagenet", "labelme", "cifar10h"):
         parts = split_classes(TARGETS[name], 100, 3)
         assert [len(part) for part in parts] == [70, 10, 20]
         assert len({c for part in parts for c in part}) == 100
@@ -56,7 +56,7 @@ def test_too_few_classes_are_one_sentence():
 
 
 def test_main_has_nine_sizes_by_four_crowds():
-    for dataset in ("omniglot", "tiny-imagenet-100"):
+    for dataset in ("omniglot", "miniimagenet"):
         cells = EXPERIMENTS["main"].cells(dataset)
         assert len(cells) == len(set(cells)) == 36
         assert {cell.size for cell in cells} == {(n, r) for n in (4, 12, 20) for r in (3, 5, 7)}
@@ -77,7 +77,7 @@ def test_other_annotators_are_four_other_crowds():
 def test_real_crowds_have_all_their_classes_and_ten_episodes():
     assert EXPERIMENTS["labelme"].cells("labelme") == [Cell(n, 0, REAL, 8) for n in (8, 24, 40)]
     assert EXPERIMENTS["cifar10h"].cells("cifar10h") == [Cell(n, 0, REAL, 10) for n in (10, 30, 50)]
-    assert {TARGETS[name].episodes for name in ("labelme", "cifar10h", "cifar10s")} == {10}
+    assert {TARGETS[name].episodes for name in ("labelme", "cifar10h")} == {10}
     assert EXPERIMENTS["class-imbalance"].cells("labelme") == [Cell(28, 0, REAL, 8, scarce=3)]
 
 
@@ -85,7 +85,7 @@ def test_large_experiments_go_as_far_as_classes_have_items():
     def sizes(name, dataset):
         return {(cell.shots, cell.n_annotators) for cell in EXPERIMENTS[name].cells(dataset)}
 
-    assert sizes("large-support", "tiny-imagenet-100") == {(5, 7), (10, 7), (20, 7), (30, 7), (40, 7)}
+    assert sizes("large-support", "miniimagenet") == {(5, 7), (10, 7), (20, 7), (30, 7), (40, 7)}
     assert sizes("large-support", "omniglot") == {(5, 7), (10, 7)}, "20 drawings of a character, 10 for queries"
     assert sizes("large-annotators", "omniglot") == {(10, 7), (10, 10), (10, 20), (10, 30)}
 

@@ -119,7 +119,7 @@ def test_what_is_left_is_told_and_not_done(quick, tmp_path):
     assert done.stdout.splitlines() == [
         "labelme, labelme: RFDS, PrMV (6 of 6 pieces each)",
         "12 pieces to run, 2 encoders to meta-train.",
-        "2 encoders to meta-train and 12 pieces to test: about 6 h on 1 CPU core.",
+        "2 encoders to meta-train and 12 pieces to test: about 12 h on 1 CPU core.",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -185,14 +185,14 @@ def test_experiments_are_listed():
     done = call("list")
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in done.stdout.splitlines() if line[0] != " "] == list(EXPERIMENTS)
-    assert "  data: labelme, and to learn from tiny-imagenet-100\n" in done.stdout
+    assert "  data: labelme, and to learn from miniimagenet\n" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["mian"], "experiment 'mian' is not known, expected main, spammers,"),
-        (["main", "--dataset", "mnist"], "--dataset is 'mnist', expected some of omniglot, tiny-imagenet-100."),
+        (["main", "--dataset", "mnist"], "--dataset is 'mnist', expected some of miniimagenet, omniglot."),
         (["labelme", "--methods", "LNL"], "--methods is 'LNL', expected some of "),
         (["main", "--only", "steps"], "--only is 'steps', expected settings and numbers, such as steps=2,b=100."),
         (["labelme", "--only", "stps=2"], "--only is 'stps', expected some of "),
@@ -202,6 +202,7 @@ def test_experiments_are_listed():
         (["main", "--splits", "one"], "--splits is 'one', expected a number or a range"),
         (["main", "--splits", "3:1"], "--splits is '3:1', expected some of the five, 0:4."),
         (["main", "--device", "cpu*0"], "--device is 'cpu*0', expected devices like"),
+        (["main", "--precision", "half"], "--precision is 'half', expected float32 or bfloat16."),
         (["main", "--device", "tpu"], "--device is 'tpu', expected auto, cpu or cuda"),
     ],
 )

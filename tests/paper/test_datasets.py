@@ -18,7 +18,6 @@ from torch.testing import assert_close
 
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.training.source_files import find_items
 from crowdshot.training.sources import open_source
 from crowdshot_paper.datasets import DATASETS, cifar10h, load_dataset
 
@@ -116,33 +115,13 @@ def test_omniglot_unpacked_into_a_folder_of_the_same_name(tmp_path):
     assert load_dataset("omniglot", tmp_path).pool.names[0] == "Greek/character01"
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_tiny_imagenet(tmp_path, zipped):
-    files = {
-        f"n0{c}/n0{c}_{i}.JPEG": encoded(photo(10 * c + i, 64), ".jpg") for c, n in ((1, 3), (2, 2)) for i in range(n)
-    }
-    folder = tmp_path / "tiny-imagenet-100"
-    if zipped:
-        write(folder, files, "images.zip")
-    else:
-        write(folder / "images", files)
-    (folder / "classes.tsv").write_text("wnid\tname\n")
-    dataset = load_dataset("tiny-imagenet-100", tmp_path)
-    assert dataset.input == COLOUR
-    assert dataset.pool.names == ("n01", "n02")
-    assert dataset.pool.counts.tolist() == [3, 2]
-    assert dataset.pool.examples.shape == (2, 3, 3, 84, 84)
-    expected = Image.open(io.BytesIO(files["n02/n02_1.JPEG"])).resize((84, 84), Image.Resampling.BILINEAR)
-    difference = dataset.pool.examples[1, 1].int() - torch.from_numpy(np.array(expected)).movedim(-1, 0).int()
-    assert difference.abs().max() <= 1
-    assert "stand-in" in dataset.note
-
-
 def test_images_of_the_wrong_kind(tmp_path):
     write(tmp_path / "omniglot", {"a/1.png": encoded(photo(1)), "b/1.png": encoded(photo(2))}, "images_background.zip")
     assert "in colour, expected characters of 28×28 grey pixels" in refused("omniglot", tmp_path)
-    write(tmp_path / "tiny-imagenet-100", {"a/1.png": encoded(character(1))}, "images.zip")
-    assert "holds images in grey, expected images of 84×84 colour pixels" in refused("tiny-imagenet-100", tmp_path)
+    write(tmp_path / "miniimagenet", {"1.png": encoded(character(1)), "2.png": encoded(character(2))}, "images.zip")
+    tables = {"train.csv": "1.png,n1\n", "val.csv": "2.png,n2\n", "test.csv": ""}
+    write(tmp_path / "miniimagenet", {name: f"filename,label\n{rows}" for name, rows in tables.items()})
+    assert "holds images in grey, expected images of 84×84 colour pixels" in refused("miniimagenet", tmp_path)
 
 
 # --- miniImageNet ----------------------------------------------------------------------------------------------------
@@ -461,9 +440,9 @@ def test_cifar10s_that_does_not_fit_together(tmp_path):
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
-def write_tiny(root, seed=0):
-    files = {f"n{c}/{i}.png": encoded(photo(100 * seed + 10 * c + i)) for c in (1, 2) for i in range(2)}
-    write(root / "tiny-imagenet-100", files, "images.zip")
+def write_small(root, seed=0):
+    files = {f"n{c}/{i}.png": encoded(character(100 * seed + 10 * c + i)) for c in (1, 2) for i in range(2)}
+    write(root / "omniglot", files, "images_background.zip")
 
 
 def spied(monkeypatch, name, **changes):
@@ -488,9 +467,9 @@ def same(a, b):
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
-    write_tiny(tmp_path)
+    write_small(tmp_path)
     write_labelme(tmp_path)
-    for name in ("tiny-imagenet-100", "labelme"):
+    for name in ("omniglot", "labelme"):
         calls = spied(monkeypatch, name)
         first, second = load_dataset(name, tmp_path), load_dataset(name, tmp_path)
         assert len(calls) == 1
@@ -499,19 +478,19 @@ def test_images_are_decoded_once(tmp_path, monkeypatch):
 
 
 def test_a_changed_archive_is_decoded_anew(tmp_path, monkeypatch):
-    calls = spied(monkeypatch, "tiny-imagenet-100")
-    write_tiny(tmp_path)
-    before = load_dataset("tiny-imagenet-100", tmp_path)
-    write_tiny(tmp_path, seed=1)
-    after = load_dataset("tiny-imagenet-100", tmp_path)
+    calls = spied(monkeypatch, "omniglot")
+    write_small(tmp_path)
+    before = load_dataset("omniglot", tmp_path)
+    write_small(tmp_path, seed=1)
+    after = load_dataset("omniglot", tmp_path)
     assert len(calls) == 2
     assert (before.pool.examples != after.pool.examples).any()
-    path = tmp_path / "tiny-imagenet-100" / "images.zip"
+    path = tmp_path / "omniglot" / "images_background.zip"
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    load_dataset("tiny-imagenet-100", tmp_path)
+    load_dataset("omniglot", tmp_path)
     assert len(calls) == 3, "the time alone has changed"
-    spied(monkeypatch, "tiny-imagenet-100", version=2)
-    load_dataset("tiny-imagenet-100", tmp_path)
+    spied(monkeypatch, "omniglot", version=2)
+    load_dataset("omniglot", tmp_path)
     assert len(calls) == 4, "the loader has changed"
 
 
@@ -530,38 +509,58 @@ def test_a_changed_folder_is_decoded_anew(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: b"rubbish", lambda data: data[: len(data) // 2]])
 def test_a_damaged_copy_is_made_anew(tmp_path, monkeypatch, damage):
-    write_tiny(tmp_path)
-    first = load_dataset("tiny-imagenet-100", tmp_path)
-    kept = tmp_path / "tiny-imagenet-100" / ".crowdshot-tiny-imagenet-100.npz"
+    write_small(tmp_path)
+    first = load_dataset("omniglot", tmp_path)
+    kept = tmp_path / "omniglot" / ".crowdshot-omniglot.npz"
     whole = kept.read_bytes()
     kept.write_bytes(damage(whole))
-    calls = spied(monkeypatch, "tiny-imagenet-100")
-    same(first, load_dataset("tiny-imagenet-100", tmp_path))
+    calls = spied(monkeypatch, "omniglot")
+    same(first, load_dataset("omniglot", tmp_path))
     assert len(calls) == 1
-    same(first, load_dataset("tiny-imagenet-100", tmp_path))
+    same(first, load_dataset("omniglot", tmp_path))
     assert len(calls) == 1, "and kept again"
 
 
 def test_nothing_is_kept_in_a_read_only_folder(tmp_path):
-    write_tiny(tmp_path)
-    folder = tmp_path / "tiny-imagenet-100"
+    write_small(tmp_path)
+    folder = tmp_path / "omniglot"
     folder.chmod(0o555)
     try:
-        load_dataset("tiny-imagenet-100", tmp_path)
-        assert [p.name for p in folder.iterdir()] == ["images.zip"], "even by a user who may write anywhere"
+        load_dataset("omniglot", tmp_path)
+        assert [p.name for p in folder.iterdir()] == ["images_background.zip"], "even by a user who may write anywhere"
     finally:
         folder.chmod(0o755)
 
 
+def test_decoded_images_of_a_read_only_folder_are_kept_in_the_cache(tmp_path, monkeypatch):
+    write_small(tmp_path)
+    calls, cache = spied(monkeypatch, "omniglot"), tmp_path / "work" / "datasets"
+    (tmp_path / "omniglot").chmod(0o555)
+    try:
+        same(load_dataset("omniglot", tmp_path, cache=cache), load_dataset("omniglot", tmp_path, cache=cache))
+    finally:
+        (tmp_path / "omniglot").chmod(0o755)
+    assert len(calls) == 1
+    assert [p.name for p in cache.iterdir()] == [".crowdshot-omniglot.npz"]
+    assert [p.name for p in (tmp_path / "omniglot").iterdir()] == ["images_background.zip"]
+
+
+def test_a_writable_folder_keeps_its_own_images(tmp_path):
+    write_small(tmp_path)
+    load_dataset("omniglot", tmp_path, cache=tmp_path / "cache")
+    assert (tmp_path / "omniglot" / ".crowdshot-omniglot.npz").exists()
+    assert not (tmp_path / "cache").exists()
+
+
 def test_what_cannot_be_kept_is_read_all_the_same(tmp_path, monkeypatch):
-    write_tiny(tmp_path)
+    write_small(tmp_path)
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    assert load_dataset("tiny-imagenet-100", tmp_path).pool.counts.tolist() == [2, 2]
-    assert [p.name for p in (tmp_path / "tiny-imagenet-100").iterdir()] == ["images.zip"]
+    assert load_dataset("omniglot", tmp_path).pool.counts.tolist() == [2, 2]
+    assert [p.name for p in (tmp_path / "omniglot").iterdir()] == ["images_background.zip"]
 
 
 # --- what is absent --------------------------------------------------------------------------------------------------
@@ -618,18 +617,6 @@ def test_real_omniglot_evaluation(real):
     source = open_source(str(real / "omniglot" / "images_evaluation.zip"))
     assert source.pool.names == dataset.pool.names
     assert torch.equal(source.pool.examples, dataset.pool.examples)
-
-
-def test_real_tiny_imagenet_100(real):
-    """All are counted, the images of three classes are read."""
-    whole = real / "tiny-imagenet-100" / "images.zip"
-    counts = Counter(find_items(str(whole), None).classes)
-    assert len(counts) == 100
-    assert set(counts.values()) == {275}
-    with zipfile.ZipFile(whole) as archive:
-        some = {name: archive.read(name) for name in archive.namelist() if name.partition("/")[0] in sorted(counts)[:3]}
-    write(real / "some" / "tiny-imagenet-100", some, "images.zip")
-    assert load_dataset("tiny-imagenet-100", real / "some").pool.examples.shape == (3, 275, 3, 84, 84)
 
 
 def test_real_labelme(real):

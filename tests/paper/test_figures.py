@@ -87,7 +87,7 @@ def test_drawn_from_rows_twice_alike(tmp_path, name):
     file = tmp_path / "results" / name / f"{name}.png"
     assert told == [f"{name}: {file} and {name}.svg."]
     assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert "stand-in" not in texts(file)  # which was not run
+    assert "miniImageNet" not in texts(file)  # which was not run
     assert "Ours" in texts(file)
     first = texts(file)
     figures.make(name, place(tmp_path), tmp_path / "again")
@@ -96,11 +96,11 @@ def test_drawn_from_rows_twice_alike(tmp_path, name):
 
 def test_the_papers_course_stands_beside_ours(tmp_path):
     for shots in (5, 10):
-        keep(tmp_path / "results", "large-support", rows_of(cell=(4 * shots, 7), dataset="tiny-imagenet-100"))
+        keep(tmp_path / "results", "large-support", rows_of(cell=(4 * shots, 7), dataset="miniimagenet"))
     figures.make("large-support", place(tmp_path))
     text = texts(tmp_path / "results" / "large-support" / "large-support.png")
     assert "Ours, paper" in text
-    assert "tiny-imagenet-100 (stand-in)" in text
+    assert "miniImageNet" in text
     assert "not in the paper" in text  # PrSV
 
 

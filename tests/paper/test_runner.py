@@ -200,7 +200,7 @@ def test_validation_is_on_validation_classes_with_the_source_crowd(tmp_path, mon
     scarce = Piece("class-imbalance", "labelme", 3, 28, 0, "Ours")
     work.draw(scarce, (Cell(28, 0, REAL, 8, 3),), place, None, "cpu")
     assert ("test", "labelme", None, Cell(28, 0, REAL, 8, 3), None) in calls
-    sparse = ("validation", "tiny-imagenet-100", validate, Cell(28, 20, SOURCE_CROWD, 8, 3), (2, 3))
+    sparse = ("validation", "miniimagenet", validate, Cell(28, 20, SOURCE_CROWD, 8, 3), (2, 3))
     assert sparse in calls, "as sparse as in meta-training, and with as few items of some classes"
 
 
@@ -228,7 +228,7 @@ def test_a_toy_has_few_cells_of_every_experiment():
             assert set(quick) <= set(cells)
             assert max(cell.shots for cell in quick) <= 10
             assert PAPER.cells(experiment, dataset) == cells
-    assert len({cell.size for cell in QUICK.cells(EXPERIMENTS["large-support"], "tiny-imagenet-100")}) == 2
+    assert len({cell.size for cell in QUICK.cells(EXPERIMENTS["large-support"], "miniimagenet")}) == 2
 
 
 def test_no_split_is_refused():
@@ -367,7 +367,8 @@ def test_real_crowds_run(tmp_path):
     assert set(read_rows(place.results, "class-imbalance", "labelme")["n_support"]) == {28}
     times = Store(place.results, "labelme", "labelme").times()
     trained = times[times["what"] == "meta-training"]
-    assert trained["dataset"].tolist() == ["tiny-imagenet-100"], "where the encoder learned"
+    assert trained["dataset"].tolist() == ["miniimagenet"], "where the encoder learned"
+    assert trained["precision"].tolist() == ["float32"], "on a CPU"
 
 
 # ---- encoders -------------------------------------------------------------------------------------------------------
@@ -379,27 +380,37 @@ def want(method="Ours", dataset="omniglot", trained_for="one", iterations=0, cel
     return wanted(method, {**method.default, **candidate}, TARGETS[dataset], cell, 0, trained_for, iterations)
 
 
-def test_an_experiment_may_train_for_longer(tmp_path):
+def test_a_source_has_its_length_and_precision_of_training(tmp_path):
     place = work.Place(tmp_path, tmp_path, None, PAPER)
 
-    def trained_for(experiment):
-        needs = work.needed(Piece(experiment, "tiny-imagenet-100", 0, 4, 3, "Ours"), place)
-        return {one.iterations for candidate, one in needs if (candidate["steps"], candidate["b"]) == (2, 100.0)}
+    def trained(dataset, place=place):
+        needs = work.needed(Piece("main", dataset, 0, 4, 3, "Ours"), place)
+        return {(one.iterations, one.precision) for _, one in needs}
 
-    assert trained_for("main") == {30_000}
-    assert trained_for("as-long") == {60_000}
-    store = Store(tmp_path, "as-long", "tiny-imagenet-100")
-    assert runner._size(store, place)["iterations"] == 60_000
+    assert trained("omniglot") == {(30_000, "bfloat16")}
+    assert trained("miniimagenet") == {(60_000, "float32")}
+    half = replace(place, protocol=replace(PAPER, precision="bfloat16"))
+    assert trained("miniimagenet", half) == {(60_000, "bfloat16")}
+    for dataset in ("miniimagenet", "labelme", "cifar10h"):
+        size = runner._size(Store(tmp_path, "main", dataset), place)
+        assert (size["iterations"], size["precision"]) == (60_000, "float32")
+
+
+def test_encoders_of_two_precisions_have_different_names_and_stacks():
+    one = want(dataset="labelme")
+    other = replace(one, precision="bfloat16")
+    assert one.name == f"{other.name}-float32"
+    assert len(encoders.stacks([one, other])) == 2
 
 
 def test_methods_share_encoders_where_they_can():
     assert want("LRMV") is None
     assert want("PrMV") == want("PrDS", steps=5) == want("MCL") == want("w/o PA")
     assert want("MaMV") == want("MaDS", steps=4)
-    photographs = ("tiny-imagenet-100", "labelme", "cifar10h", "cifar10s")
+    photographs = ("miniimagenet", "labelme", "cifar10h")
     assert len({want(dataset=name) for name in photographs}) == 1
     assert len({want(dataset=name, trained_for="sparse") for name in photographs[1:]}) == 1
-    assert len({want("labeling-search", dataset=name) for name in ("tiny-imagenet-100", "labelme", "cifar10s")}) == 1
+    assert len({want("labeling-search", dataset=name) for name in photographs}) == 1
     different = [want(steps=j, b=b) for j in (1, 2) for b in (1.0, 10.0)]
     different += [want("PrMV"), want("PrMV w/ PA"), want("LNL"), want("MaMV"), want("MaMV", step_size=1.0)]
     different += [want(dataset="labelme"), want(dataset="labelme", trained_for="sparse"), want(iterations=10)]
@@ -407,6 +418,7 @@ def test_methods_share_encoders_where_they_can():
     assert len({one.name for one in different}) == len(set(different)) == len(different)
     assert want("PrMV").iterations == 30_000
     assert want("MaMV").iterations == 5_000
+    assert want("MaMV", dataset="labelme").iterations == 15_000
     assert want("MaMV", iterations=10).iterations == 10
 
 
@@ -418,6 +430,8 @@ def test_what_an_encoder_is_trained_for():
     assert of(trained_for="cell") == ((3, 3), (5, 5))
     assert of("PrMV", trained_for="cell") == ((3, 3), (3, 3)), "those who tell the truth are as good as three of them"
     assert of(trained_for="one") == ((1, 5), (3, 7))
+    assert of(trained_for="largest") == of("PrMV", trained_for="largest") == ((5, 5), (7, 7))
+    assert {EXPERIMENTS[name].encoders for name in ("large-support", "large-annotators")} == {"largest"}
     assert of(dataset="labelme", cell=Cell(28, 0, REAL, 8, 3)) == ((1, 5), (3, 7)), "as for its source"
     sparse = want(dataset="labelme", trained_for="sparse", cell=Cell(24, 0, REAL, 8))
     assert (sparse.ways, sparse.annotators, sparse.labels_per_item) == (8, (20, 20), (1, 7))
@@ -460,7 +474,7 @@ def test_em_wide_is_centred_whatever_the_candidate():
 
 @pytest.mark.parametrize(
     ("dataset", "names"),
-    [("omniglot", ("Ours", "PrMV", "labeling-search")), ("tiny-imagenet-100", ("PrMV", "MaMV", "labeling-search"))],
+    [("omniglot", ("Ours", "PrMV", "labeling-search")), ("miniimagenet", ("Ours", "PrMV", "labeling-search"))],
 )
 def test_the_kept_encoders_are_those_that_experiments_ask_for(dataset, names):
     """docs/reproduction.md runs `beyond` on a CPU with --work results."""
@@ -568,9 +582,9 @@ def test_encoders_that_exist_are_not_trained_again(tmp_path, monkeypatch):
     run(place, methods=["PrDS", "PrSV", "w/o PA"])
     assert len(trained) == n
     run(place, "large-support,with-pseudo-annotation", methods=["PrMV", "PrMV w/ PA"])
-    assert len(trained) == 2 * n, "those with simulated annotators"
+    assert len(trained) == 3 * n, "those with simulated annotators, and those of the largest cell"
     run(replace(place, results=tmp_path / "again", protocol=replace(QUICK, iterations=1)), methods=["PrMV"])
-    assert len(trained) == 3 * n, "those of a shorter training are others"
+    assert len(trained) == 4 * n, "those of a shorter training are others"
     times = Store(place.results, "main", "omniglot").times()
     assert len(times["encoder"].dropna()) == n
     assert all(name.startswith("split0-prototypical-clean-4way-") for name in times["encoder"].dropna())
@@ -583,7 +597,7 @@ import sys
 from pathlib import Path
 from crowdshot.errors import CrowdshotError
 from crowdshot_paper.experiments import chosen
-from crowdshot_paper.work import runner, work, workers
+from crowdshot_paper import parallel, runner, work
 from crowdshot_paper.experiments import QUICK
 
 def fail(number, device):
@@ -596,12 +610,12 @@ if __name__ == "__main__":
     told = []
     def tick(done, total):
         told.append((done, total))
-    counted = lambda work, jobs, devices, _: workers.run_all_on_ray(work, jobs, devices, tick)
+    counted = lambda work, jobs, devices, _: parallel.run_all_on_ray(work, jobs, devices, tick)
     left = runner.missing(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place)
     n = runner.run(left, place, ["cpu", "cpu"], counted)
     print(n, told[-4:])
     try:
-        workers.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
+        parallel.run_all_on_ray(fail, [(i,) for i in range(5)], ["cpu", "cpu"], lambda *x: None)
     except CrowdshotError as error:
         print(error)
 """
@@ -646,7 +660,7 @@ SLOW = """
 import json, sys, time
 from pathlib import Path
 from crowdshot_paper.experiments import chosen
-from crowdshot_paper.work import runner, work, workers
+from crowdshot_paper import parallel, runner, work
 from crowdshot_paper.experiments import QUICK
 from crowdshot_paper.store import Store
 
@@ -664,7 +678,7 @@ place = work.Place(folder / "results", folder / "work", None, QUICK)
 
 if __name__ == "__main__":
     left = runner.missing(chosen("main"), ["omniglot"], ["PrMV", "LRMV"], place)
-    runner.run(left, place, devices, workers.run_all)
+    runner.run(left, place, devices, parallel.run_all)
 """
 
 

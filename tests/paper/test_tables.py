@@ -50,13 +50,13 @@ def test_the_copied_figures_average_to_what_the_paper_prints(dataset):
     assert [found[name] for name in published.IN_PAPER] == pytest.approx(PRINTED[dataset], abs=0.0012)  # it rounds
 
 
-def test_a_stand_in_is_compared_with_what_it_stands_for():
-    found = published.figures("large-support", "tiny-imagenet-100")
+def test_the_papers_figures_of_other_tables():
+    found = published.figures("large-support", "miniimagenet")
     assert list(found["n_support"]) == [20, 40, 80, 120, 160]
     assert list(found["accuracy"]) == [0.674, 0.747, 0.766, 0.775, 0.774]
     assert published.figures("each-cell", "omniglot").equals(published.figures("main", "omniglot"))
     assert set(published.figures("labelme", "labelme")["n_annotators"]) == {0}
-    assert not len(published.figures("cifar10h", "cifar10s"))
+    assert not len(published.figures("large-support", "omniglot"))
     times = published.times().set_index("method")
     assert times.loc["MaDS", "meta_train_seconds"] == 3499.14
     assert times.loc["CNAL", "test_seconds"] == 166.21
@@ -253,10 +253,6 @@ def test_on_the_papers_draw_by_hand():
     assert set(found) == {(CELL, "Ours"), ((), "Ours")}, (
         "no PrMV, by which it is measured, no PrSV, of which the paper has nothing"
     )
-    for dataset in ("tiny-imagenet-100", "labelme"):
-        assert not len(paper_comparison.same_draw_by_cell(MAIN, dataset, rows)), (
-            "the paper's encoders learned from other images"
-        )
     assert not len(paper_comparison.same_draw_by_cell(MAIN, "omniglot", some("Ours", x)))
     assert not len(
         paper_comparison.same_draw_by_cell(MAIN, "omniglot", together(some("PrMV", x[:9]), some("Ours", x[:9])))
@@ -399,19 +395,29 @@ def test_a_method_without_its_rows_is_told(results):
 
 
 def test_averages_by_dataset_borrow_ours_from_main(results):
-    keep(results, "main", two_methods(dataset="tiny-imagenet-100"))
+    keep(results, "main", two_methods(dataset="miniimagenet"))
     keep(results, "noisy-label-learning", both("LNL", [0.9, 0.9, 0.9, 0.8]))
     paper_tables.make("noisy-label-learning", results)
     data = pd.read_csv(results / "noisy-label-learning" / "average.csv").set_index(["dataset", "method"])
     assert data.loc[("omniglot", "LNL"), "accuracy"] == pytest.approx(0.875)
     assert data.loc[("omniglot", "Ours"), "accuracy"] == pytest.approx(0.7)
     text = (results / "noisy-label-learning" / "tables.md").read_text()
-    lines = [line for line in text.splitlines() if line.startswith("| tiny-imagenet-100 (stand-in)")]
+    lines = [line for line in text.splitlines() if line.startswith("| miniImageNet")]
     assert lines[0].replace(" ", "").endswith("|0.700(0.042)|–|")  # nobody to compare with
-    assert "tiny-imagenet-100 is a stand-in for miniImageNet" in text
     assert "PrMV" not in text
     twin = pd.read_csv(results / "noisy-label-learning" / "average-twin.csv").set_index(["dataset", "method"])
-    assert twin.loc[("tiny-imagenet-100", "Ours"), "paper"] == 0.542
+    assert twin.loc[("miniimagenet", "Ours"), "paper"] == 0.542
+
+
+def test_tables_name_the_precision_of_meta_training(results):
+    assert "meta-trained" not in made(results)
+    Store(results, "main", "omniglot").note_run({"command": "crowdshot paper run main", "precision": "bfloat16"})
+    assert "Omniglot: encoders were meta-trained in bfloat16." in made(results)
+
+
+def made(results):
+    paper_tables.make("main", results)
+    return (results / "main" / "tables.md").read_text()
 
 
 def test_beside_other_encoders_main_has_the_same_settings(results):

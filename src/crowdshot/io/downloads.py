@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import pooch
-from requests.exceptions import RequestException  # what pooch fetches with
+from typing import TYPE_CHECKING
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import shown
 from crowdshot.io.atomic import replacing
 from crowdshot.progress import Tick, progress
+
+if TYPE_CHECKING:
+    from requests.exceptions import RequestException
 
 PIECE = 2**20  # bytes between two updates of the progress bar
 TIMEOUT = 60.0  # seconds without a byte
@@ -39,6 +40,10 @@ class Download:
 
 def fetch(download: Download, folder: Path) -> Path:
     """Download a file into ``folder`` under the last part of its address; the folder is created if necessary."""
+    # Imported here because a machine that only trains may have neither package.
+    import pooch
+    from requests.exceptions import RequestException  # raised by pooch
+
     out = folder / download.file
     algorithm, _, expected = download.checksum.partition(":")
     try:

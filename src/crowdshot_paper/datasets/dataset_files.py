@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -135,7 +136,7 @@ class Loader:
 
 # ---- cache ------------------------------------------------------------
 #
-# Decoded images are kept beside the files they came from, so that a dataset is decoded once.
+# Decoded images are kept beside the files they came from or in a cache folder, so that a dataset is decoded once.
 
 
 ANYBODY_MAY_WRITE = 0o222
@@ -149,6 +150,11 @@ def read_once(loader: Loader, paths: Sequence[Path], file: Path) -> ClassPool:
         pool = loader.read(paths)
         _save(file, key, pool)
     return pool
+
+
+def is_writable(folder: Path) -> bool:
+    """Return whether the folder's mode allows writing; root, whom modes do not stop, respects it too."""
+    return bool(folder.stat().st_mode & ANYBODY_MAY_WRITE) and os.access(folder, os.W_OK)
 
 
 def _fingerprint(path: Path) -> str:
@@ -178,7 +184,7 @@ def _load(file: Path, key: str) -> ClassPool | None:
 
 def _save(file: Path, key: str, pool: ClassPool) -> None:
     """Quietly nothing where the folder may not be written to, or is marked so for users whom marks do not stop."""
-    if not file.parent.stat().st_mode & ANYBODY_MAY_WRITE:
+    if not is_writable(file.parent):
         return
     crowd = {} if pool.crowd_labels is None else {"crowd": pool.crowd_labels.numpy()}
     arrays: dict[str, Any] = {"examples": pool.examples.numpy(), "counts": pool.counts.numpy(), **crowd}

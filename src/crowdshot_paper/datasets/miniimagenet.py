@@ -43,7 +43,7 @@ def read(paths: Sequence[Path]) -> ClassPool:
                 f"{table.place(lost, at)} is {files[lost]!r}, expected an image in {shown(images)} ("
                 f"{(row < 0).sum()} of {len(row)} are missing)."
             )
-        twice = np.array([bool(classes[i]) for i in row]) | (np.bincount(row)[row] > 1)
+        twice = np.array([bool(classes[i]) for i in row], dtype=bool) | (np.bincount(row)[row] > 1)
         if twice.any():
             raise CrowdshotError(
                 f"{table.place(first(twice), at)} is {files[first(twice)]!r}, expected each image in one row only."
