@@ -129,12 +129,12 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
 def _without_annotators(naming: Naming, labels: LabelsRead, people: Mapping[str, str], source: str) -> LabelsRead:
     """Drop the labels of the annotators in ``leave_out``, by their old or new names; all items stay."""
     ann, left_out = labels.annotations, naming.leave_out
-    names_of = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
-    everyone = set().union(*names_of)
+    called = [{str(name), people.get(str(name), str(name))} for name in ann.annotators]
+    everyone = set().union(*called)
     stranger = next((name for name in left_out if name not in everyone), None)
     if stranger is not None:
         meet(f"leave_out names {stranger!r}, which is not there", ann.annotators, naming.strangers)
-    stays = np.array([not names & set(left_out) for names in names_of])
+    stays = np.array([not names & set(left_out) for names in called])
     labels = labels.keep(stays[ann.annotator])
     kept = labels.annotations
     if not kept.n_labels:
