@@ -180,7 +180,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         assert said.err.startswith("crowdshot: ")
         assert message in said.err
         assert said.err.count("\n") <= 2  # the message and its hint
-    for out, message in [("folder", "is not empty"), ("file", "is a file"), ("file/out", "file, which is a file")]:
+    for out, message in [("folder", "is not empty"), ("file", "is a file"), ("file/out", "file is a file")]:
         said = call("adapt", labels, "--features", features, "--out", tmp_path / out)
         assert (said.code, said.out) == (2, "")
         assert message in said.err
