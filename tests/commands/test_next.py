@@ -135,7 +135,7 @@ def test_cost_in_the_command_or_in_a_file(labels: Path, tmp_path: Path, call) ->
     prices.write_text("cost,worker\n3,cyd\n0.5,bob\n9,zoe\n")
     done = call(labels, "--budget", 2, "--cost", prices)
     assert done.err.splitlines()[0] == "crowdshot: note: left out: 1 cost of people who gave no label"
-    assert "fewer questions than the budget of 2 allows: 0.5 is left, for which nobody answers\n" in done.err
+    assert "fewer questions than the budget of 2 allows: no annotator answers for the remaining 0.5\n" in done.err
     table = pd.read_csv(_written(done, tmp_path))
     assert set(table["worker"]) <= {"ann", "bob"}
     assert table["cost"].sum() <= 2
@@ -331,7 +331,7 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         ((tmp_path / "one.csv",), "labels has only the class 'cat', expected two classes or more"),
         (
             (tmp_path / "clash.csv", "--columns", "item=gain"),
-            "has a column 'gain' for the item, expected another name",
+            "The item column is called 'gain'",
         ),
         ((tmp_path / "no.csv",), "no.csv does not exist, expected a file."),
     ]:

@@ -48,7 +48,7 @@ def test_labels_are_accepted_corrected_kept_and_downloaded_by_keyboard(open_page
     assert page.inner_text("#viewer .place").startswith("2 of ")
     assert page.get_attribute("#viewer .choices button:nth-child(2)", "aria-pressed") == "true"
     page.keyboard.press("ArrowRight")
-    page.keyboard.press("a")
+    page.keyboard.press("c")
     page.keyboard.press("ArrowLeft")
     page.locator("#viewer select").select_option("3")
     page.keyboard.press("Escape")
@@ -92,7 +92,7 @@ def test_a_picture_is_enlarged_by_a_tap_and_the_viewer_fits_a_phone(open_page) -
 def test_without_a_script_nothing_is_promised(open_page) -> None:
     page = open_page(java_script_enabled=False)
     assert not visible(page, "#decisions, #viewer, .actions")
-    assert "give it to adapt --gold" in page.inner_text("#items noscript")
+    assert "pass it to adapt --gold" in page.inner_text("#items noscript")
 
 
 TEXTS = ["Fine film,\nlong but fine.", "<script>window.hacked = 1</script> dull", "שלום עולם", "x" * 5000]

@@ -58,9 +58,7 @@ def test_what_the_classifier_may_label_by_itself():
     assert verdict(automatic(levels, 0.95, 1000, 200), 0.95, 1000) == (
         "accurate enough to label 412 of 1,000 unlabelled items automatically with 95\u00a0% accuracy"
     )
-    assert verdict(None, 0.95, 1000) == (
-        "not accurate enough to label automatically: the lower bound is below 95\u00a0%"
-    )
+    assert verdict(None, 0.95, 1000) == ("not accurate enough to label automatically (lower bound below 95\u00a0%)")
     none_unlabelled = automatic(levels, 0.95, 0, 200)
     assert none_unlabelled == (0.9, 80, 200)
     assert verdict(none_unlabelled, 0.95, 0) == (
@@ -78,7 +76,7 @@ def test_a_classifier_that_knows_and_one_that_does_not():
     clf = CrowdClassifier("identity").fit(noise, said)
     found, page, _ = report_on(Basis(clf, clf.embed(noise)))
     assert found.automatic() is None
-    assert "not accurate enough to label automatically: the lower bound is below 90 %" in page.text
+    assert "not accurate enough to label automatically (lower bound below 90 %)" in page.text
     assert "predict" not in [step.key for step in steps(found)]
 
 

@@ -96,14 +96,14 @@ def test_the_answer_comes_first_and_in_words():
         [coin(0.95, K), coin(0.9, K), coin(0.85, K), coin(0.25, K)], 80, seed=2, gold={0: 0, 1: 1, 2: 3}
     )
     found, page, _ = report_on(basis, left_out=["3 cancelled annotations"])
-    words = ["Overview", "Need review", "Weakest annotator", "Classifier on new items", "Do next"]
+    words = ["Overview", "Need review", "Weakest annotator", "Classifier accuracy", "Do next"]
     words += ["Krippendorff's alpha", "Fleiss' kappa", "Map of"]
     places = [page.text.index(word) for word in words]
     assert places == sorted(places)
     assert (found.n_labelled, found.accepted().labelled + found.of_kind()["open"]) == (80, 80)
     assert "80 items labelled by 4 annotators" in page.text
     accepted = f"Accepted {found.accepted().labelled} of 80"
-    assert f"{accepted} labelled items have a label with a probability of 90 % or more" in page.text
+    assert f"{accepted} labelled items have a label with probability 90 % or more" in page.text
     weakest = found.people[0]
     assert weakest.name == "3"
     interval = spread(weakest.low, weakest.high)

@@ -66,7 +66,7 @@ def test_a_line_below_which_one_pays_or_retrains(open_page) -> None:
     for key, at in {"End": 100, "Home": 0, "ArrowRight": 1}.items():
         page.keyboard.press(key)
         below = [name for name, high in ends.items() if high < at / 100]
-        assert page.inner_text("#line-form output").startswith(f"{len(below)} surely below, ")
+        assert page.inner_text("#line-form output").startswith(f"{len(below)} clearly below, ")
     page.fill("#line", "60")
     assert [name for name, high in ends.items() if high < 0.6] == ["guesser"]
     page.locator("form[data-for=people-list] select[name=kind]").select_option("below")
@@ -85,7 +85,7 @@ def test_an_annotator_is_opened_by_keyboard(open_page) -> None:
     about = row.locator(".about")
     assert about.locator(".matrix").is_visible()
     assert about.locator(".examples .picture").count() == 4
-    assert "Agreement with others" in about.inner_text()
+    assert "Agreement with other annotators" in about.inner_text()
     assert about.get_by_text("Feedback sheet").get_attribute("href") == "feedback/guesser.html"
     heads = about.locator(".matrix thead th bdi")
     assert heads.count() == 4  # all classes, none cut off

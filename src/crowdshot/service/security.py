@@ -59,7 +59,9 @@ class Auth:
         try:
             lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise CrowdshotError(f"could not be read ({error})", argument="auth", where=shown(path)) from None
+            raise CrowdshotError(
+                f"is {shown(path)}", argument="auth", found=shown(path), expected=f"a file that can be read ({error})"
+            ) from None
         lines = [line for line in lines if line and not line.startswith("#")]
         if len(lines) == 1 and ":" not in lines[0]:
             if len(lines[0]) < 16:

@@ -92,7 +92,7 @@ def automatic(levels: Sequence[Level], wanted: float, n_unlabelled: int, n_check
 def verdict(found: Automatic | None, wanted: float, n_unlabelled: int) -> str:
     """Return whether the classifier is accurate enough to label automatically, in a few words."""
     if found is None:
-        return f"not accurate enough to label automatically: the lower bound is below {percent(wanted)}"
+        return f"not accurate enough to label automatically (lower bound below {percent(wanted)})"
     if n_unlabelled:
         how_many = f"{found.number:,} of {found.of:,} unlabelled items"
     else:
