@@ -55,25 +55,7 @@ def sample(
     """
     n_classes, room = pool.examples.shape[:2]
     device = pool.examples.device
-    numbers = (("n_episodes", n_episodes, 1), ("ways", ways, 1), ("shots", shots, 1), ("queries", queries, 0))
-    for name, found, least in numbers:
-        if found < least:
-            raise CrowdshotError(f"is {found}", argument=name, found=found, expected=f"{least} or more")
-    if ways > n_classes:
-        raise CrowdshotError(
-            f"is {ways}",
-            argument="ways",
-            found=ways,
-            expected=f"at most {n_classes}, the number of classes of the pool",
-        )
-    if shots + queries > pool.smallest:
-        raise CrowdshotError(
-            f"The smallest class of the pool has {pool.smallest} examples",
-            argument="pool",
-            found=pool.smallest,
-            expected=f"{shots + queries} for {shots} shots and {queries} queries",
-        )
-
+    _check_sizes(pool, n_episodes, ways, shots, queries)
     # The positions of the n smallest of independent uniform numbers are a sample without replacement.
     lots = uniform((n_episodes, n_classes), generator, device)
     if allowed is not None:
@@ -95,6 +77,28 @@ def sample(
         classes,
         places[..., :shots],
     )
+
+
+def _check_sizes(pool: ClassPool, n_episodes: int, ways: int, shots: int, queries: int) -> None:
+    n_classes = len(pool.names)
+    numbers = (("n_episodes", n_episodes, 1), ("ways", ways, 1), ("shots", shots, 1), ("queries", queries, 0))
+    for name, found, least in numbers:
+        if found < least:
+            raise CrowdshotError(f"is {found}", argument=name, found=found, expected=f"{least} or more")
+    if ways > n_classes:
+        raise CrowdshotError(
+            f"is {ways}",
+            argument="ways",
+            found=ways,
+            expected=f"at most {n_classes}, the number of classes of the pool",
+        )
+    if shots + queries > pool.smallest:
+        raise CrowdshotError(
+            f"The smallest class of the pool has {pool.smallest} examples",
+            argument="pool",
+            found=pool.smallest,
+            expected=f"{shots + queries} for {shots} shots and {queries} queries",
+        )
 
 
 # ---- augmentation ----

@@ -210,6 +210,20 @@ def draw_labels(
     draw = uniform(shape, generator, device)[..., None] * rows[..., -1:]
     labels = (draw >= rows[..., :-1]).sum(-1)
 
+    labelled = _labelled(truth, shape, labels_per_item, generator, annotators_in_use, device)
+    return labels.masked_fill(~labelled, -1)
+
+
+def _labelled(
+    truth: Tensor,
+    shape: tuple[int, ...],
+    labels_per_item: int | Tensor | None,
+    generator: Randomness | None,
+    annotators_in_use: Tensor | None,
+    device: torch.device,
+) -> Tensor:
+    """Choose who labels what: return a mask that broadcasts to ``shape`` (..., N, R)."""
+    n_annotators = shape[-1]
     labelled = (truth >= 0)[..., None]
     present = None
     if annotators_in_use is not None:
@@ -221,7 +235,7 @@ def draw_labels(
             number = number.masked_fill(~present, 2.0)  # absent annotators are chosen last
         most = labels_per_item[..., None] if isinstance(labels_per_item, Tensor) else labels_per_item
         labelled = labelled & (number.argsort(-1).argsort(-1) < most)
-    return labels.masked_fill(~labelled, -1)
+    return labelled
 
 
 def _check_crowd(crowd: Mapping[str, float]) -> None:
