@@ -40,9 +40,13 @@ def targets(pattern: re.Pattern[str], site: Path) -> set[tuple[Path, str]]:
 
 
 def test_every_page_is_there(site: Path) -> None:
-    expected = {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")}
-    assert {"index.html", "compare.html", "labels.html"} <= expected
-    assert expected | {"CONTRIBUTING.html", "404.html"} == {page.name for page in site.glob("*.html")}
+    docs = ROOT / "docs"
+    expected = {page.relative_to(docs).with_suffix(".html").as_posix() for page in docs.rglob("*.md")}
+    assert {"index.html", "compare.html", "labels.html", "research/inference.html"} <= expected
+    built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
+    assert expected <= built
+    at_root = {name for name in expected if "/" not in name} | {"CONTRIBUTING.html", "404.html"}
+    assert at_root == {name for name in built if "/" not in name}
 
 
 def test_what_a_page_shows_comes_with_the_site(site: Path) -> None:
