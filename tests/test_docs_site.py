@@ -40,15 +40,20 @@ def targets(pattern: re.Pattern[str], site: Path) -> set[tuple[Path, str]]:
 
 
 def test_every_page_is_there(site: Path) -> None:
-    expected = {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")}
-    assert {"index.html", "compare.html", "labels.html"} <= expected
-    assert expected | {"CONTRIBUTING.html", "404.html"} == {page.name for page in site.glob("*.html")}
+    docs = ROOT / "docs"
+    expected = {page.relative_to(docs).with_suffix(".html").as_posix() for page in docs.rglob("*.md")}
+    assert {"index.html", "compare.html", "labels.html", "research/inference.html"} <= expected
+    built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
+    assert expected <= built
+    linked = {page.with_suffix(".html").name for page in ROOT.glob("*.md")}  # pages outside docs/ come along
+    assert "CONTRIBUTING.html" in built
+    assert {name for name in built - expected if "/" not in name} <= linked | {"404.html"}
 
 
 def test_what_a_page_shows_comes_with_the_site(site: Path) -> None:
     used = targets(USED, site)
-    shown = {name for page, name in used if page.name == "reproduction.html"}
-    assert "results/main/main.png" in shown  # from outside docs/
+    shown = {name for page, name in used if page.name == "inference.html"}
+    assert "../results/world/world.png" in shown  # from outside docs/
     for page, name in used:
         assert (page.parent / unquote(name.split("?")[0])).is_file(), (page, name)
 
@@ -69,10 +74,11 @@ def test_style_sheets_fetch_nothing(site: Path) -> None:
 
 
 def test_broken_links_stop_the_build(tmp_path: Path) -> None:
-    for name in ("docs", "results"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.parquet", "*.jsonl"))
-    for name in ("mkdocs.yml", "CONTRIBUTING.md"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    heavy = shutil.ignore_patterns("*.parquet", "*.jsonl", "*.safetensors", "__pycache__")
+    for name in ("docs", "examples", "release", "results", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=heavy)
+    for file in (ROOT / "mkdocs.yml", *ROOT.glob("*.md")):
+        shutil.copy(file, tmp_path / file.name)
     broken = ["nowhere.md", "../results/nowhere.md", "../results/main", "labels.md#nowhere"]
     with (tmp_path / "docs" / "index.md").open("a") as page:
         page.writelines(f"\n[broken]({link})\n" for link in broken)
