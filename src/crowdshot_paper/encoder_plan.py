@@ -25,7 +25,7 @@ LARGEST = {"shots": (5, 5), "annotators": (7, 7)}  # of the main table's cells: 
 # What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 # A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and a quarter for
-# photographs (docs/reproduction-details.md).
+# photographs (docs/research/reproduction-details.md).
 MAML_SHORTER = {"omniglot": 6, "miniimagenet": 4}
 
 

@@ -15,7 +15,7 @@ any number of classes. Batch normalisation always uses batch statistics, as MAML
 normalised together with the support set, so that one query alone can be classified, and hardly depend on each other.
 The step size of meta-training is that of test (`Needs.by`). With simulated annotators, meta-training's targets are soft
 votes, for MaMV and MaDS alike. ``gradient_steps`` are three at test, as in meta-training; two fit wrong labels less,
-and are better from three items a class on (docs/reproduction-details.md).
+and are better from three items a class on (docs/research/reproduction-details.md).
 """
 
 from __future__ import annotations
