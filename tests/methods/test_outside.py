@@ -112,7 +112,7 @@ def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
     assert done.returncode == 0, done.stderr
     confidence = [row["confidence"] for row in json.loads(done.stdout)["predictions"]]
     assert confidence == pytest.approx([12 / 16] * 6)  # of 12 labels 10 are "a"; 2 more for each class
-    with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of labeling-search, .*install the package"):
+    with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of labeling-search, .*Install the package"):
         CrowdClassifier.load(tmp_path / "out" / "model.safetensors")  # it is not installed here
 
 

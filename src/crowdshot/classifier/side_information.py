@@ -238,7 +238,7 @@ def repeated(annotations: Annotations, side: SideInformation) -> tuple[Positions
             argument="sample_weight",
             found=float(side.weight[row]),
             expected="whole numbers, because items are duplicated",
-            hint=Use("which takes any weights", method="ours"),
+            hint=Use("to fit fractional weights", method="ours"),
         )
     times = side.weight.astype(np.int64)
     rows = np.repeat(np.arange(len(times)), times)
