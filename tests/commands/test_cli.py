@@ -158,7 +158,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         ((photos, "--features", features), "photos is a folder, expected a file."),
         ((labels, "--features", features, "--encoder", "nonsense"), "--encoder is 'nonsense', expected a file or one"),
         ((labels, "--features", features, "--encoder", labels), "labels.csv is not a safetensors file"),
-        ((labels, "--images", photos, "--encoder", "identity"), "holds images, expected feature vectors, for which"),
+        ((labels, "--images", photos, "--encoder", "identity"), "holds images, expected feature vectors, which"),
         ((labels, "--features", features, *tiny), "holds features, expected characters of 28×28 grey pixels"),
         (
             (labels, "--features", features, "--columns", "who=x"),
@@ -624,7 +624,7 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
     by_features, by_images = (models / name / "model.safetensors" for name in ("by-features", "by-images"))
     for arguments, message in [
         ((by_images, *features), "holds features, expected characters of 28×28 grey pixels"),
-        ((by_features, *photos), "holds images, expected feature vectors, for which"),
+        ((by_features, *photos), "holds images, expected feature vectors, which"),
         ((by_features, "--features", narrow), "narrow.csv has no column '0', expected one, as in fit."),
         ((by_features,), "Images, features and texts are all missing, expected one of the three."),
         ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
