@@ -28,7 +28,7 @@ MOST_CELLS = 200_000_000  # of a table: 1.6 GB in double precision
 
 @dataclass(frozen=True)
 class SideInformation:
-    """What is known besides items and their labels.
+    """Information besides items and labels.
 
     Attributes
     ----------
