@@ -43,7 +43,7 @@ docs: $(DOCS_READY)
 
 # ---- the wheel: release/README.md --------------------------------------------------------------------------------------
 
-OLDEST_TESTS = tests/labels tests/file_io tests/model tests/classifier/test_classifier.py tests/classifier/test_saved.py
+OLDEST_TESTS = tests/labels tests/file_io tests/model tests/classifier/test_crowd_classifier.py tests/classifier/test_saving.py
 
 wheel: $(READY)
 	rm -rf dist
