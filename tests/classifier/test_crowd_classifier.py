@@ -461,13 +461,7 @@ def test_the_papers_method_is_to_be_had_exactly(drawings):
 def test_a_search_of_thousands_is_refused(clouds):
     X, labels = np.zeros((2_001, 2)), np.zeros((2_001, 1), dtype=int)
     labels[::2] = 1
-<<<<<<< HEAD:tests/classifier/test_classifier.py
-    with pytest.raises(
-        CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for labeling-search"
-    ):
-=======
     with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or fewer"):
->>>>>>> h-classifier:tests/classifier/test_crowd_classifier.py
         CrowdClassifier("identity", method="labeling-search").fit(X, labels)
 
 

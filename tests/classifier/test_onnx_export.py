@@ -123,13 +123,7 @@ def test_of_texts_and_tables_the_embeddings_go_in(tmp_path):
 def test_what_cannot_be_written(tmp_path, monkeypatch):
     X, labels = vectors()
     clf = CrowdClassifier("identity", method="LRDS").fit(X, labels)
-<<<<<<< HEAD:tests/classifier/test_onnx.py
-    with pytest.raises(
-        CrowdshotError, match="the classifier is fitted by LRDS, expected one of combined, labeling-search"
-    ):
-=======
     with pytest.raises(CrowdshotError, match="The method LRDS cannot be exported to ONNX, expected combined"):
->>>>>>> h-classifier:tests/classifier/test_onnx_export.py
         clf.to_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     for name in [name for name in sys.modules if name.startswith("crowdshot.classifier.onnx")]:
