@@ -701,9 +701,9 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'.\n  "
         "Check the spelling if that is unexpected.\n"
-        f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'. "
+        f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'.\n  "
         "Check that their names are written as in the labels.\n"
     )
     lines = said.out.splitlines()
@@ -743,7 +743,7 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call(*given, "--gold", gold, "--out", tmp_path / "out", "--json")
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'.\n  "
         "Check the spelling if that is unexpected.\n"
         "crowdshot: note: left out: 1 gold label of other items\n"
     )
@@ -788,7 +788,7 @@ def test_adapt_exports_a_clean_dataset(made: Path, tmp_path: Path, call) -> None
     assert "--export is" in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "clean")
     assert (said.code, said.out) == (2, "")
-    assert "clean is not empty, expected a new or empty folder. Use --overwrite to write into it anyway." in said.err
+    assert "clean is not empty, expected a new or empty folder.\n  Use --overwrite to write into it anyway." in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "three", "--threshold", 90)
     assert "--threshold is 90, expected a probability from 0 to 1." in said.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "out"]
