@@ -31,7 +31,7 @@ def fit(X, labels=LABELS, encoder="auto"):
         ),
         "lists as labels": (
             lambda: fit(VECTORS, [[["good", "bad"], "bad"], *LABELS[1:]]),
-            "labels holds a list, expected names or numbers.",
+            "labels has a list as a label, expected names or numbers.",
         ),
         "float ratings": (
             lambda: fit(VECTORS, [[3.5, 4.0], [1.0, 2.5], [1.0, 1.0], [2.0, 2.0]]),
