@@ -34,7 +34,7 @@ GENERATED = re.compile(r"(<!-- numbers: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOT
 QUOTED = re.compile(r"<!-- quoted\n(.*?)-->", re.DOTALL)
 NOTHING = "–"
 OMNIGLOT = "Omniglot"
-NOT_RUN = "not run"
+NOT_RUN = "Not run"
 
 
 @cache
@@ -68,7 +68,7 @@ def beyond() -> str:
         else:
             lines[name] = [_shown(number(table, method)) for method in METHODS.values()]
     text = _table(["", *METHODS], lines)
-    return f"{text}\nNot run: {_listed(missing)}.\n" if missing else text
+    return f"{text}\n{NOT_RUN}: {_listed(missing)}.\n" if missing else text
 
 
 def attribution() -> str:
@@ -84,10 +84,10 @@ def attribution() -> str:
 
 def scorecard() -> str:
     """Return a line for each experiment of the paper: averages, agreement of cells and of the order of systems."""
-    lines = {}
+    lines, lost = {}, []
     for experiment, dataset, table, method in SCORED:
         twin, shown = read(f"{experiment}/{table}-twin"), read(f"{experiment}/{table}")
-        if "dataset" in twin:
+        if "dataset" in twin:  # one line per dataset, without cells
             averages = cells = twin[twin["dataset"] == dataset]
             shown = shown[shown["dataset"] == dataset]
         else:
@@ -97,10 +97,10 @@ def scorecard() -> str:
         ours = cells.loc[cells["method"] == method, "in_standard_errors"]
         average = averages[averages["method"] == method]
         both = averages.dropna(subset=["accuracy", "paper"]).set_index("method")
-        key = f"[{experiment}](../results/{experiment}/tables.md), {DATASETS[dataset]}"
         if method not in both.index:
-            lines[key] = [method, *(_shown(value) for value in average["paper"]), NOT_RUN, *[NOTHING] * 4]
+            lost.append(f"{experiment} on {DATASETS[dataset]}")
             continue
+        key = f"[{TABLES[experiment]}, {experiment}](../results/{experiment}/tables.md), {DATASETS[dataset]}"
         within = (cells["in_standard_errors"].abs() <= 2).sum()
         lines[key] = [
             method,
@@ -110,8 +110,9 @@ def scorecard() -> str:
             _order(both),
             _best(both, shown),
         ]
-    head = ["experiment and data", "system", "the paper", "here", "its cells: lower / within / higher"]
-    return _table([*head, "all cells within", "pairs in the paper's order", "best: the paper / here"], lines)
+    head = ["table and data", "system", "the paper", "here", "lower / within / higher"]
+    text = _table([*head, "all within", "pairs", "best: the paper / here"], lines)
+    return f"{text}\n{NOT_RUN}: {_listed(lost)}.\n" if lost else text
 
 
 def missing() -> str:
@@ -123,7 +124,7 @@ def missing() -> str:
         known, run = (twin.dropna(subset=[column])["method"].unique() for column in ("paper", "accuracy"))
         names = [method for method in known if method not in run]
         if names:
-            lines[f"{experiment}, {DATASETS[dataset]}"] = [_listed(names)]
+            lines[f"{experiment}, {DATASETS[dataset]}"] = [", ".join(names)]
     return _table(["experiment and data", "systems without rows"], lines)
 
 
@@ -197,6 +198,19 @@ DATASETS = {
     "labelme": "LabelMe",
     "cifar10h": "CIFAR-10H",
 }
+TABLES = {
+    "main": "1",
+    "labelme": "2",
+    "other-annotators": "3–4",
+    "dirichlet-b": "5",
+    "class-imbalance": "6",
+    "with-pseudo-annotation": "7",
+    "noisy-label-learning": "8",
+    "example-dependent": "9",
+    "cifar10h": "10",
+    "large-support": "11",
+    "large-annotators": "12",
+}
 SCORED = [
     ("main", "omniglot", "omniglot", "Ours"),
     ("main", "miniimagenet", "miniimagenet", "Ours"),
@@ -223,7 +237,7 @@ SCORED = [
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names)
+    return "; ".join(names)
 
 
 def _shown(value: float | None) -> str:
