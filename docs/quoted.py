@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -84,7 +85,7 @@ def attribution() -> str:
 
 def scorecard() -> str:
     """Return a line for each experiment of the paper: averages, agreement of cells and of the order of systems."""
-    lines, lost = {}, []
+    lines, lost = {}, {}
     for experiment, dataset, table, method in SCORED:
         twin, shown = read(f"{experiment}/{table}-twin"), read(f"{experiment}/{table}")
         if "dataset" in twin:  # one line per dataset, without cells
@@ -98,7 +99,7 @@ def scorecard() -> str:
         average = averages[averages["method"] == method]
         both = averages.dropna(subset=["accuracy", "paper"]).set_index("method")
         if method not in both.index:
-            lost.append(f"{experiment} on {DATASETS[dataset]}")
+            lost.setdefault(DATASETS[dataset], []).append(experiment)
             continue
         key = f"[{TABLES[experiment]}, {experiment}](../results/{experiment}/tables.md), {DATASETS[dataset]}"
         within = (cells["in_standard_errors"].abs() <= 2).sum()
@@ -112,7 +113,9 @@ def scorecard() -> str:
         ]
     head = ["table and data", "system", "the paper", "here", "lower / within / higher"]
     text = _table([*head, "all within", "pairs", "best: the paper / here"], lines)
-    return f"{text}\n{NOT_RUN}: {_listed(lost)}.\n" if lost else text
+    for where, experiments in lost.items():
+        text += f"\n{NOT_RUN} on {where}: {', '.join(experiments)}.\n"
+    return text
 
 
 def missing() -> str:
@@ -241,7 +244,12 @@ def _listed(names: list[str]) -> str:
 
 
 def _shown(value: float | None) -> str:
-    return NOTHING if value is None or pd.isna(value) else f"{value:.3f}"
+    return NOTHING if value is None or pd.isna(value) else _rounded(value, 3)
+
+
+def _rounded(value: float, decimals: int) -> str:
+    """Round half up, as tables.md does: the CSV files keep six digits, so that halves occur."""
+    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
 
 
 def _signed(value: float) -> str:
@@ -285,7 +293,7 @@ def wrong(text: str) -> list[str]:
         *method, cell = words if has_cell else [*words, ""]
         value = number(table, " ".join(method), cell)
         decimals = len(quoted.partition(".")[2])
-        said = NOTHING if value is None else f"{value:.{decimals}f}"
+        said = NOTHING if value is None else _rounded(value, decimals)
         if said != quoted:
             found.append(f"quotes {quoted}, results/{table} has {said} for {' '.join(words)}")
         if quoted not in prose:
