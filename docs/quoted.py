@@ -61,7 +61,7 @@ def number(table: str, method: str, cell: str = "", column: str = "accuracy") ->
 
 
 def beyond() -> str:
-    """Return the project's methods beside the paper's and its rivals, a line for each dataset on which they were run."""
+    """Return the project's methods beside the paper's and its rivals, a line for each dataset with rows."""
     lines, missing = {}, []
     for name, table in BEYOND.items():
         if number(table, "labeling-search") is None:
@@ -73,7 +73,7 @@ def beyond() -> str:
 
 
 def attribution() -> str:
-    """Return how much of the gain over the paper's method comes from the encoder and the origin, and from the search."""
+    """Return the gains over the paper's method: of the encoder and the origin, and of the search."""
     lines = {}
     for name, table in BEYOND.items():
         ours, em, search = (number(table, method) for method in ("Ours", "EM wide", "labeling-search"))
@@ -85,7 +85,8 @@ def attribution() -> str:
 
 def scorecard() -> str:
     """Return a line for each experiment of the paper: averages, agreement of cells and of the order of systems."""
-    lines, lost = {}, {}
+    lines: dict[str, list[str]] = {}
+    lost: dict[str, list[str]] = {}
     for experiment, dataset, table, method in SCORED:
         twin, shown = read(f"{experiment}/{table}-twin"), read(f"{experiment}/{table}")
         if "dataset" in twin:  # one line per dataset, without cells
@@ -132,16 +133,18 @@ def missing() -> str:
 
 
 def figures() -> str:
-    """Return the best system of the paper for each share of spammers, and the best number of EM steps of Ours."""
+    """Return, for each share of spammers, the systems of the paper that a paired test does not tell from the best."""
     lines = {}
     for dataset in ("omniglot", "miniimagenet"):
         rows = read(f"spammers/{dataset}")
         rows = rows[~rows["method"].isin(OURS_ALONE)]
         for share, group in rows.groupby("spammers"):
-            best = group.loc[group["accuracy"].idxmax()]
-            ours = group[group["method"] == "Ours"]["accuracy"].iloc[0]
-            lines[f"{DATASETS[dataset]}, {100 * share:.0f} % spammers"] = [best["method"], _shown(best["accuracy"]), _shown(ours)]
-    return _table(["crowd", "best system", "its accuracy", "Ours"], lines)
+            named = group.set_index("method")["accuracy"]
+            lines[f"{DATASETS[dataset]}, {100 * share:.0f} % spammers"] = [
+                ", ".join(group[group["best"]]["method"]) or named.idxmax(),
+                *(_shown(named[method]) for method in ("Ours", "PrDS", "PrMV")),
+            ]
+    return _table(["crowd", "best systems", "Ours", "PrDS", "PrMV"], lines)
 
 
 def steps() -> str:
@@ -169,7 +172,7 @@ def _best(both: pd.DataFrame, shown: pd.DataFrame) -> str:
     """Return the best system in the paper and, of its systems, those that a paired test does not tell from the best."""
     if len(both) < 2:
         return NOTHING
-    marked = shown[(shown["best"] == True) & shown["method"].isin(both.index)]["method"].tolist()
+    marked = shown[shown["best"].astype(bool) & shown["method"].isin(both.index)]["method"].tolist()
     return f"{both['paper'].idxmax()} / {', '.join(marked) or both['accuracy'].idxmax()}"
 
 
