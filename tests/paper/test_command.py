@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from crowdshot._cli.main import app
 from crowdshot_paper import work
 from crowdshot_paper.experiments import EXPERIMENTS, QUICK, SYSTEMS
-from crowdshot_paper.store import COLUMNS, Store, _alone, read_rows
+from crowdshot_paper.store import COLUMNS, Store, _locked, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def quick(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "quick"
     folder.mkdir(exist_ok=True)
-    with _alone(folder):
+    with _locked(folder):
         if not (folder / "output.json").exists():
             (folder / "output.json").write_text(json.dumps(run_everything(folder)))
     return folder
@@ -185,7 +185,7 @@ def test_experiments_are_listed():
     done = call("list")
     assert done.exit_code == 0
     assert [line.split(":")[0] for line in done.stdout.splitlines() if line[0] != " "] == list(EXPERIMENTS)
-    assert "  data: labelme, and to learn from miniimagenet\n" in done.stdout
+    assert "  data: labelme; for meta-training miniimagenet\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,13 @@ def same(one, two):
 def test_it_learns_from_a_tiny_world():
     """The same 15 batches cost less after than before."""
     told = []
-    learned = train([], TINY, Settings(15, labels=400, learning_rate=0.02), told=lambda _, loss: told.append(loss))
+    learned = train([], TINY, Settings(15, labels=400, learning_rate=0.02), report=lambda _, loss: told.append(loss))
     assert len(told) == 15
     assert all(math.isfinite(loss) for loss in told)
     again, after = [], []
     for network, into in ((label_model.fresh(0, 3, 16), again), (learned, after)):
         still = Settings(15, labels=400, learning_rate=1e-12)
-        train([], TINY, still, initial=network, told=lambda _, loss, into=into: into.append(loss))
+        train([], TINY, still, initial=network, report=lambda _, loss, into=into: into.append(loss))
     assert np.mean(after) < np.mean(again) - 0.005
 
 
