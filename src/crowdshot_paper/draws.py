@@ -104,7 +104,7 @@ REAL_CROWDS = {"labelme": (8, 59), "cifar10h": (10, 25)}  # classes, annotators
 
 @cache
 def toy_dataset(name: str) -> Dataset:
-    """Return grey patterns for Omniglot and coloured ones for photographs, with simulated in place of real annotators."""
+    """Return grey patterns for Omniglot, coloured ones for photographs, and simulated labels for real annotators."""
     generator = torch.Generator().manual_seed(0)
     grey = name.startswith("omniglot")
     n_classes, n_annotators = REAL_CROWDS.get(name, (CLASSES, 0))

@@ -30,8 +30,8 @@ LARGEST = {
 }  # the largest cell of the main table, for which the paper meta-trains here
 # Meta-training episodes for real annotators (experiment `as-sparse`), which replace those of the source dataset.
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
-# A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the steps
-# is enough for characters, and a quarter for photographs (docs/research/reproduction-details.md).
+# A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the
+# steps is enough for characters, and a quarter for photographs (docs/research/reproduction-details.md).
 MAML_SHORTER = {"omniglot": 6, "miniimagenet": 4}
 
 

@@ -1,8 +1,8 @@
 """Define the cells of the paper's tables and the datasets they are tested on.
 
 A `Cell` is one setting of a table: the numbers of support items and annotators, and the crowd they are drawn from. Its
-episodes depend on the dataset, the split and the cell only. All methods use the same episodes, so that differences can be
-tested in pairs.
+episodes depend on the dataset, the split and the cell only. All methods use the same episodes, so that differences can
+be tested in pairs.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def averages(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
 
 
 def average_table(experiment: Experiment, dataset: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return method, name, accuracy, stderr, fair and paper for each method that was run on all cells or is published."""
+    """Return method, name, accuracy, stderr, fair and paper of methods that were run on all cells or are published."""
     mine = summarise(select(rows, False), []).set_index("method")
     fair = summarise(select(rows, True), []).set_index("method")["accuracy"]
     if experiment.name in BY_DATASET:
@@ -326,7 +326,7 @@ def embedding(points: pd.DataFrame) -> Figure:
 
 
 def confusion(table: pd.DataFrame) -> Figure:
-    """Draw a column of matrices per annotator, with true classes as rows and labels as columns; darker is more probable."""
+    """Draw a column of matrices per annotator: rows are true classes, columns are labels, darker is more probable."""
     kinds = list(table["what"].unique())
     annotators = table[["annotator", "kind", "accuracy"]].drop_duplicates()
     figure = Figure(figsize=(1.5 * len(annotators) + 0.6, 1.56 * len(kinds) + 0.5), layout="constrained")

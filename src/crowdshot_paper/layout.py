@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table: ``heads`` are the headings of labels, ``columns`` those of cells, and ``data`` the content of the CSV."""
+    """A table: ``heads`` are headings of labels, ``columns`` those of cells, and ``data`` is the content of the CSV."""
 
     name: str
     caption: str

@@ -229,8 +229,8 @@ def tables(
 ) -> None:
     """Make the paper's tables from stored rows.
 
-    Each table is made with the paper's selection of settings and with a fair one, and compared with the paper's numbers.
-    Each experiment has tables.md with all its tables, and each table as CSV and LaTeX.
+    Each table is made with the paper's selection of settings and with a fair one, and compared with the paper's
+    numbers. Each experiment has tables.md with all its tables, and each table as CSV and LaTeX.
     """
     from crowdshot_paper.paper_tables import make
 

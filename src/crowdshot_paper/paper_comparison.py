@@ -252,13 +252,14 @@ def _printed(name: str, part: pd.DataFrame, one: Path, other: Path) -> PrintedTa
 
 # ---- comparison with the paper, adjusted for its draw of test episodes ----
 #
-# All systems of a table use the same episodes, so an easy draw raises all their accuracies. PrMV, which is fully specified
-# in the paper, serves as a control variate. Over the episodes of a cell, the accuracy y of a system is regressed on PrMV's
-# accuracy x:
+# All systems of a table use the same episodes, so an easy draw raises all their accuracies. PrMV, which is fully
+# specified in the paper, serves as a control variate. Over the episodes of a cell, the accuracy y of a system is
+# regressed on PrMV's accuracy x:
 #
 #     y = a + slope x + residual,    expected on the paper's draw: mean y + slope (paper's x - mean x)
 #
-# The standard error of the remaining difference is sd(residual) sqrt(2 / n), as the paper has the same number of episodes.
+# The standard error of the remaining difference is sd(residual) sqrt(2 / n), as the paper has the same number of
+# episodes.
 
 
 CONTROL = "PrMV"

@@ -1,7 +1,7 @@
 """Read finished projects, whose truth is known, and draw training crowds for the label model from them.
 
-A draw has some of the project's items, sometimes only some of its annotators, and a limited number of labels per item. A
-few dozen projects therefore give thousands of different crowds.
+A draw has some of the project's items, sometimes only some of its annotators, and a limited number of labels per item.
+A few dozen projects therefore give thousands of different crowds.
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ METHODS.data.update(COMPARED)  # for a source tree that is not installed and the
 # ---- variants and upper bounds ----
 #
 # The labeling search and its closest competitors with each other's encoders separate the effect of the inference from
-# that of the encoder. "Ours wide" has an encoder trained by the same recipe as theirs. The upper bounds (`ceilings`) know
-# the truth.
+# that of the encoder. "Ours wide" has an encoder trained by the same recipe as theirs. The upper bounds (`ceilings`)
+# know the truth.
 
 
 def _with(name: str, kind: str, needs: Needs) -> Method:

@@ -101,7 +101,7 @@ class Store:
             temporary.write_text(json.dumps([{**known, **encoder} for encoder in encoders]))
 
     def times(self) -> pd.DataFrame:
-        """Return the times of each piece (``what`` is "test") and each encoder ("meta-training"), with columns `TIMES`."""
+        """Return the times of pieces (``what`` is "test") and of encoders ("meta-training"), with columns `TIMES`."""
         made = _existing(_read_making, self._pieces())
         made += [row for rows in _existing(_read_json, sorted(self.pending.glob("*.json"))) for row in rows]
         kept = _existing(_read_csv, [self.folder / "times.csv"])

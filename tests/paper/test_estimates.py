@@ -54,7 +54,7 @@ def test_before_a_run_kept_encoders_are_offered(tmp_path):
     hint, kept = runner.expect(pieces, place, ["cpu", "cpu"])
     # 5 × 15 thousand iterations at 100 s, 9 candidates on 11,250 episodes at 2 ms; two cores
     assert hint == "5 encoders to meta-train and 45 pieces to test: about 64 min on 2 CPU cores."
-    assert kept == f"5 of these encoders are kept: --work {RESULTS} takes them from there."
+    assert kept == f"5 of these encoders exist in {RESULTS}. Use --work {RESULTS} to use them."
     there = work.Place(RESULTS, RESULTS, None, PAPER)
     assert runner.expect(pieces, there, ["cuda:0"] * 4) == [
         "0 encoders to meta-train and 45 pieces to test: about 30 s on 1 GPU."

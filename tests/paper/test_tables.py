@@ -625,8 +625,8 @@ def test_a_caption_names_everyone_who_is_chosen_on_validation():
     beyond = EXPERIMENTS["beyond"]
     papers, fair = paper_tables._by_cell(beyond, "omniglot", rows, [])[:2]
     assert papers.caption.endswith(
-        "Ours and labeling-search show the candidate that is best on validation, every other method its best on test, as in "
-        "the paper."
+        "Ours and labeling-search show the candidate that is best on validation, every other method its best on test, "
+        "as in the paper."
     )
     assert fair.caption.endswith(paper_tables.FAIR)
     assert papers.columns == ("Ours", "PrDS", "labeling-search"), "nothing was run of the others"

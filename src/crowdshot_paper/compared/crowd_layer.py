@@ -8,10 +8,10 @@ Link: https://arxiv.org/abs/1709.01779
 The network's class probabilities are multiplied by one matrix per annotator, which gives scores of the annotator's
 labels. The matrices are learned together with the network and removed at test.
 
-Our choices where the paper is silent. We use the authors' variant with a full matrix (MW), which starts as the identity.
-MCL starts from the meta-learned encoder with a new output layer and fine-tunes the whole network. The paper mentions
-both "fine-tune" and "feature extraction". Its times for CL and MCL are similar, which they would not be with a fixed
-encoder; ``frozen`` fixes it. Batch normalisation is torch's.
+Our choices where the paper is silent. We use the authors' variant with a full matrix (MW), which starts as the
+identity. MCL starts from the meta-learned encoder with a new output layer and fine-tunes the whole network. The paper
+mentions both "fine-tune" and "feature extraction". Its times for CL and MCL are similar, which they would not be with a
+fixed encoder; ``frozen`` fixes it. Batch normalisation is torch's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fine-tune one network per episode by gradient descent, for all episodes of a batch at once.
 
 The network of an episode is an encoder with a linear output layer. A `LabelLayer`, which differs between methods, maps
-its output to the annotators' labels. The networks of B episodes form one stack (`crowdshot.training.stack`), which takes
-all their steps at once. Predictions after 10, 100 and 300 iterations come from a single run.
+its output to the annotators' labels. The networks of B episodes form one stack (`crowdshot.training.stack`), which
+takes all their steps at once. Predictions after 10, 100 and 300 iterations come from a single run.
 
 All episodes and all annotators start from the same parameters. Results therefore depend neither on the other episodes
 of the batch nor on the order of the annotators.
@@ -26,8 +26,9 @@ from crowdshot.training.first_block_gpu import Patches
 from crowdshot.training.stack import prepared, stack
 
 LEARNING_RATE = 1e-3
-# Outputs of the first convolution in one step. A CPU holds a few times as many numbers. A GPU holds only a part of them,
-# because `first_block_gpu` does not write them to memory, and more networks per step reduce the overhead of Python.
+# Outputs of the first convolution in one step. A CPU holds a few times as many numbers. A GPU holds only a part of
+# them, because `first_block_gpu` does not write them to memory, and more networks per step reduce the overhead of
+# Python.
 ACTIVATIONS_AT_ONCE = {"cpu": 2**31, "cuda": 2**34}
 
 

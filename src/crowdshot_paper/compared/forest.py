@@ -175,7 +175,7 @@ def _best_of(x: Tensor, nodes: Nodes, tried: Tensor, most: int) -> tuple[Tensor,
 
 
 def _some_that_varies(x: Tensor, nodes: Nodes, seed: int) -> Tensor:
-    """Return a random feature of each node that is not constant over its items, (J, 1); any feature if there is none."""
+    """Return a random feature of each node that varies over its items, (J, 1); any feature if there is none."""
     inside = _inside(nodes)[:, None]
     values = x[nodes.episode]  # (J, d, N)
     high, low = values.masked_fill(~inside, -torch.inf).amax(-1), values.masked_fill(~inside, torch.inf).amin(-1)

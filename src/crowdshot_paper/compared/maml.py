@@ -148,8 +148,8 @@ def _at_once(episodes: CrowdEpisodes, encoder: nn.Module) -> int:
 # ---- meta-training ----
 #
 # Second derivatives are about 3,000 operations, most of them passes over an activation that PyTorch does not fuse. On a
-# GPU the gradients of a step, including second derivatives, are therefore traced once and compiled (1 to 2 minutes). Five
-# models of 84×84 images then take 18 ms per step instead of 110 ms in float32.
+# GPU the gradients of a step, including second derivatives, are therefore traced once and compiled (1 to 2 minutes).
+# Five models of 84×84 images then take 18 ms per step instead of 110 ms in float32.
 
 Slopes = Callable[[list[Tensor], list[Tensor | None]], tuple[list[Tensor], Tensor]]
 

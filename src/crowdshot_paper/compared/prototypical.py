@@ -9,8 +9,8 @@ An encoder is meta-trained so that items are close to the mean of their class. T
 labels: the majority vote (PrMV), the posterior of Dawid–Skene (PrDS), or soft votes, which give each label the same
 weight (PrSV). PrSV is not in the paper; it is a strong baseline.
 
-Our choices where the paper is silent. The posteriors of Dawid–Skene are weights, as the paper describes for one EM step.
-``hard`` uses their most probable class instead; this is worse and matches the paper's numbers for PrDS
+Our choices where the paper is silent. The posteriors of Dawid–Skene are weights, as the paper describes for one EM
+step. ``hard`` uses their most probable class instead; this is worse and matches the paper's numbers for PrDS
 (docs/reproduction.md). A class without weight is never predicted. (If its mean were the mean of all items, it would be
 nearer to most queries than any known class.) Distances are squared Euclidean and halved, as in the mixture with which
 the encoder is trained. "w/ PA" differs in the encoder only; its meta-training weights items by soft votes.

@@ -50,8 +50,8 @@ def logistic_regression(
 def in_span(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
     """Project support (B, N, D) and query (B, Q, D) to at most N dimensions.
 
-    The penalised solution lies in the span of the centred support items, so coordinates in this span are sufficient. The
-    rest of a query does not change its scores. The intercept absorbs the centre.
+    The penalised solution lies in the span of the centred support items, so coordinates in this span are sufficient.
+    The rest of a query does not change its scores. The intercept absorbs the centre.
     """
     centre = support.mean(1, keepdim=True)
     support, query = support - centre, query - centre

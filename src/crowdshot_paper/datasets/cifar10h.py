@@ -129,7 +129,7 @@ def read(paths: Sequence[Path]) -> ClassPool:
 
 
 def read_answers(path: Path) -> pd.DataFrame:
-    """Return the columns item (five digits), annotator (a number), truth and label (names), without attention checks."""
+    """Return item (five digits), annotator (a number), truth and label (names), without attention checks."""
     table = parse_table(member(path, FILE), shown(path))
     item = whole_numbers(table, "cifar10_test_test_idx")
     answers = pd.DataFrame(

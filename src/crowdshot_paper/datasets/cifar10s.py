@@ -25,8 +25,8 @@ from crowdshot_paper.datasets.dataset_files import COLOUR, Loader, Part, column
 
 ADVICE = (
     "make annotations.csv and truth.csv from raw_human_data.csv of https://github.com/cambridge-mlg/cifar-10s: "
-    "annotations.csv has a row (task, worker, label) for each first answer, with the image (00022.png is image 22), the "
-    "subject and the most probable class in lower case; truth.csv has a row (task, label) for each image"
+    "annotations.csv has a row (task, worker, label) for each first answer, with the image (00022.png is image 22), "
+    "the subject and the most probable class in lower case; truth.csv has a row (task, label) for each image"
 )
 
 
@@ -58,8 +58,8 @@ def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
     assert pool.crowd_labels is not None
     return (
-        f"CIFAR-10S, {int(pool.counts.sum()):,} of CIFAR-10's test images resized to 84×84, with {n_labels:,} labels of "
-        f"{pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
+        f"CIFAR-10S, {int(pool.counts.sum()):,} of CIFAR-10's test images resized to 84×84, with {n_labels:,} labels "
+        f"of {pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
     )
 
 
