@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from crowdshot._cli.inputs import Report
     from crowdshot.training.simulated_crowds import World
-    from crowdshot_paper.label_model_training import Scores, Settings
+    from crowdshot_paper.label_model_training import Floats, Scores, Settings
     from crowdshot_paper.projects import Project
 
     Network = dict[str, NDArray[np.float32]]
@@ -88,7 +88,7 @@ class _Training:
 
     world: World
     settings: Settings
-    initial: Network | None
+    initial: Mapping[str, Floats] | None
     stop: Callable[[], bool]
     checkpoints: list[Path] = field(default_factory=list)
 

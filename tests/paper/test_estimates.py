@@ -32,7 +32,7 @@ def test_seconds_add_up():
     (ours,) = [one for one in encoder_plan.shares(EXPERIMENTS["centred"], "omniglot") if one.method == "Ours"]
     all_of_it = encoder_plan.time_of([ours])
     trained = 90 * 30 * encoder_plan.TRAINING["narrow"].core  # 90 encoders, 30 thousand iterations
-    tested = 18 * ours.episodes / 1_000 * encoder_plan.LOOKING.core
+    tested = 18 * ours.episodes / 1_000 * encoder_plan.EMBEDDING.core
     assert all_of_it.core == pytest.approx(trained + tested)
     assert encoder_plan.time_of([ours], RESULTS).core == pytest.approx(tested / 18), "one candidate's encoders are kept"
     assert encoder_plan.testing("CL", "labelme", 1_000).gpu == 9 * encoder_plan.TESTING["CL"].gpu, "photographs"

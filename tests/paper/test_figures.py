@@ -121,7 +121,7 @@ def test_what_was_not_run_is_a_sentence(tmp_path):
     assert told[1].startswith("cost: there are no rows")
     assert told[2] == "labelme: there are no rows; run `crowdshot paper run labelme` first."
     assert "encoder of Ours" in told[3]
-    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'` makes" in told[3]
+    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'`" in told[3]
     assert not (tmp_path / "results").exists()
 
 
