@@ -22,7 +22,7 @@ lint: $(READY)
 bench: $(READY)
 	for name in aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-# A real Label Studio, in an environment of its own, on loopback: see "A real Label Studio" in docs/reliability.md.
+# A real Label Studio, in an environment of its own, on loopback: see "A real Label Studio" in docs/research/reliability.md.
 integration: $(READY) .venv-integration/.ready
 	$(BIN)/python integration/label_studio.py --server .venv-integration/bin/python
 	$(BIN)/python integration/live.py --server .venv-integration/bin/python
@@ -43,7 +43,7 @@ docs: $(DOCS_READY)
 
 # ---- the wheel: release/README.md --------------------------------------------------------------------------------------
 
-OLDEST_TESTS = tests/labels tests/file_io tests/model tests/classifier/test_classifier.py tests/classifier/test_saved.py
+OLDEST_TESTS = tests/labels tests/file_io tests/model tests/classifier/test_crowd_classifier.py tests/classifier/test_saving.py
 
 wheel: $(READY)
 	rm -rf dist

@@ -1,6 +1,6 @@
 """Simulate buying labels one by one, and compare strategies that choose the next label to buy.
 
-    python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # draws the figures of docs/measured.md
+    python benchmarks/asking.py DATA [--repeats 40] [--out results/asking]    # figures of docs/research/measured.md
     python benchmarks/asking.py --figures [--out results/asking]              # draws figures from saved results only
     python benchmarks/asking.py DATA --crowds [--repeats 20] [--only WAY …]   # real crowds, labels only
     python benchmarks/asking.py --crowds --tables                             # only the tables of these

@@ -1,4 +1,4 @@
-"""Update the tables of docs/inference.md from the results of benchmarks/networks.py and benchmarks/world.py.
+"""Update the tables of docs/research/inference.md from the results of benchmarks/networks.py and benchmarks/world.py.
 
     python benchmarks/inference_page.py
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 from networks import TWICE
 
-PAGE = Path("docs/inference.md")
+PAGE = Path("docs/research/inference.md")
 SCORES = Path("results/inference/scores.csv")
 VARIANTS = Path("results/inference/variants.md")
 QUANTILES = Path("results/world/quantiles.csv")

@@ -1,4 +1,6 @@
-"""Compare the simulated crowds, on which the aggregation is trained, with real crowds: the figure of docs/inference.md.
+"""Compare the simulated crowds, on which the label model is trained, with real crowds.
+
+It draws the figure of docs/research/inference.md.
 
     python benchmarks/crowds.py --data ../shared/data --out runs/projects
     python benchmarks/world.py --projects runs/projects [--batches 60] [--out results/world]

@@ -7,3 +7,8 @@ class Said(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def joined(text: str) -> str:
+    """Return the text on one line: a message and its hint stand on two."""
+    return " ".join(text.split())

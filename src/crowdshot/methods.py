@@ -302,7 +302,7 @@ def _check_probabilities(name: str, found: Any, n_candidates: int, shape: tuple[
             f"The method {name!r} returned {fault}",
             argument="method",
             found=name,
-            expected=f"a list of {n_candidates} tensors of probabilities, each (B, Q, K) = {shape}",
+            expected=f"a list with probabilities (B, Q, K) = {shape} for each of the {n_candidates} candidates",
         )
 
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 PHOTOGRAPHS = ("miniimagenet",)
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000}
-LARGEST = {
-    "shots": (5, 5),
-    "annotators": (7, 7),
-}  # the largest cell of the main table, for which the paper meta-trains here
+# The largest cell of the main table, for which the paper meta-trains here.
+LARGEST = {"shots": (5, 5), "annotators": (7, 7)}
 # Meta-training episodes for real annotators (experiment `as-sparse`), which replace those of the source dataset.
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
 # A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the

@@ -173,9 +173,9 @@ CAPTION = (
     "labeling-search compared with the best method whose encoder is meta-trained as in the paper (best rival), with "
     "the best method whose encoder has the same recipe as its own (best rival, wide), and, on its own encoder, with "
     "soft votes and with two upper bounds. All candidates are chosen on validation. Ahead: the cells in which "
-    "labeling-search is better than every rival of the first kind. Closed: how much of the gap between soft votes and the upper bound "
-    "labeling-search closes. Calibration error: the mean over episodes; as episodes have few queries, even a perfectly "
-    "calibrated method has some hundredths."
+    "labeling-search is better than every rival of the first kind. Closed: how much of the gap between soft votes and "
+    "the upper bound labeling-search closes. Calibration error: the mean over episodes; as episodes have few queries, "
+    "even a perfectly calibrated method has some hundredths."
 )
 
 

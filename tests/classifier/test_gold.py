@@ -133,10 +133,10 @@ def test_gold_is_saved(tmp_path):
 @pytest.mark.parametrize(
     ("gold", "classes", "message"),
     [
-        ({20: "cat"}, None, "gold names item 20, expected items of X, 0 and 19 more."),
+        ({20: "cat"}, None, "gold names item 20, expected items of X, such as 0."),
         ("cat", None, "gold is a str, expected {item: label}, a Series or a table."),
         (["cat"], None, "gold has shape (1,), expected (20,), or {item: label}."),
-        ({0: "owl"}, ["cat", "dog"], "gold has 'owl', expected one of the classes given, 'cat', 'dog'."),
+        ({0: "owl"}, ["cat", "dog"], "gold has 'owl', expected one of the classes 'cat', 'dog'."),
         (pd.Series(["cat", "dog"], index=[0, 0]), None, "gold names item 0 more than once, expected each item once."),
         (pd.DataFrame({"item": [0]}), None, "gold has 1 column, expected the item and its true label."),
     ],

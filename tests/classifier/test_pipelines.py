@@ -61,10 +61,9 @@ def test_a_table_with_columns_of_its_own_kind(tmp_path):
 def test_types_of_other_packages_have_to_be_trusted_by_name(tmp_path):
     save_pipeline(fitted(Doubled()), tmp_path / "model.safetensors")
     name = f"{Doubled.__module__}.Doubled"
-    with pytest.raises(
-        CrowdshotError, match=f"has steps of '{name}', expected types that skops trusts; trusted= names"
-    ):
+    with pytest.raises(CrowdshotError, match="types that skops does not trust") as error:
         load_pipeline(tmp_path / "model.safetensors")
+    assert (error.value.argument, error.value.found) == ("trusted", [name])
     assert load_pipeline(tmp_path / "model.safetensors", trusted=[name]).predict(X[:1]).tolist() == ["a"]
 
 
@@ -96,7 +95,7 @@ def test_steps_that_are_damaged(tmp_path):
     write_safetensors(
         tmp_path / "model.safetensors", tensors | {"pipeline.steps": torch.zeros(9, dtype=torch.uint8)}, card
     )
-    with pytest.raises(CrowdshotError, match=r"has steps that cannot be read \(BadZipFile: .*\), expected them as"):
+    with pytest.raises(CrowdshotError, match=r"has steps that cannot be read \(BadZipFile: .*\), expected steps that"):
         load_pipeline(tmp_path / "model.safetensors")
 
 
@@ -111,7 +110,5 @@ def test_steps_that_unpack_to_all_memory_are_refused(tmp_path, monkeypatch):
 def test_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "skops.io", None)
     for do in (lambda: save_pipeline(fitted(), tmp_path / "a"), lambda: load_pipeline(tmp_path / "a")):
-        with pytest.raises(
-            CrowdshotError, match=r"skops is not installed, expected .* pip install 'crowdshot\[skops\]'"
-        ):
+        with pytest.raises(CrowdshotError, match=r"skops is not installed, .* pip install 'crowdshot\[skops\]'"):
             do()

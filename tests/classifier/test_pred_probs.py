@@ -45,7 +45,7 @@ def test_a_bad_one_does_no_harm(features, bad):
 
 
 def test_it_says_of_items_and_not_of_the_classifier():
-    """New items have no such witness: what is learned for them comes from features alone, taught by a better posterior."""
+    """New items have no predictions: they are classified by features alone, which a better posterior has trained."""
     told = CrowdClassifier("identity").fit(CLOUDS, SAID, pred_probs=claims(0.95))
     assert (told.predict(CLOUDS) == TRUTH).mean() > 0.9
 
@@ -189,10 +189,10 @@ def test_a_reversed_view_can_be_saved(tmp_path):
         (
             "labeling-search",
             np.ones((N, K)) / K,
-            "pred_probs is given with method 'labeling-search', expected 'auto' or 'learned'",
+            "pred_probs is given with method 'labeling-search', expected the method 'auto' or 'features'",
         ),
-        ("ours", np.ones((N, K)) / K, "pred_probs is given with method 'Ours', expected 'auto' or 'learned' with it."),
-        ("LRDS", np.ones((N, K)) / K, "pred_probs is given with method 'LRDS', expected 'auto' or 'learned' with it."),
+        ("ours", np.ones((N, K)) / K, "pred_probs is given with method 'Ours', expected the method 'auto' or"),
+        ("LRDS", np.ones((N, K)) / K, "pred_probs is given with method 'LRDS', expected the method 'auto' or"),
     ],
 )
 def test_what_is_wrong_is_told(method, p, message):

@@ -148,8 +148,11 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
     before = everything(tmp_path)
     tiny = ("--encoder", made / "tiny.safetensors")
     for arguments, message in [
-        ((labels,), "--images is not given, nor --features or --texts, expected one of the three."),
-        ((labels, "--images", photos, "--features", features), "--images is given and so is --features, expected one"),
+        ((labels,), "Images, features and texts are all missing, expected one of the three."),
+        (
+            (labels, "--images", photos, "--features", features),
+            "--images is given together with features, expected one",
+        ),
         ((labels, "--images", tmp_path / "no", *tiny), "does not exist, expected a folder of images."),
         ((labels, "--images", tmp_path / "folder", *tiny), "holds no images"),
         ((labels, "--features", tmp_path / "no.csv"), "no.csv does not exist, expected a file."),
@@ -158,7 +161,7 @@ def test_adapt_says_what_it_refuses_before_it_writes(made: Path, tmp_path: Path,
         ((photos, "--features", features), "photos is a folder, expected a file."),
         ((labels, "--features", features, "--encoder", "nonsense"), "--encoder is 'nonsense', expected a file or one"),
         ((labels, "--features", features, "--encoder", labels), "labels.csv is not a safetensors file"),
-        ((labels, "--images", photos, "--encoder", "identity"), "holds images, expected feature vectors, for which"),
+        ((labels, "--images", photos, "--encoder", "identity"), "holds images, expected feature vectors, which"),
         ((labels, "--features", features, *tiny), "holds features, expected characters of 28×28 grey pixels"),
         (
             (labels, "--features", features, "--columns", "who=x"),
@@ -421,7 +424,7 @@ def test_a_report_on_features_and_on_another_method(made: Path, tmp_path: Path, 
     assert "<image" not in page
     assert call(*given, tmp_path / "rival", "--method", "MCL", "--settings", "iterations=2").code == 0
     page = (tmp_path / "rival" / "report.html").read_text("utf-8")
-    assert "MCL would take too long to learn 10 times" in page
+    assert "MCL takes too long to fit 10 times" in page
     assert "from Dawid–Skene on the labels alone" in page
 
 
@@ -624,9 +627,9 @@ def test_predict_refuses_what_does_not_fit(models: Path, tmp_path: Path, call) -
     by_features, by_images = (models / name / "model.safetensors" for name in ("by-features", "by-images"))
     for arguments, message in [
         ((by_images, *features), "holds features, expected characters of 28×28 grey pixels"),
-        ((by_features, *photos), "holds images, expected feature vectors, for which"),
+        ((by_features, *photos), "holds images, expected feature vectors, which"),
         ((by_features, "--features", narrow), "narrow.csv has no column '0', expected one, as in fit."),
-        ((by_features,), "--images is not given, nor --features or --texts, expected one of the three."),
+        ((by_features,), "Images, features and texts are all missing, expected one of the three."),
         ((models / "labels.csv", *features), "labels.csv is not a safetensors file"),
         ((models / "tiny.safetensors", *features), "tiny.safetensors holds an encoder, expected a classifier."),
         ((models / "no", *features), "no does not exist"),
@@ -698,9 +701,9 @@ def test_aggregate_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call("aggregate", made / "labels.csv", "--gold", gold)
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'.\n  "
         "Check the spelling if that is unexpected.\n"
-        f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'. "
+        f"crowdshot: note: {gold}: Nobody labelled 1 item with gold: 'elsewhere.png'.\n  "
         "Check that their names are written as in the labels.\n"
     )
     lines = said.out.splitlines()
@@ -740,7 +743,7 @@ def test_adapt_with_gold(made: Path, tmp_path: Path, call) -> None:
     said = call(*given, "--gold", gold, "--out", tmp_path / "out", "--json")
     assert said.code == 0
     assert said.err == (
-        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'. "
+        f"crowdshot: note: {gold}: No annotator used the gold label 'nine'.\n  "
         "Check the spelling if that is unexpected.\n"
         "crowdshot: note: left out: 1 gold label of other items\n"
     )
@@ -785,7 +788,7 @@ def test_adapt_exports_a_clean_dataset(made: Path, tmp_path: Path, call) -> None
     assert "--export is" in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "clean")
     assert (said.code, said.out) == (2, "")
-    assert "clean is not empty, expected a new or empty folder. Use --overwrite to write into it anyway." in said.err
+    assert "clean is not empty, expected a new or empty folder.\n  Use --overwrite to write into it anyway." in said.err
     said = call(*given, "--out", tmp_path / "two", "--export", tmp_path / "three", "--threshold", 90)
     assert "--threshold is 90, expected a probability from 0 to 1." in said.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean", "out"]
@@ -998,7 +1001,10 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
 def test_what_another_method_refuses(made: Path, tmp_path: Path, call) -> None:
     given = ("adapt", made / "labels.csv", "--features", made / "features.csv", "--out", tmp_path / "out")
     for arguments, message in [
-        (("--method", "SVM"), "method is 'SVM', expected auto, paper, labeling-search, features, combined, Ours"),
+        (
+            ("--method", "SVM"),
+            "method is 'SVM', expected one of auto, paper, labeling-search, features, combined, Ours",
+        ),
         (("--method", "LRDS", "--settings", "C"), "--settings is 'C', expected names and numbers, like C=0.1,steps=3."),
         (("--method", "LRDS", "--settings", "C=x"), "--settings is 'C=x', expected names and numbers"),
         (("--method", "LRDS", "--settings", "trees=2"), "--settings has 'trees', expected some of steps, C"),

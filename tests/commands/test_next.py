@@ -322,7 +322,7 @@ def test_what_is_refused_leaves_nothing_behind(labels: Path, features: Path, tmp
         ((labels, "--cost", tmp_path / "names.csv"), "names.csv has 'cost' first and no annotator, expected the anno"),
         (
             (labels, "--images", tmp_path, "--features", features),
-            "--images is given and so is --features, expected one of the two.",
+            "--images is given together with features, expected one of the two.",
         ),
         (
             (labels, "--encoder", "glyphs"),

@@ -105,5 +105,5 @@ def test_a_model_without_names_goes_by_position(tmp_path):
     found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))[1]
     assert found["label"].tolist() == np.where(kind, "old", "young").tolist()
     pd.DataFrame(X[:, :1], columns=["one"], index=range(40)).to_csv(tmp_path / "f.csv")
-    with pytest.raises(CrowdshotError, match=r"f\.csv has 1 features an item, expected 2"):
+    with pytest.raises(CrowdshotError, match=r"f\.csv has 1 features per item, expected 2"):
         run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "f.csv"))

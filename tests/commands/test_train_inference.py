@@ -83,7 +83,7 @@ def test_aggregate_takes_what_was_trained(past, tmp_path, call):
     np.testing.assert_allclose(parts.loc[items, ["p_no", "p_yes"]], given, atol=1e-9)
     refused = call("aggregate", labels, "--network", out, "--method", "soft")
     assert refused.code == 2
-    assert "cannot be used with method 'soft'" in " ".join(refused.err.split())
+    assert "--network cannot be used with method 'soft'" in " ".join(refused.err.split())
     out.write_bytes(out.read_bytes()[:-1])
     assert "is truncated or damaged" in call("aggregate", labels, "--network", out).err
 

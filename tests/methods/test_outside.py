@@ -112,7 +112,7 @@ def test_it_is_listed_and_taken_like_any_other(install, tmp_path):
     assert done.returncode == 0, done.stderr
     confidence = [row["confidence"] for row in json.loads(done.stdout)["predictions"]]
     assert confidence == pytest.approx([12 / 16] * 6)  # of 12 labels 10 are "a"; 2 more for each class
-    with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of labeling-search, .*install the package"):
+    with pytest.raises(ValueError, match=r"fitted by 'Stars', expected one of labeling-search, .*Install the package"):
         CrowdClassifier.load(tmp_path / "out" / "model.safetensors")  # it is not installed here
 
 
@@ -146,15 +146,15 @@ def test_what_cannot_be_loaded_is_one_sentence_and_no_harm(install):
     assert done.returncode == 0
     names = [line.partition(":")[0] for line in done.stdout.splitlines()]
     assert sorted(names) == sorted([*BUILT_IN, "Stars", "Taught stars"])
-    start = "crowdshot: note: the method {!r} of stars cannot be used and is left out ("
+    start = "crowdshot: note: The method {!r} of stars cannot be used and is left out ("
     reasons = {
         "Gone": "ModuleNotFoundError: No module named 'no_such_module').",
         "Loud": "SystemExit: I was imported).",
         "Odd": "it needs the objective 'telepathy', expected one of lnl, maml, mixture, prototypical).",
         "Text": "stars:NOT_ONE is a str, expected a crowdshot.methods.Method).",
-        "Words": "its setting kind is 'rbf', expected a number, true or false).",
-        "ours": "its name is taken).",
-        "paper": "its name is taken).",
+        "Words": "its setting kind is 'rbf', expected a number or a boolean).",
+        "ours": "its name is already in use).",
+        "paper": "its name is already in use).",
     }
     assert done.stderr.splitlines() == [start.format(name) + why for name, why in reasons.items()]
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from crowdshot import METHODS, CrowdClassifier, load_encoder
-from crowdshot.classifier.mixture_learners import Searched
+from crowdshot.classifier.mixture_learners import SearchLearner
 from crowdshot.encoders.networks import Identity
 from crowdshot.methods import CrowdEpisodes
 
 ENCODER = load_encoder("glyphs-protonet")
-SETTINGS = Searched({}, 0).settings_for(ENCODER)
+SETTINGS = SearchLearner({}, 0).settings_for(ENCODER)
 
 
 def episode(seed, apart, N=30, Q=20, R=4, K=3, missing=0.3):

@@ -99,7 +99,7 @@ def test_features_that_say_nothing_promise_nothing():
 def test_where_there_can_be_no_estimate():
     x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     clf = CrowdClassifier("identity").fit(x, np.arange(9)[:, None] % 2)
-    assert why_not(clf, clf.embed(x)) == "9 labelled items are too few to hide some of them"
+    assert why_not(clf, clf.embed(x)) == "9 labelled items are too few for cross-validation"
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     clf = CrowdClassifier("identity", method="MCL", settings={"iterations": 1}).fit(x, np.arange(20)[:, None] % 2)
-    assert why_not(clf, clf.embed(x)) == "MCL would take too long to learn 10 times"
+    assert why_not(clf, clf.embed(x)) == "MCL takes too long to fit 10 times"

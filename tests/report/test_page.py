@@ -117,8 +117,8 @@ def test_the_answer_comes_first_and_in_words():
     assert f"By this estimate {found.check.hits} of 80 predictions were correct." in page.text
     basis = fitted_crowd([coin(0.95, K), coin(0.9, K)], 8)
     _, page, _ = report_on(basis)
-    assert "not known 8 labelled items are too few to hide some of them" in page.text
-    assert "cross-validat" not in page.text
+    assert "not known 8 labelled items are too few for cross-validation" in page.text
+    assert "in the check" not in page.text
     _, page, _ = report_on(fitted_crowd([coin(0.95, 2)], 12))
     assert "There is only one annotator, so no other label can contradict theirs." in page.text
 

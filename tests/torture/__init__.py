@@ -1,4 +1,6 @@
-"""Stress tests of crowdshot (docs/reliability.md): `make torture`; the tests include a short version with fixed seeds.
+"""Stress tests of crowdshot (docs/research/reliability.md): `make torture`.
+
+The tests include a short version with fixed seeds.
 
 - mutations.py: damage a valid file, with knowledge of its format: JSON, XML, zip, Parquet, safetensors
 - sound_files.py: make valid files of every kind

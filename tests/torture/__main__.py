@@ -46,7 +46,7 @@ def run(name: str, words: list[str], out: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="All attacks on crowdshot. See docs/reliability.md.")
+    parser = argparse.ArgumentParser(description="All attacks on crowdshot. See docs/research/reliability.md.")
     parser.add_argument("--out", type=Path, default=Path("torture-results"), help="a folder for what each one tells")
     parser.add_argument("--share", type=float, default=1.0, help="of the whole campaign")
     parser.add_argument("--only", default="", help="attacks whose name has this in it")

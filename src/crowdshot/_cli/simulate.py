@@ -141,7 +141,7 @@ def simulate(
             "--crowd",
             "--mixture",  # its name in 0.1.0
             help="The probability of each kind of annotator: expert, hammer, spammer, flipper, classwise. Or `world`:"
-            " annotators with correlated errors, as the label model is trained on (docs/inference.md).",
+            " annotators with correlated errors, as the label model is trained on (docs/research/inference.md).",
             rich_help_panel=CROWD,
         ),
     ] = "expert=0.1,hammer=0.7,spammer=0.2",

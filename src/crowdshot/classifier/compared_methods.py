@@ -220,7 +220,7 @@ def fit_compared(
             argument="labels",
             found=cells,
             expected=f"{MOST_CELLS:,} or fewer for {method.name}",
-            hint=Use("which takes any number", method="ours"),
+            hint=Use("to fit problems of any size", method="ours"),
         )
     labels = annotations.select_items(annotations.items[rows]).to_tensor().to(x.device)
     gold = torch.from_numpy(side.gold[rows]).to(x.device)

@@ -420,8 +420,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     - the labeling search: the paper's mixture of Gaussians with a confusion matrix per annotator (Kumagai et al., ICML
       2025), averaged over the most probable true labels of the items (`crowdshot.labelings`);
-    - a label model (`crowdshot.aggregate.learned`) with a feature model, which counts as far as the features predict
-      held-out labels (`crowdshot.model.combined`).
+    - a label model (`crowdshot.aggregate.learned`) with a feature model, weighted by how well the features
+      predict held-out labels (`crowdshot.model.combined`).
 
     The second model is used alone for features from elsewhere and for more than 200 labelled items.
     ``method="paper"`` is the paper's MAP-EM (`crowdshot.mixture`). Other methods are available for comparison.

@@ -126,7 +126,7 @@ def predict_features(
     """Features: a learned label model, and a feature model weighted by how well it predicts held-out labels.
 
     Authors: crowdshot
-    Title: One inference for every crowd (docs/inference.md)
+    Title: One inference for every crowd (docs/research/inference.md)
     Year: 2026
     Link: https://arxiv.org/abs/2506.10259 (the problem)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from crowdshot.classifier.encoder_choice import clean_encoder
 from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
-from crowdshot.errors import CrowdshotError, Use
+from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
 
 
@@ -100,11 +100,11 @@ def refuse_mixture_arguments(method: str, arguments: Mapping[str, Any]) -> None:
     """Raise an error if arguments of the mixture are set for a method that has none of them."""
     for name, value in arguments.items():
         raise CrowdshotError(
-            f"is given with method {method!r}",
+            f"is an argument of the mixture, not of method {method!r}",
             argument=name,
             found=value,
-            expected="the mixture ('ours' or 'w/o PA') with it",
-            hint=Use(f"for settings of {method}", settings={}),
+            expected="method 'ours' or 'w/o PA' with it",
+            hint=f"The settings of {method} belong in settings.",
         )
 
 

@@ -182,7 +182,7 @@ class SearchLearner(Learner):
                 argument="labels",
                 found=len(problem.place),
                 expected=f"{MOST_SEARCHED:,} or fewer for {self.name}",
-                hint=Use("which takes any number", method="ours"),
+                hint=Use("to fit any number of items", method="ours"),
             )
         fit = labeling_search.fit(
             problem.x,

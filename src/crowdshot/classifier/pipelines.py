@@ -116,11 +116,10 @@ def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> 
         untrusted = [name for name in skops.get_untrusted_types(data=content) if name not in trusted]
         if untrusted:
             raise CrowdshotError(
-                f"has steps of {listing(untrusted)}",
+                f"The steps have types that skops does not trust: {listing(untrusted)}",
                 argument="trusted",
                 where=shown(path),
                 found=untrusted,
-                expected="types that skops trusts",
                 hint=Use("if you trust them", trusted=untrusted),
             )
         pipeline = skops.loads(content, trusted=list(trusted))

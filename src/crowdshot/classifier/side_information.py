@@ -28,7 +28,7 @@ MOST_CELLS = 200_000_000  # of a table: 1.6 GB in double precision
 
 @dataclass(frozen=True)
 class SideInformation:
-    """What is known besides items and their labels.
+    """Information besides items and labels.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ def repeated(annotations: Annotations, side: SideInformation) -> tuple[Positions
             argument="sample_weight",
             found=float(side.weight[row]),
             expected="whole numbers, because items are duplicated",
-            hint=Use("which takes any weights", method="ours"),
+            hint=Use("to fit fractional weights", method="ours"),
         )
     times = side.weight.astype(np.int64)
     rows = np.repeat(np.arange(len(times)), times)

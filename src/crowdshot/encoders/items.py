@@ -108,7 +108,7 @@ def check_kind(encoder: Encoder, items: Items, called: str) -> None:
             where=items.source,
             found=items.kind,
             expected=f"{encoder.input.describe()}, which {called} was made for",
-            hint=Use("to give these", **{encoder.input.kind: "PATH"}),
+            hint=Use("for such items", **{encoder.input.kind: "PATH"}),
         )
     width = encoder.input.n_features if isinstance(encoder.input, FeatureInput) else None
     check_width(items, width, called)

@@ -84,7 +84,8 @@ def learned(
 ) -> Consensus:
     """Aggregate labels with the label model, the default method.
 
-    It runs a few rounds of EM whose shrinkage and weights were learned from simulated crowds (docs/inference.md).
+    It runs a few rounds of EM whose shrinkage and weights were learned from simulated crowds
+    (docs/research/inference.md).
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ accepted gets a label from a random annotator, in proportion to how many labels 
 drawn from their confusion matrix, and Bayes' rule updates the posterior. Annotators share mistakes, the more so the
 more classes there are. With K classes, the log-likelihood of a label is therefore multiplied by `EXPECTED` · 2 / K.
 `BEST` and `WORST` are limits: when labels of real crowds were hidden and restored a few at a time, the accepted share
-was mostly between the two (benchmarks/labels_needed.py). The forecast was checked for one or two more labels per item, not
-beyond.
+was mostly between the two (benchmarks/labels_needed.py). The forecast was checked for one or two more labels per
+item, not beyond.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ KINDS = ("one coin", "by class", "flips")
 
 # Trained by gradient descent on the query loss of episodes whose crowds mix experts, hammers, spammers, flippers and
 # class-wise spammers. Embeddings of characters and of photographs gave values that agree to about 0.03
-# (docs/beyond-details.md describes these episodes).
+# (docs/research/beyond-details.md describes these episodes).
 P_SKILL = (0.12, 0.10, 0.07, 0.06, 0.06, 0.08, 0.10, 0.11, 0.10, 0.08, 0.06, 0.06)
 P_KIND = (0.45, 0.37, 0.18)
 ALPHA = 0.5

@@ -1,7 +1,7 @@
 """Aggregate labels by a few rounds of EM whose constants are set by small trained networks (the label model).
 
 The model is that of Dawid and Skene (1979): item n has an unseen class t_n ~ pi, and annotator r gives an item of class
-k the label l with probability alpha^r[k, l]. Four changes make it robust on real crowds (docs/inference.md):
+k the label l with probability alpha^r[k, l]. Four changes make it robust on real crowds (docs/research/inference.md):
 
 - the counts that judge a label leave this label out;
 - an annotator's confusion matrix is shrunk towards their accuracy, class difficulty and the errors that all share;

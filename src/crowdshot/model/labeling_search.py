@@ -351,7 +351,11 @@ def quick_posterior(
 
 
 B = 100.0  # pseudo-counts of classes, the paper's: classes of few-shot problems are about equally frequent
-SCALE, TAU, WIDTH = 20.0, 0.5, 32  # near the best on characters and on photographs alike (docs/beyond-details.md)
+SCALE, TAU, WIDTH = (
+    20.0,
+    0.5,
+    32,
+)  # near the best on characters and on photographs alike (docs/research/beyond-details.md)
 AT_ONCE = 2**25  # most numbers in memory for a batch of queries
 NEGLIGIBLE = 1e-9  # labelings of less weight are left out of expected confusion matrices
 

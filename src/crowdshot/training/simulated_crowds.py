@@ -1,4 +1,4 @@
-"""Simulate crowds with known truth, to train and test aggregation methods (docs/inference.md).
+"""Simulate crowds with known truth, to train and test aggregation methods (docs/research/inference.md).
 
 A `World` is a distribution over crowds. Every ingredient has a name, a range of values, and can be switched off
 (`World.without`). `draw` returns a batch of crowds, each with its own sizes, annotators and items. The ranges were

@@ -99,18 +99,18 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
 @pytest.mark.parametrize(
     ("method", "weight", "message"),
     [
-        ("auto", [1, 2], "sample_weight is of shape (2,), expected (30,), a number for each item."),
-        ("auto", [-1] * 30, "sample_weight has -1 in it, expected numbers, 0 or more."),
-        ("auto", [np.nan] * 30, "sample_weight has nan in it, expected numbers, 0 or more."),
-        ("auto", [0] * 30, "sample_weight is zero for every item, expected one at least that counts."),
-        ("auto", ["a"] * 30, "sample_weight is no list of numbers, expected one for each item."),
-        ("auto", [0.5] * 30, "sample_weight has 0.5 for item 0, expected whole numbers, as an item that counts twice"),
+        ("auto", [1, 2], "sample_weight has shape (2,), expected (30,), a number for each item."),
+        ("auto", [-1] * 30, "sample_weight contains -1, expected numbers, 0 or more."),
+        ("auto", [np.nan] * 30, "sample_weight contains nan, expected numbers, 0 or more."),
+        ("auto", [0] * 30, "sample_weight is zero for every item, expected one positive weight at least."),
+        ("auto", ["a"] * 30, "sample_weight is not a list of numbers, expected one for each item."),
+        ("auto", [0.5] * 30, "sample_weight is 0.5 for item 0, expected whole numbers, because items are duplicated"),
         (
             "labeling-search",
             [2] * 30,
-            "sample_weight is given with method 'labeling-search', expected 'auto', 'learned' or 'ours'",
+            "sample_weight is given with method 'labeling-search', expected the method 'auto', 'features' or 'ours'",
         ),
-        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected 'auto', 'learned' or 'ours' with"),
+        ("LRDS", [2] * 30, "sample_weight is given with method 'LRDS', expected the method 'auto', 'features'"),
     ],
 )
 def test_what_is_wrong_with_weights_is_told(method, weight, message):
@@ -123,7 +123,7 @@ def test_images_with_weights_are_not_searched_which_is_told():
     images = np.zeros((6, 28, 28), dtype=np.uint8)
     images[3:, 8:20] = 255
     labels = np.repeat([[0, 0], [1, 1]], 3, axis=0)
-    with pytest.warns(UserWarning, match="with sample_weight items are learned from by Learned alone"):
+    with pytest.warns(UserWarning, match="sample_weight is not supported by the labeling search"):
         weighted = CrowdClassifier().fit(images, labels, sample_weight=[0, 1, 1, 1, 1, 1])
     assert weighted.learner_ == "features"
 

@@ -156,8 +156,7 @@ def test_a_learner_that_is_not_there_is_named(tmp_path):
     CrowdClassifier("identity").fit(X, LABELS).save(path)
     rewrite(path, learner="Votes of stars")
     with pytest.raises(
-        CrowdshotError,
-        match=r"fitted by 'Votes of stars', expected one of labeling-search, features, combined, Ours, .*install",
+        CrowdshotError, match=r"fitted by 'Votes of stars', expected one of labeling-search, features, .*Install"
     ):
         CrowdClassifier.load(path)
     rewrite(path, learner=7)
@@ -273,5 +272,5 @@ def test_beliefs_that_sum_to_nothing_are_refused(tmp_path):
     del card["sha256"]
     tensors["fit.believed"] *= 0
     save_file(tensors, path, metadata={"crowdshot": json.dumps(card)})
-    with pytest.raises(CrowdshotError, match=r"damaged or incomplete \(ValueError: belief holds numbers"):
+    with pytest.raises(CrowdshotError, match=r"damaged or incomplete \(ValueError: label_proba has values"):
         CrowdClassifier.load(path)

@@ -21,13 +21,13 @@ def fit(X, labels=LABELS, encoder="auto"):
     {
         "a text where a path is expected": (
             lambda: fit(TEXTS, encoder="glyphs"),
-            "images has 'a lovely film', which is no file, expected paths of images; texts need an encoder of texts,"
-            " such as 'auto' takes.",
+            "images has 'a lovely film', which is not a file, expected paths of images. Texts need an encoder of"
+            " texts; encoder='auto' selects one.",
         ),
         "a long text where a path is expected": (
             lambda: fit(np.zeros((4, 9, 9)), encoder="glyphs").predict(["a long story. " * 400]),
-            "images has 'a long story. a long story. a long story. a long story. a l…', which is no file, expected"
-            " paths of images; texts need an encoder of texts, such as 'auto' takes.",
+            "images has 'a long story. a long story. a long story. a long story. a l…', which is not a file, expected"
+            " paths of images. Texts need an encoder of texts; encoder='auto' selects one.",
         ),
         "lists as labels": (
             lambda: fit(VECTORS, [[["good", "bad"], "bad"], *LABELS[1:]]),
@@ -35,8 +35,8 @@ def fit(X, labels=LABELS, encoder="auto"):
         ),
         "float ratings": (
             lambda: fit(VECTORS, [[3.5, 4.0], [1.0, 2.5], [1.0, 1.0], [2.0, 2.0]]),
-            "labels holds 2.5, expected names or whole numbers (Unknown label type: continuous); classes= lists numbers"
-            " that are classes.",
+            "labels contains 2.5 (Unknown label type: continuous), expected names or whole numbers. Use classes=[2.5]"
+            " to list fractions that are classes.",
         ),
         "a text that is NaN": (
             lambda: fit([TEXTS[0], float("nan"), *TEXTS[2:]]),
@@ -44,27 +44,27 @@ def fit(X, labels=LABELS, encoder="auto"):
         ),
         "a new text that is NaN": (
             lambda: fit(TEXTS).predict(["warm", float("nan")]),
-            "X, item 1 is a float, expected a text.",
+            "X has an unreadable text: item 1 is a float, expected a text.",
         ),
         "a text of 10 MB": (
             lambda: fit([*TEXTS[:3], "boring " * 1_500_000]),
-            "X, item 3 has 10,500,000 characters, expected 1,000,000 or less.",
+            "X has an unreadable text: item 3 has 10,500,000 characters, expected 1,000,000 or less.",
         ),
         "an encoder that returns NaN": (
             lambda: fit(TEXTS, encoder=lambda batch: [[len(text), float("nan")] for text in batch]),
-            "encoder has NaN or infinite outputs, first for item 0, expected finite numbers: are its weights sound?",
+            "encoder returns NaN or infinite values, first for item 0, expected finite numbers. Check its weights.",
         ),
         "an encoder that returns too many": (
             lambda: fit(TEXTS, encoder=lambda batch: np.zeros((len(batch) + 1, 2))),
-            "encoder has a tensor of shape (5, 2) as its network's output for 4 items, expected (4, D).",
+            "encoder has a network that returns a tensor of shape (5, 2) for 4 items, expected (4, D).",
         ),
         "an encoder that returns a number an item": (
             lambda: fit(TEXTS, encoder=lambda batch: [len(text) for text in batch]),
-            "encoder has a tensor of shape (4,) as its network's output for 4 items, expected (4, D).",
+            "encoder has a network that returns a tensor of shape (4,) for 4 items, expected (4, D).",
         ),
         "an encoder that returns nothing": (
             lambda: fit(TEXTS, encoder=lambda batch: None),
-            "encoder has a NoneType as its network's output for 4 items, expected (4, D).",
+            "encoder has a network that returns a NoneType for 4 items, expected (4, D).",
         ),
         "a generator of nothing": (
             lambda: fit(VECTORS).predict_proba(iter([])),

@@ -123,15 +123,13 @@ def test_of_texts_and_tables_the_embeddings_go_in(tmp_path):
 def test_what_cannot_be_written(tmp_path, monkeypatch):
     X, labels = vectors()
     clf = CrowdClassifier("identity", method="LRDS").fit(X, labels)
-    with pytest.raises(
-        CrowdshotError, match="the classifier is fitted by LRDS, expected one of combined, labeling-search"
-    ):
+    with pytest.raises(CrowdshotError, match="The method LRDS cannot be exported to ONNX, expected combined"):
         clf.to_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     for name in [name for name in sys.modules if name.startswith("crowdshot.classifier.onnx")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(CrowdshotError, match="onnx is not installed, expected it to write such a file; pip install"):
+    with pytest.raises(CrowdshotError, match=r"onnx is not installed.*pip install"):
         clf.to_onnx(tmp_path / "model.onnx")
 
 

@@ -106,7 +106,7 @@ def test_probabilities_of_another_classifier_are_split_among_the_questions():
 
 def test_a_setting_that_is_none():
     X, _, labels = problem(10)
-    with pytest.raises(CrowdshotError, match=r"^settings has several 'yes', expected true or false.$"):
+    with pytest.raises(CrowdshotError, match=r"^settings has 'yes' for several, expected true or false.$"):
         CrowdClassifier("identity", method="features", settings={"several": "yes"}).fit(X, labels)
 
 

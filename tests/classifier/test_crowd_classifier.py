@@ -161,7 +161,7 @@ def test_columns_keep_their_names(clouds, tmp_path):
     clf.save(tmp_path / "named.safetensors")
     for known in (clf, CrowdClassifier.load(tmp_path / "named.safetensors")):
         assert known.score(table, truth) == known.score(X, truth) == 1.0
-        with pytest.raises(CrowdshotError, match="X, column 1 is 'width', expected 'height' as in fit"):
+        with pytest.raises(CrowdshotError, match="X has 'width' as column 1, expected 'height' as in fit"):
             known.predict(table[["width", "height"]])
         with pytest.raises(CrowdshotError, match="X has 1 features, expected 2"):
             known.predict(table[["width"]])
@@ -256,7 +256,7 @@ def test_saved_and_loaded_it_is_the_same(clouds, small_encoder, tmp_path):
         pd.testing.assert_frame_equal(again.annotators_, clf.annotators_)
         refitted = again.fit(items, labels)
         np.testing.assert_allclose(refitted.predict_proba(items), clf.predict_proba(items), atol=1e-6)
-    with pytest.raises(CrowdshotError, match=r"encoder is a Linear of your own, expected a network that can be saved"):
+    with pytest.raises(CrowdshotError, match=r"encoder is a wrapped Linear, expected a network that can be saved"):
         CrowdClassifier(torch.nn.Linear(2, 3)).fit(X, labels).save(tmp_path / "other.safetensors")
     save_encoder(small_encoder, tmp_path / "encoder.safetensors")
     with pytest.raises(CrowdshotError, match="holds an encoder, expected a classifier"):
@@ -461,9 +461,7 @@ def test_the_papers_method_is_to_be_had_exactly(drawings):
 def test_a_search_of_thousands_is_refused(clouds):
     X, labels = np.zeros((2_001, 2)), np.zeros((2_001, 1), dtype=int)
     labels[::2] = 1
-    with pytest.raises(
-        CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or less for labeling-search"
-    ):
+    with pytest.raises(CrowdshotError, match="labels has 2,001 labelled items, expected 2,000 or fewer"):
         CrowdClassifier("identity", method="labeling-search").fit(X, labels)
 
 
@@ -486,6 +484,6 @@ def test_tables_that_no_memory_holds_are_refused_before_the_work():
     """20,000 annotators of 200 classes: 800 million cells."""
     who = np.arange(20_000)
     ann = Annotations(who % 50, who, who % 200, np.arange(50), who, np.arange(200))
-    found = r"^labels has 200 classes of 20,000 annotators and 50 items, expected at most 200,000,000 cells"
-    with pytest.raises(CrowdshotError, match=found):
+    with pytest.raises(CrowdshotError, match="more than 200,000,000 cells") as error:
         CrowdClassifier("identity").fit(np.eye(50), ann)
+    assert (error.value.argument, error.value.found) == ("labels", (50, 20_000, 200))
