@@ -240,7 +240,10 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
         (["--crowd", "expert=much"], "--crowd is 'expert=much', expected kinds and numbers"),
         (["--hidden", "many"], "--hidden is 'many', expected numbers"),
         (["--ways", "11"], "has 12 usable classes"),
-        (["--architecture", "mlp"], "--architecture is 'mlp', expected 'conv4', because the source holds characters of 16×16"),
+        (
+            ["--architecture", "mlp"],
+            "--architecture is 'mlp', expected 'conv4', because the source holds characters of 16×16",
+        ),
         (["--image-size", "8"], "--image-size is 8, expected 16 or more"),
         (["--device", "abacus"], "--device is 'abacus', expected auto, cpu or cuda"),
         (["--checkpoint", "nowhere/file"], "nowhere/file is in the folder nowhere, which does not exist"),
