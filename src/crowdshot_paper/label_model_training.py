@@ -94,35 +94,13 @@ def train(
     report: Callable[[int, float], None] = lambda iteration, loss: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, NDArray[np.float32]] | None:
-    """Train a network on simulated crowds and projects. On the CPU the same arguments give the same network.
+    """Train a network on simulated crowds and projects; return its weights, or None if training was stopped.
 
-    Parameters
-    ----------
-    projects : sequence of Project
-        Finished projects; may be empty.
-    world : World
-        The distribution of simulated crowds.
-    settings : Settings
-        Settings of training.
-    initial : mapping, optional
-        The weights to start from (default: random).
-    device : device
-        Where to train.
-    checkpoint : Path, optional
-        The file that stores progress. If it exists, training continues from it. It is not removed at the end.
-    checkpoint_every : int
-        The number of iterations between two checkpoints.
-    tick : callable
-        Called after every iteration with the numbers of finished and of all iterations.
-    report : callable
-        Called after every iteration with its number and loss.
-    stop : callable
-        If it returns True, training writes a checkpoint and stops.
-
-    Returns
-    -------
-    dict or None
-        The weights, or None if training was stopped.
+    On the CPU the same arguments give the same network. ``initial`` has the weights to start from (default: random).
+    ``checkpoint`` stores progress every ``checkpoint_every`` iterations. If the file exists, training continues from
+    it; it is not removed at the end. After every iteration, ``tick`` is called with the numbers of finished and of all
+    iterations, and ``report`` with the iteration and its loss. If ``stop`` returns True, training writes a checkpoint
+    and stops.
     """
     start = label_model.fresh(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
     weights = {name: torch.tensor(value, dtype=torch.float32, device=device) for name, value in start.items()}
@@ -138,11 +116,7 @@ def train(
         for group in adam.param_groups:
             group["lr"] = learning_rate(iteration, settings)
         loss = step_loss(weights, projects, world, settings, generator, randomness)
-        adam.zero_grad()
-        torch.autograd.backward([loss])
-        norm = torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
-        if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
-            adam.step()
+        _take_step(adam, weights, loss)
         done = iteration + 1
         report(done, float(loss.detach()))
         tick(done, settings.iterations)
@@ -152,6 +126,15 @@ def train(
         if stopping:
             return None
     return {name: value.detach().cpu().numpy() for name, value in weights.items()}
+
+
+def _take_step(adam: torch.optim.Adam, weights: Weights, loss: Tensor) -> None:
+    """Update the weights, unless the loss or its gradient is not finite."""
+    adam.zero_grad()
+    torch.autograd.backward([loss])
+    norm = torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
+    if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
+        adam.step()
 
 
 def learning_rate(iteration: int, settings: Settings) -> float:

@@ -104,8 +104,8 @@ class ImageInput:
             raise CrowdshotError(
                 f"is {described(X)}",
                 argument="X",
-                expected=f"{self.describe()} of shape (N, height, width), which this encoder was made for",
-                hint=Use("for feature vectors", encoder="identity"),
+                expected=f"{self.describe()}, which this encoder was made for",
+                hint=Use("for feature vectors, or reshape flattened images to (N, height, width)", encoder="identity"),
             )
         return image_batches(X, self, batch_size, bad)
 
