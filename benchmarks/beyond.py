@@ -81,7 +81,7 @@ def ways_to_learn(learned, trusted):
         (
             "Dawid–Skene (PrDS)",
             CLEAN,
-            system(METHODS, "PrDS", lambda labels: prototypical.believe(labels, WAYS, METHODS["PrDS"].default)),
+            system(METHODS, "PrDS", lambda labels: prototypical.aggregated(labels, WAYS, METHODS["PrDS"].default)),
         ),
         ("the paper's EM, its constants, J = 2", NOISY, em(2, priors.PAPER)),
         ("EM with learned priors, J = 2", NOISY, em(2, priors.from_card(learned))),

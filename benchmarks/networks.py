@@ -30,7 +30,7 @@ from crowdshot.io.atomic import write_file
 from crowdshot.model import label_model
 from crowdshot.model.label_model import shipped_network
 from crowdshot.training.simulated_crowds import INGREDIENTS, World
-from crowdshot_paper.label_model_training import FLOOR, HIDDEN, ROUNDS, SETTLED, USUAL, Scores, Settings, scores, train
+from crowdshot_paper.label_model_training import ACCEPTED, FLOOR, HIDDEN, ROUNDS, USUAL, Scores, Settings, scores, train
 from crowdshot_paper.projects import Project, first_labels, leave_out, read_projects
 
 GROUPS = [
@@ -93,7 +93,7 @@ def vote(project: Project) -> Scores:
     top = posterior >= posterior.max(axis=1, keepdims=True) - 1e-9
     right = top[np.arange(len(truth)), truth] / top.sum(axis=1)
     confidence = posterior.max(axis=1)
-    accepted = confidence >= SETTLED
+    accepted = confidence >= ACCEPTED
     return Scores(
         len(truth),
         float(right.mean()),

@@ -180,7 +180,7 @@ class Method:
     def documentation(self) -> str:
         """Return authors, title, year, link, idea and open questions, read without importing the method's module.
 
-        They stand in the docstring of its function or, where a module holds one family, of the module.
+        They are in the docstring of its function or, if a module implements one family, of the module.
         """
         spec = find_spec(self.run.__module__)
         if spec is None or spec.origin is None:

@@ -1,7 +1,7 @@
-"""The reproduction of Kumagai et al. (ICML 2025): datasets, compared systems, experiments, tables and figures.
+"""Reproduce Kumagai et al. (ICML 2025): datasets, compared systems, experiments, tables and figures.
 
-It builds on `crowdshot`, which does not import it: methods, encoders, trainers and commands are registered through entry
-points (pyproject.toml). `crowdshot paper list` shows the experiments.
+The package depends on `crowdshot`, never the reverse. It registers its methods, encoders, trainers and commands through
+entry points (pyproject.toml). `crowdshot paper list` shows the experiments.
 """
 
 from pathlib import Path

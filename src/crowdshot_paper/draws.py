@@ -1,4 +1,7 @@
-"""A cell's episodes, and the classes they come from, drawn: by dataset, split and cell alone, always the same."""
+"""Draw the classes of a split and the episodes of a cell.
+
+The same dataset, split and cell always give the same episodes, so that all methods are compared on them.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,10 @@ from crowdshot_paper.episode_cells import CROWDS, QUERIES, REAL, Cell, Target
 
 
 def split_classes(target: Target, n_classes: int, split: int) -> tuple[list[int], list[int], list[int]]:
-    """The source's classes to learn from, validate on and test on; ``split`` is the seed."""
+    """Return the source's classes for training, validation and test; ``split`` is the seed."""
     if sum(target.classes) > n_classes:
-        raise CrowdshotError(
-            f"{target.source} has {n_classes} classes, expected {sum(target.classes)} for splits of "
-            f"{' + '.join(map(str, target.classes))}."
-        )
+        expected = f"{sum(target.classes)} for splits of {' + '.join(map(str, target.classes))}"
+        raise CrowdshotError(f"has {n_classes} classes", where=target.source, found=n_classes, expected=expected)
     order = torch.randperm(n_classes, generator=torch.Generator().manual_seed(split)).tolist()
     learn, validate, test = target.classes
     return order[:learn], order[learn : learn + validate], order[learn + validate : learn + validate + test]
@@ -41,9 +42,24 @@ def draw_episodes(
     role: str,
     labels_per_item: Range | None = None,
 ) -> Batch:
-    """The cell's episodes on the CPU, always the same; ``classes`` None: all. ``role``: "validation" or "test".
+    """Draw the episodes of a cell, on the CPU.
 
-    ``labels_per_item`` is for simulated annotators; None: everyone labels everything.
+    Parameters
+    ----------
+    dataset : Dataset
+        The dataset to draw from.
+    classes : list of int, optional
+        The classes to draw from (default: all).
+    cell : Cell
+        The sizes and the crowd.
+    n : int
+        The number of episodes.
+    split : int
+        The split, part of the seed.
+    role : str
+        "validation" or "test".
+    labels_per_item : (int, int), optional
+        How many simulated annotators label an item (default: all).
     """
     pool = dataset.pool
     if cell.crowd != REAL:
@@ -66,19 +82,18 @@ def draw_episodes(
 
 
 def _scarce(batch: Batch, cell: Cell, generator: torch.Generator) -> Batch:
-    """Nobody labels any but the first item of some classes, chosen anew in every episode."""
+    """Keep the labels of the first item only, for ``cell.scarce`` random classes of every episode."""
     lots = torch.rand(len(batch.labels), cell.ways, generator=generator)
     few = torch.zeros_like(lots, dtype=torch.bool).scatter_(1, lots.topk(cell.scarce).indices, True)
     later = torch.arange(cell.ways * cell.shots) % cell.shots > 0
-    gone = few.gather(1, batch.support_truth) & later  # (B, N)
+    removed = few.gather(1, batch.support_truth) & later  # (B, N)
     return batch._replace(
-        labels=batch.labels.masked_fill(gone[..., None], -1), support_truth=batch.support_truth.masked_fill(gone, -1)
+        labels=batch.labels.masked_fill(removed[..., None], -1),
+        support_truth=batch.support_truth.masked_fill(removed, -1),
     )
 
 
-# ---- toys ------------------------------------------------------------
-#
-# Small made-up datasets with the shapes and crowds of the real ones: to see that everything runs, not how well.
+# ---- toy datasets: small, with the shapes and crowds of the real ones, to test that everything runs ----
 
 
 CLASSES, EXAMPLES, SIZE = 32, 20, 16  # SIZE is the smallest that Conv4 takes
@@ -89,20 +104,20 @@ REAL_CROWDS = {"labelme": (8, 59), "cifar10h": (10, 25)}  # classes, annotators
 
 @cache
 def toy_dataset(name: str) -> Dataset:
-    """Grey patterns for Omniglot, coloured ones for photos; a simulated crowd where the dataset has a real one."""
+    """Return grey patterns for Omniglot, coloured ones for photographs, and simulated labels for real annotators."""
     generator = torch.Generator().manual_seed(0)
     grey = name.startswith("omniglot")
     n_classes, n_annotators = REAL_CROWDS.get(name, (CLASSES, 0))
     counts = torch.full((n_classes,), EXAMPLES)
     names = tuple(f"pattern {i}" for i in range(n_classes))
-    crowd = _said(n_classes, n_annotators, generator) if n_annotators else None
+    crowd = _labels(n_classes, n_annotators, generator) if n_annotators else None
     pool = ClassPool(_patterns(n_classes, 1 if grey else 3, generator), counts, names, crowd)
-    note = f"a toy in the place of {name}: made-up patterns"
+    note = f"a toy dataset in place of {name}: random patterns"
     return Dataset(name, pool, GREY if grey else COLOUR, note)
 
 
 def _patterns(n_classes: int, channels: int, generator: torch.Generator) -> Tensor:
-    """Bytes (C, M, [channels,] H, W): four by four squares, those of a class alike but for noise."""
+    """Return bytes (C, M, [channels,] H, W): a pattern of four by four squares per class, with noise."""
     squares = torch.rand(n_classes, 1, channels, 4, 4, generator=generator)
     clean = squares.repeat_interleave(SIZE // 4, -1).repeat_interleave(SIZE // 4, -2)
     noise = 0.25 * torch.randn(n_classes, EXAMPLES, channels, SIZE, SIZE, generator=generator)
@@ -110,13 +125,13 @@ def _patterns(n_classes: int, channels: int, generator: torch.Generator) -> Tens
     return pixels[:, :, 0] if channels == 1 else pixels
 
 
-def _said(n_classes: int, n_annotators: int, generator: torch.Generator) -> Tensor:
-    """(C, M, A): three of the annotators label each item, and nobody a class's last one."""
+def _labels(n_classes: int, n_annotators: int, generator: torch.Generator) -> Tensor:
+    """Return labels (C, M, A): three per item, except for the last item of each class, which has none."""
     truth = torch.arange(n_classes)[:, None].expand(-1, EXAMPLES).flatten()
     crowd = simulated_annotators.draw_annotators(
         n_annotators, n_classes, default_settings.PAPER_SOURCE, generator=generator
     )
-    said = simulated_annotators.draw_labels(truth, crowd.confusion, labels_per_item=3, generator=generator)
-    said = said.reshape(n_classes, EXAMPLES, n_annotators).to(torch.int16)
-    said[:, -1] = -1
-    return said
+    labels = simulated_annotators.draw_labels(truth, crowd.confusion, labels_per_item=3, generator=generator)
+    labels = labels.reshape(n_classes, EXAMPLES, n_annotators).to(torch.int16)
+    labels[:, -1] = -1
+    return labels

@@ -1,4 +1,7 @@
-"""Which encoder a candidate of a method needs: plain data, so that what there is to run is told without torch."""
+"""Determine the encoder that a candidate of a method needs, and estimate how long an experiment takes.
+
+This module does not import torch, so that `crowdshot paper list` and ``--dry-run`` are fast.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ if TYPE_CHECKING:
 
 PHOTOGRAPHS = ("miniimagenet",)
 WIDE_ITERATIONS = {"omniglot": 15_000, "miniimagenet": 30_000}
-LARGEST = {"shots": (5, 5), "annotators": (7, 7)}  # of the main table's cells: the paper meta-trains for its size here
-# What encoders meet that are made for real annotators (`as-sparse`), in the place of what their source gives:
+# The largest cell of the main table, for which the paper meta-trains here.
+LARGEST = {"shots": (5, 5), "annotators": (7, 7)}
+# Meta-training episodes for real annotators (experiment `as-sparse`), which replace those of the source dataset.
 SPARSE: dict[str, Any] = {"ways": 8, "annotators": (20, 20), "labels_per_item": (1, 7), "iterations": 16_000}
-# A step of MAML costs ten of the others'; on validation a sixth as many are enough for characters, and a quarter for
-# photographs (docs/research/reproduction-details.md).
+# A step of MAML takes ten times as long as those of other objectives. Validation accuracy shows that a sixth of the
+# steps is enough for characters, and a quarter for photographs (docs/research/reproduction-details.md).
 MAML_SHORTER = {"omniglot": 6, "miniimagenet": 4}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One encoder: what it is for, in words that make its file's name."""
+    """The properties of an encoder, which make up the name of its file."""
 
     source: str
     split: int
@@ -106,9 +110,9 @@ def wanted(
     iterations: int = 0,
     precision: str = "",
 ) -> Wanted | None:
-    """Return the encoder that a candidate of a method needs; None where the method needs none.
+    """Return the encoder that a candidate of a method needs, or None if it needs no encoder.
 
-    ``trained_for`` as in `Experiment.encoders`. ``iterations`` 0 and ``precision`` "": as the source has them.
+    ``trained_for`` is `Experiment.encoders`. ``iterations`` 0 and ``precision`` "" select the values of the source.
     """
     needs, learns = method.needs, TARGETS[target.source]
     if needs is None:
@@ -130,7 +134,7 @@ def wanted(
     if trained_for == "sparse":
         learns = replace(learns, **SPARSE)
     shots, annotators = (1, 5), learns.annotators
-    if trained_for == "cell":  # annotators who tell the truth are as good as three of them
+    if trained_for == "cell":  # three annotators, as their number does not matter if they make no mistakes
         shots, annotators = (cell.shots,) * 2, (cell.n_annotators if needs.pseudo_annotation else 3,) * 2
     elif trained_for == "largest":
         shots, annotators = LARGEST["shots"], LARGEST["annotators"]
@@ -149,29 +153,28 @@ def wanted(
     )
 
 
-# ---- estimates ------------------------------------------------------------
+# ---- estimates of time ----
 #
-# What an experiment needs, and how long it takes: from what it took (results/…/times.csv), rounded, without torch.
-#
-# Good for telling minutes from days: sizes of episodes, stacks and other work on the machine move it by some times.
+# The constants are rounded from measured times (results/…/times.csv). Estimates distinguish minutes from days only: the
+# sizes of episodes and stacks and other load on the machine change times by a factor of a few.
 
 
 class Seconds(NamedTuple):
-    core: float  # of a CPU
-    gpu: float  # an NVIDIA H200
+    core: float  # on a CPU core
+    gpu: float  # on an NVIDIA H200
 
     def times(self, factor: float) -> Seconds:
         return Seconds(self.core * factor, self.gpu * factor)
 
-    def and_then(self, other: Seconds) -> Seconds:
+    def plus(self, other: Seconds) -> Seconds:
         return Seconds(self.core + other.core, self.gpu + other.gpu)
 
 
 NONE = Seconds(0, 0)
-# 1,000 iterations of one encoder among those trained with it, on characters; then what photographs take more.
+# Per encoder in a stack and 1,000 iterations, on characters.
 TRAINING = {"narrow": Seconds(40, 0.25), "wide": Seconds(100, 0.75), "maml": Seconds(400, 0.3)}
-# 1,000 episodes by one candidate, on characters; then what photographs take more.
-LOOKING = Seconds(0.4, 0.1)  # class averages and EM: most of it is embedding
+# Per candidate and 1,000 episodes, on characters.
+EMBEDDING = Seconds(0.4, 0.1)  # of class means and EM, which take less time than computing the embeddings
 TESTING = {
     **dict.fromkeys(
         ("labeling-search", "labeling-search narrow", "combined", "features", "True matrices"), Seconds(2, 0.3)
@@ -181,13 +184,13 @@ TESTING = {
     **dict.fromkeys(("MaMV", "MaDS", "MaMV w/ PA", "MaDS w/ PA"), Seconds(300, 0.1)),
     **dict.fromkeys(("CL", "CNAL", "MCL", "MCNAL", "MCL w/ PA", "MCNAL w/ PA", "LF", "MLF"), Seconds(4500, 6)),
 }
-PHOTOGRAPHS_TAKE = 9  # times as long, as they have nine times as many pixels
-SOON = 3_600  # what takes a core longer is told apart
+PHOTOGRAPHS_TAKE = 9  # times as long as characters: they have nine times as many pixels
+SOON = 3_600  # seconds on a core; methods that take longer are listed separately
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one method has to do in an experiment on one dataset: episodes, and the encoders of each candidate."""
+    """The work of a method in an experiment on a dataset: test episodes, and the encoders of each candidate."""
 
     method: str
     dataset: str
@@ -195,7 +198,7 @@ class Share:
     encoders: tuple[frozenset[Wanted], ...]
 
     def kept(self, work: Path) -> int:
-        """Candidates whose encoders, if they need any, are all there."""
+        """Return the number of candidates whose encoders exist in ``work`` or that need none."""
         return sum(all(one.file(work).exists() for one in needed) for needed in self.encoders)
 
     @property
@@ -204,7 +207,7 @@ class Share:
 
 
 def shares(experiment: Experiment, dataset: str) -> list[Share]:
-    """All that the experiment does on a dataset, at the paper's size."""
+    """Return the work of each method of the experiment on a dataset, at the paper's size."""
     target, cells = TARGETS[dataset], experiment.cells(dataset)
     n = target.episodes * experiment.times
     by_size = {cell.size: cell for cell in cells}
@@ -226,48 +229,49 @@ def shares(experiment: Experiment, dataset: str) -> list[Share]:
 
 
 def training(encoders: Iterable[Wanted]) -> Seconds:
-    """Of their meta-training."""
-    found = NONE
+    """Estimate the time of meta-training."""
+    total = NONE
     for one in encoders:
         kind = "wide" if one.wide else one.objective if one.objective in TRAINING else "narrow"
-        found = found.and_then(TRAINING[kind].times(one.iterations / 1_000 * _pixels(one.source)))
-    return found
+        total = total.plus(TRAINING[kind].times(one.iterations / 1_000 * _pixel_factor(one.source)))
+    return total
 
 
 def testing(method: str, dataset: str, episodes: int) -> Seconds:
-    """Of so many episodes, each candidate's counted."""
-    return TESTING.get(method, LOOKING).times(episodes / 1_000 * _pixels(TARGETS[dataset].source))
+    """Estimate the time of testing; ``episodes`` is the sum over candidates."""
+    return TESTING.get(method, EMBEDDING).times(episodes / 1_000 * _pixel_factor(TARGETS[dataset].source))
 
 
-def of_shares(some: Sequence[Share], there: Path | None = None) -> Seconds:
-    """Of all; or, given a folder with encoders, of the candidates whose encoders are ``there``."""
-    total = NONE if there else training({one for share in some for needed in share.encoders for one in needed})
+def time_of(some: Sequence[Share], work: Path | None = None) -> Seconds:
+    """Estimate the time of the shares; with ``work``, only of testing the candidates whose encoders exist there."""
+    total = NONE if work else training({one for share in some for needed in share.encoders for one in needed})
     for share in some:
-        candidates = share.kept(there) if there else len(share.encoders)
-        total = total.and_then(testing(share.method, share.dataset, share.episodes * candidates))
+        candidates = share.kept(work) if work else len(share.encoders)
+        total = total.plus(testing(share.method, share.dataset, share.episodes * candidates))
     return total
 
 
 def describe(experiment: Experiment, work: Path) -> list[str]:
-    """What it shows, the data it needs, how long it takes, and what runs from the encoders in ``work``."""
+    """Describe an experiment: its title, data and estimated time, and the methods whose encoders exist in ``work``."""
     lines = [f"{experiment.name}: {experiment.title} ({', '.join(experiment.datasets)})"]
     if not experiment.methods:
-        return [*lines, f"  no runs of its own: made of what {' and '.join(experiment.beside)} left"]
+        return [*lines, f"  uses the results of {' and '.join(experiment.beside)}"]
     sources = {TARGETS[name].source for name in experiment.datasets}
     every = [share for dataset in experiment.datasets for share in shares(experiment, dataset)]
     others = sorted(sources - set(experiment.datasets))
-    learned_from = f", and to learn from {', '.join(others)}" if others else ""
-    lines.append(f"  data: {', '.join(experiment.datasets)}{learned_from}")
+    training_data = f"; for meta-training {', '.join(others)}" if others else ""
+    lines.append(f"  data: {', '.join(experiment.datasets)}{training_data}")
     encoders = {one for share in every for needed in share.encoders for one in needed}
-    time = of_shares(every)
+    time = time_of(every)
     trained = f"{len(encoders)} encoders to meta-train: " if encoders else ""
     lines.append(f"  {trained}{about_duration(time.gpu)} on a GPU, {about_duration(time.core)} on a CPU core")
     ready = [share for share in every if share.meta_trains and share.kept(work)]
     for dataset in dict.fromkeys(share.dataset for share in ready):
-        some = [share for share in ready if share.dataset == dataset and of_shares([share], work).core < SOON]
+        some = [share for share in ready if share.dataset == dataset and time_of([share], work).core < SOON]
         rest = [share for share in ready if share.dataset == dataset and share not in some]
         parts = [
-            f"{about_duration(of_shares(part, work).core)} for {', '.join(_with_settings(share, work) for share in part)}"
+            f"{about_duration(time_of(part, work).core)} for "
+            + ", ".join(_with_settings(share, work) for share in part)
             for part in (some, rest)
             if part
         ]
@@ -276,9 +280,9 @@ def describe(experiment: Experiment, work: Path) -> list[str]:
 
 
 def _with_settings(share: Share, work: Path) -> str:
-    there, all_there_are = share.kept(work), len(share.encoders)
-    return share.method if there == all_there_are else f"{share.method} ({there} of {all_there_are} settings)"
+    kept, n_candidates = share.kept(work), len(share.encoders)
+    return share.method if kept == n_candidates else f"{share.method} ({kept} of {n_candidates} settings)"
 
 
-def _pixels(source: str) -> int:
+def _pixel_factor(source: str) -> int:
     return PHOTOGRAPHS_TAKE if source in PHOTOGRAPHS else 1

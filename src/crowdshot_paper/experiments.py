@@ -1,7 +1,7 @@
-"""The paper's experiments as data: which methods meet which cells of which datasets, and how that is shown.
+"""Define the experiments of the paper: their methods, datasets and cells, and the rows that their tables show.
 
-Many of the paper's tables and figures look at the same grid, nine cells by four crowds; such an experiment adds its own
-methods to the rows of `main` and has no cells of its own.
+Many of the paper's tables and figures use the same grid of nine cells by four crowds. Such an experiment shows its
+methods next to the rows of `main`.
 """
 
 from __future__ import annotations
@@ -22,33 +22,53 @@ CROWDED = ("labelme", "cifar10h")  # labelled by real annotators
 
 
 class _Systems(dict[str, Method]):
-    """All that the experiments compare; a method of another package is found by its name, but listed nowhere."""
+    """The compared methods. A method of another package can be looked up, but is not listed."""
 
     def __missing__(self, name: str) -> Method:
         return METHODS[name]
 
 
 SYSTEMS = _Systems({**BUILT_IN, **VARIANTS, **CEILINGS})
-ELSEWHERE = ("labeling-search", "features", "combined", "LF", "MLF", "LNL")  # have experiments of their own
+ELSEWHERE = ("labeling-search", "features", "combined", "LF", "MLF", "LNL")  # methods with separate experiments
 IN_MAIN = tuple(name for name in BUILT_IN if name not in ELSEWHERE and not name.endswith("w/ PA"))
 BEYOND = ("labeling-search", "features", "combined", *VARIANTS, *CEILINGS)
-ADDED = tuple(name for name in IN_MAIN if name not in published.IN_PAPER)  # to the paper's: PrSV, and what joins later
+ADDED = tuple(
+    name for name in IN_MAIN if name not in published.IN_PAPER
+)  # methods in the main table that are not in the paper
 WITH_ANNOTATION = tuple(name for name in BUILT_IN if name.endswith("w/ PA"))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """``methods`` it runs itself, on ``cells`` of each dataset; ``beside`` names rows of another experiment to show.
+    """An experiment.
 
-    ``encoders`` says which episodes encoders are meta-trained on: "one" encoder for all cells of all datasets that share
-    a source; one for each "cell", as in the paper; one for the "largest" cell of the main table; or one for crowds as
-    "sparse" as real ones. ``only`` restricts candidates, ``settings`` adds to them. ``times`` as many episodes are drawn
-    as the paper has.
+    Attributes
+    ----------
+    name, title : str
+        Its name on the command line and its title in tables.
+    section : str
+        The section of the paper.
+    datasets, methods : tuple of str
+        The methods run on each dataset; no methods if the experiment uses the rows of others only.
+    crowds, shots, annotators, scarce
+        The values that make up the cells.
+    beside : tuple of str
+        Other experiments whose rows are shown as well.
+    encoders : str
+        The episodes for meta-training: "one" encoder for all cells and all datasets with the same source; one per
+        "cell", as in the paper; one for the "largest" cell of the main table; or one for crowds as "sparse" as real
+        ones.
+    only : mapping
+        Restricts candidates to those with these settings.
+    settings : mapping
+        Settings added to every candidate.
+    times : int
+        The number of episodes as a multiple of the paper's.
     """
 
     name: str
     title: str
-    section: str  # where the paper has it
+    section: str
     datasets: tuple[str, ...]
     methods: tuple[str, ...] = ()
     crowds: tuple[str, ...] = TARGET_CROWDS
@@ -62,7 +82,7 @@ class Experiment:
     times: int = 1
 
     def candidates(self, possible: Iterable[Candidate]) -> list[Candidate]:
-        """Of a method's."""
+        """Return the candidates of a method that the experiment runs, with its settings."""
         return [
             {**one, **self.settings}
             for one in possible
@@ -70,7 +90,7 @@ class Experiment:
         ]
 
     def cells(self, dataset: str) -> list[Cell]:
-        """Simulated annotators by number and crowd; a dataset with real ones has a cell for each number of shots."""
+        """Return the cells: shots by annotators by crowds, or only shots if the dataset has real annotators."""
         ways = TARGETS[dataset].ways
         if dataset in CROWDED:
             if self.scarce:
@@ -105,7 +125,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "embedding",
-        "What the encoders make of one episode",
+        "Embeddings of one episode",
         "Visualization of Data Representations",
         ("omniglot",),
         beside=("main",),
@@ -142,7 +162,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "with-pseudo-annotation",
-        "Rivals whose meta-training meets simulated annotators too",
+        "Compared methods meta-trained with simulated annotators",
         "Comparison with Meta-learning Methods with the Pseudo-annotation",
         EVERYWHERE,
         WITH_ANNOTATION,
@@ -150,7 +170,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "noisy-label-learning",
-        "Learning from noisy labels without telling annotators apart",
+        "Learning from noisy labels without distinguishing annotators",
         "Comparison with Meta-learning Methods for Learning from Noisy Labels",
         EVERYWHERE,
         ("LNL",),
@@ -191,7 +211,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "each-cell",
-        "Encoders meta-trained for every cell apart, as the paper does",
+        "Encoders meta-trained separately for every cell, as in the paper",
         "Results",
         ("omniglot",),
         ("Ours", "PrMV", "MaMV"),
@@ -201,7 +221,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "as-sparse",
-        "Encoders meta-trained as real annotators work: eight classes, twenty annotators, 1 to 7 labels an item",
+        "Encoders meta-trained for sparse labels: eight classes, twenty annotators, 1 to 7 labels per item",
         "Results",
         CROWDED,
         tuple(name for name in IN_MAIN if BUILT_IN[name].needs),
@@ -210,7 +230,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "hard-labels",
-        "Dawid–Skene's likeliest class in the place of its posterior",
+        "Most probable class of Dawid–Skene instead of its posterior",
         "Comparison Method Details",
         ("omniglot",),
         ("PrDS", "MaDS"),
@@ -219,7 +239,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "two-steps",
-        "MAML that takes two gradient steps at test, of the three it has learned to take",
+        "MAML with two gradient steps at test and three in meta-training",
         "Comparison Method Details",
         EVERYWHERE,
         ("MaMV", "MaDS"),
@@ -229,7 +249,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "centred",
-        "The prior's origin put where the support's centre is",
+        "Origin of the prior at the centre of the support set",
         "Comparison Method Details",
         (*EVERYWHERE, "cifar10h"),
         ("Ours", "w/o PA"),
@@ -238,7 +258,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "beyond",
-        "Beyond the paper: labelings, and what perfect knowledge would give",
+        "Beyond the paper: labeling search, and upper bounds from known truth",
         "Conclusion",
         (*EVERYWHERE, "cifar10h"),
         BEYOND,
@@ -246,7 +266,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "beyond-more-episodes",
-        "Real annotators, ten times as many episodes: what fifty of them cannot tell apart",
+        "Real annotators with ten times as many episodes, for smaller standard errors",
         "Conclusion",
         CROWDED,
         (
@@ -266,7 +286,7 @@ _EXPERIMENTS = [
     ),
     Experiment(
         "beyond-other-annotators",
-        "The same with annotators of other kinds",
+        "Beyond the paper, with other types of annotators",
         "Conclusion",
         SIMULATED,
         BEYOND,
@@ -279,65 +299,67 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 
 def chosen(names: str) -> list[Experiment]:
-    """Experiments by their names, with commas between them, or all."""
+    """Return the experiments of a comma-separated list of names, or of "all"."""
     if names == "all":
         return list(EXPERIMENTS.values())
     wanted = dict.fromkeys(name.strip() for name in names.split(","))
-    strange = [name for name in wanted if name not in EXPERIMENTS]
-    if strange:
-        raise CrowdshotError(f"experiment {strange[0]!r} is not known, expected {', '.join(EXPERIMENTS)} or all.")
+    unknown = next((name for name in wanted if name not in EXPERIMENTS), None)
+    if unknown is not None:
+        expected = f"{', '.join(EXPERIMENTS)} or all"
+        message = f"There is no experiment {unknown!r}"
+        raise CrowdshotError(message, argument="names", found=unknown, expected=expected)
     return [EXPERIMENTS[name] for name in wanted]
 
 
 def is_outside(name: str) -> bool:
-    """Whether it is a method that another package adds."""
+    """Return whether a method comes from another package."""
     return name not in SYSTEMS and name in METHODS
 
 
 def joined_by(experiments: Sequence[Experiment], named: Iterable[str]) -> list[Experiment]:
-    """The same experiments with those of the named methods that another package adds: they join only when named."""
+    """Return the experiments, with the named methods of other packages added to them."""
     outside = tuple(filter(is_outside, named))
     return [replace(one, methods=(*one.methods, *outside)) if one.methods else one for one in experiments]
 
 
 def candidate_name(candidate: Any) -> str:
-    """As the store writes it: "steps=2, b=100"."""
+    """Return the settings of a candidate as stored, such as "steps=2, b=100"."""
     return ", ".join(f"{key}={value:g}" for key, value in candidate.items())
 
 
 def candidate_of(name: str) -> dict[str, float]:
-    """What has the name that the store writes."""
+    """Return the settings that `candidate_name` has written."""
     return {key: float(value) for key, value in (word.split("=") for word in name.split(", ") if word)}
 
 
-# ---- protocol ------------------------------------------------------------
-#
-# How large an experiment is: the paper's size, or a toy's that shows that everything runs.
+# ---- sizes of experiments: the paper's, or a toy size to test that everything runs ----
 
 PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Sizes that are not an experiment's own. None and 0: as the target has it (`cells.TARGETS`)."""
+    """Sizes that all experiments share. None, 0 and "" select the value of the target (`episode_cells.TARGETS`)."""
 
     splits: tuple[int, ...] = (0, 1, 2, 3, 4)
-    episodes: int | None = None  # of a cell, for validation as for test
+    episodes: int | None = None  # per cell, for validation and test
     iterations: int = 0  # of meta-training
     validate_every: int = 1_000
-    training_validation_episodes: int = 100  # that choose the best weights of one run
+    training_validation_episodes: int = 100  # to select the best weights of a run
     training_queries: int = 10
-    precision: str = ""  # of meta-training on a GPU; "": as the source has it
+    precision: str = ""  # of meta-training on a GPU
     width: int = 64  # channels of the encoder
-    only: tuple[tuple[str, float], ...] = ()  # settings of candidates; others are left out
-    sizes: tuple[tuple[int, int], ...] = ()  # items and annotators of cells; others are left out
-    toy: bool = False  # small drawn datasets, few cells and cheap candidates only
+    only: tuple[tuple[str, float], ...] = ()  # settings of candidates; other candidates are not run
+    sizes: tuple[tuple[int, int], ...] = ()  # items and annotators of cells; other cells are not run
+    toy: bool = False  # small random datasets, few cells and cheap candidates
 
     def __post_init__(self) -> None:
         if not self.splits or min(self.splits) < 0:
-            raise CrowdshotError(f"splits is {list(self.splits)}, expected some from 0 upwards.")
+            found = list(self.splits)
+            raise CrowdshotError(f"is {found}", argument="splits", found=found, expected="one or more, each 0 or more")
         if self.precision not in ("", *PRECISIONS):
-            raise CrowdshotError(f"precision is {self.precision!r}, expected {' or '.join(PRECISIONS)}.")
+            message, expected = f"is {self.precision!r}", " or ".join(PRECISIONS)
+            raise CrowdshotError(message, argument="precision", found=self.precision, expected=expected)
 
     def candidates(self, method: Method) -> list[Candidate]:
         some = [one for one in method.candidates if all(one.get(name, value) == value for name, value in self.only)]
@@ -354,7 +376,8 @@ class Protocol:
         ]
 
 
-TOY_SHOTS = 10  # that its classes have items for
+TOY_SHOTS = 10  # how many items the classes of toy datasets have, besides the queries
+# the largest values of the settings of cheap candidates
 CHEAP = {"iterations": 10, "trees": 10, "steps": 2, "bases": 5, "C": 1e-3, "step_size": 0.1}
 PAPER = Protocol()
 QUICK = Protocol(

@@ -1,4 +1,4 @@
-"""The paper's figures from stored rows, and its tables as pictures; the paper's own values are hollow."""
+"""Draw the paper's figures from stored rows, and its tables as plots. The paper's own numbers are drawn hollow."""
 
 from __future__ import annotations
 
@@ -38,14 +38,11 @@ from crowdshot_paper.selection import (
 )
 from crowdshot_paper.work import Place
 
-# ---- drawing ------------------------------------------------------------
-#
-# How figures look: readable in grey, names beside the lines, nothing that does not speak.
-
+# ---- style: readable in grey, names next to the lines ----
 
 INK, SOFT, FAINT = "#1a1a1a", "#7a7a7a", "#dddddd"
 DAGGER = "† not in the paper"
-COLOURS = ("#0b4f8a", "#d1660b", "#3f8f3a", "#9a3b8f")  # of four classes; their greys differ as well
+COLOURS = ("#0b4f8a", "#d1660b", "#3f8f3a", "#9a3b8f")  # of four classes; distinguishable in grey
 MARKS = ("o", "s", "D", "P")
 STYLES: Mapping[str, dict[str, Any]] = {
     "Ours": {"color": INK, "lw": 2.2, "marker": "o"},
@@ -62,7 +59,7 @@ OTHER: dict[str, Any] = {"color": SOFT, "lw": 1.2, "marker": "."}
 
 
 class Course(NamedTuple):
-    """One line: where its points are, and their standard errors."""
+    """A line of a plot: its points and their standard errors."""
 
     name: str
     x: Sequence[float]
@@ -72,7 +69,7 @@ class Course(NamedTuple):
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """As PNG and SVG, the same bytes whenever the numbers are the same."""
+    """Write a figure as PNG and SVG; the same numbers give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.png", folder / f"{name}.svg"]
     with mpl.rc_context({"svg.hashsalt": "crowdshot", "svg.fonttype": "none"}):
@@ -84,7 +81,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def panels(n: int, width: float, height: float, **kinds: Any) -> tuple[Figure, list[Axes]]:
-    """A row of them, without frames."""
+    """Return a figure with a row of n axes without frames."""
     figure = Figure(figsize=(width * n, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     axes = list(figure.subplots(1, n, squeeze=False, **kinds)[0])
     for ax in axes:
@@ -97,7 +94,7 @@ def panels(n: int, width: float, height: float, **kinds: Any) -> tuple[Figure, l
 def draw_lines(
     ax: Axes, courses: Sequence[Course], ticks: Mapping[float, str], styles: Mapping[str, dict[str, Any]] = STYLES
 ) -> None:
-    """Each with its name beside its last point; the paper's hollow and dashed."""
+    """Draw lines with their names next to the last point; those of the paper are hollow and dashed."""
     for course in courses:
         style = {**OTHER, **styles.get(course.name, {})}
         if course.of_paper:
@@ -108,7 +105,7 @@ def draw_lines(
 
 
 def _name_ends(ax: Axes, courses: Sequence[Course], styles: Mapping[str, dict[str, Any]]) -> None:
-    """Names right of the lines' ends, moved apart where they would meet."""
+    """Write names to the right of the lines' ends, without overlaps."""
     low, high = ax.get_ylim()
     gap = 0.055 * (high - low)
     ordered = sorted(courses, key=lambda course: course.y[-1])
@@ -126,13 +123,13 @@ def _name_ends(ax: Axes, courses: Sequence[Course], styles: Mapping[str, dict[st
 
 
 def spaced(wished: np.ndarray[Any, np.dtype[np.float64]], gap: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Heights in the same order, ``gap`` apart at least, nearest to the wished ones (ascending) by least squares."""
+    """Return heights at least ``gap`` apart that are closest to the wished ones (ascending) in least squares."""
     steps = gap * np.arange(len(wished))
     return np.asarray(isotonic_regression(wished - steps) + steps)
 
 
 def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
-    """A line for each method: accuracy with its standard error, the fair one as a tick, the paper's as a hollow dot."""
+    """Draw a row per method: accuracy with its standard error, fair accuracy as a tick, the paper's as a hollow dot."""
     places = np.arange(len(table))
     ax.hlines(places, 0, 1, color=FAINT, lw=0.8, zorder=0, transform=ax.get_yaxis_transform())
     if table["paper"].notna().any():
@@ -154,7 +151,7 @@ def draw_dots(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def warn(figure: Figure, sentence: str) -> None:
-    """Above everything, where nobody overlooks it."""
+    """Write a warning above the figure."""
     figure.suptitle(sentence, color="#b3261e", fontsize=9, fontweight="bold")
 
 
@@ -167,38 +164,38 @@ def legend_below(figure: Figure, ax: Axes, columns: int = 4) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-# ---- figures ------------------------------------------------------------
+# ---- figures of the experiments ----
 
 
 IN_SPAMMERS = ("Ours", "PrSV", "PrDS", "w/o PA", "MCL", "MaDS", "CL", "LRDS")
-"""Lines that can be told apart; the tables have all methods."""
+"""Methods whose lines are distinguishable in the figure; the tables have all methods."""
 
 
 def make(name: str, place: Place, out: Path | None = None) -> list[str]:
-    """Draw an experiment's figure, or all; a sentence for each experiment says where, or why there is none."""
-    read, told = reader(place.results), []
+    """Draw the figures of experiments; return a sentence per experiment with the place, or why there is none."""
+    read, sentences = reader(place.results), []
     for experiment in chosen(name):
         try:
             figure = draw(experiment, read, place)
         except CrowdshotError as error:
             if experiment.name not in ("embedding", "confusion"):
                 raise
-            told.append(f"{experiment.name}: not drawn: {error}")
+            sentences.append(f"{experiment.name}: not drawn: {error}")
             continue
         if figure is None:
-            there = experiment.name == "cost" and is_there(experiment, read)
-            why = "no figure, see `crowdshot paper tables cost`." if there else how_to_run(experiment)
-            told.append(f"{experiment.name}: {why}")
+            has_tables = experiment.name == "cost" and is_there(experiment, read)
+            reason = "no figure, see `crowdshot paper tables cost`." if has_tables else how_to_run(experiment)
+            sentences.append(f"{experiment.name}: {reason}")
             continue
         if is_toy(experiment, experiment.datasets, place.results):
             warn(figure, TOY.partition(" (")[0])
         files = save(figure, (out or place.results) / experiment.name, experiment.name)
-        told.append(f"{experiment.name}: {files[0]} and {files[1].name}.")
-    return told
+        sentences.append(f"{experiment.name}: {files[0]} and {files[1].name}.")
+    return sentences
 
 
 def draw(experiment: Experiment, read: Reader, place: Place) -> Figure | None:
-    """None where there is nothing to draw."""
+    """Return the figure of an experiment, or None if there is nothing to draw."""
     if experiment.name == "embedding":
         return embedding(illustrations.make("embedding", place, read))
     if experiment.name == "confusion":
@@ -206,7 +203,7 @@ def draw(experiment: Experiment, read: Reader, place: Place) -> Figure | None:
     if experiment.name == "cost" or not is_there(experiment, read):
         return None
     every = {dataset: gather(experiment, dataset, read) for dataset in experiment.datasets}
-    rows = {dataset: part for dataset, part in every.items() if len(part)}  # a panel for each that was run
+    rows = {dataset: part for dataset, part in every.items() if len(part)}  # a panel per dataset with rows
     kinds: dict[str, Callable[[Experiment, dict[str, pd.DataFrame]], Figure]] = {
         "spammers": spammers,
         "em-steps": em_steps,
@@ -217,7 +214,7 @@ def draw(experiment: Experiment, read: Reader, place: Place) -> Figure | None:
 
 
 def averages(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
-    """Each method's average over cells beside the paper's, a panel for each dataset."""
+    """Draw each method's average over cells and the paper's, in a panel per dataset."""
     tables = {dataset: average_table(experiment, dataset, part) for dataset, part in rows.items()}
     least = 2.7 if len(rows) == 1 else 1.9  # below a single panel the legend has four lines
     figure, axes = panels(len(rows), 3.4, max(least, 0.75 + 0.24 * max(map(len, tables.values()))))
@@ -230,7 +227,7 @@ def averages(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
 
 
 def average_table(experiment: Experiment, dataset: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """method, name, accuracy, stderr, fair, paper: of each method that was run on all cells, and of the paper's."""
+    """Return method, name, accuracy, stderr, fair and paper of methods that were run on all cells or are published."""
     mine = summarise(select(rows, False), []).set_index("method")
     fair = summarise(select(rows, True), []).set_index("method")["accuracy"]
     if experiment.name in BY_DATASET:
@@ -248,7 +245,7 @@ def average_table(experiment: Experiment, dataset: str, rows: pd.DataFrame) -> p
 
 
 def spammers(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
-    """Accuracy against the share of spammers."""
+    """Draw accuracy against the share of spammers."""
     figure, axes = panels(len(rows), 4.2, 3.4)
     shares = {crowd: CROWDS[crowd]["spammer"] for crowd in TARGET_CROWDS}
     for ax, (dataset, part) in zip(axes, rows.items(), strict=True):
@@ -263,7 +260,7 @@ def spammers(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
 
 
 def em_steps(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
-    """Accuracy against J, whose values stand at equal distances."""
+    """Draw accuracy against the number of EM steps J, with equal distances between its values."""
     figure, axes = panels(len(rows), 3.3, 3.0)
     for ax, (dataset, part) in zip(axes, rows.items(), strict=True):
         ax.set_title(label(dataset), fontsize=9, loc="left")
@@ -277,7 +274,7 @@ def em_steps(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
 
 
 def large(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
-    """Accuracy against support items, or annotators, with the paper's course of Ours."""
+    """Draw accuracy against the number of support items or annotators, with the paper's line of Ours."""
     axis = CELL[0] if experiment.name == "large-support" else CELL[1]
     figure, axes = panels(len(rows), 4.0, 3.2)
     for ax, (dataset, part) in zip(axes, rows.items(), strict=True):
@@ -287,8 +284,8 @@ def large(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
         courses = _courses(summary.assign(x=summary[axis].astype(float)), experiment.methods)
         paper = published.figures(experiment.name, dataset).sort_values(axis)
         if len(paper):
-            nothing = [0.0] * len(paper)
-            courses.append(Course("Ours", list(paper[axis]), list(paper["accuracy"]), nothing, of_paper=True))
+            no_error = [0.0] * len(paper)
+            courses.append(Course("Ours", list(paper[axis]), list(paper["accuracy"]), no_error, of_paper=True))
         draw_lines(ax, courses, {x: f"{x:g}" for course in courses for x in course.x})
     explain_dagger(figure)
     axes[0].set_ylabel("accuracy", fontsize=8)
@@ -296,12 +293,12 @@ def large(experiment: Experiment, rows: dict[str, pd.DataFrame]) -> Figure:
 
 
 def embedding(points: pd.DataFrame) -> Figure:
-    """Support dark, queries light, prototypes as triangles that carry their class's number."""
+    """Draw support items dark, queries light, and prototypes as triangles with the number of their class."""
     figure, axes = panels(3, 3.1, 3.3)
     for ax, (panel, part) in zip(axes, points.groupby("panel", sort=False), strict=True):
         accuracy = part["accuracy"].iloc[0]
-        told = "pixels" if np.isnan(accuracy) else f"query accuracy {accuracy:.3f}"
-        ax.set_title(f"{panel} ({told})", fontsize=9, loc="left")
+        subtitle = "pixels" if np.isnan(accuracy) else f"query accuracy {accuracy:.3f}"
+        ax.set_title(f"{panel} ({subtitle})", fontsize=9, loc="left")
         ax.set_xticks([])
         ax.set_yticks([])
         ax.spines[:].set_visible(False)
@@ -329,14 +326,14 @@ def embedding(points: pd.DataFrame) -> Figure:
 
 
 def confusion(table: pd.DataFrame) -> Figure:
-    """A column for each annotator; true class down, what they say across. Darker is more probable."""
+    """Draw a column of matrices per annotator: rows are true classes, columns are labels, darker is more probable."""
     kinds = list(table["what"].unique())
     annotators = table[["annotator", "kind", "accuracy"]].drop_duplicates()
     figure = Figure(figsize=(1.5 * len(annotators) + 0.6, 1.56 * len(kinds) + 0.5), layout="constrained")
     axes = figure.subplots(len(kinds), len(annotators), squeeze=False)
     for line, what in zip(axes, kinds, strict=True):
-        for ax, who in zip(line, annotators.itertuples(), strict=True):
-            part = table[(table["what"] == what) & (table["annotator"] == who.annotator)]
+        for ax, annotator in zip(line, annotators.itertuples(), strict=True):
+            part = table[(table["what"] == what) & (table["annotator"] == annotator.annotator)]
             matrix = part.pivot(index="true", columns="observed", values="probability").to_numpy()
             ax.imshow(matrix, vmin=0, vmax=1, cmap="Greys")
             for (i, j), value in np.ndenumerate(matrix):
@@ -348,16 +345,16 @@ def confusion(table: pd.DataFrame) -> Figure:
             ax.tick_params(length=0)
             ax.spines[:].set_color(SOFT)
             if ax in axes[0]:
-                told = who.kind if who.kind == "spammer" else f"{who.kind} ({who.accuracy:.2f})"
-                ax.set_title(told, fontsize=9)
+                kind, accuracy = annotator.kind, annotator.accuracy
+                ax.set_title(kind if kind == "spammer" else f"{kind} ({accuracy:.2f})", fontsize=9)
         line[0].set_ylabel(f"{what}\ntrue class", fontsize=8)
     for ax in axes[-1]:
-        ax.set_xlabel("what they say", fontsize=8)
+        ax.set_xlabel("label", fontsize=8)
     return figure
 
 
 def _courses(summary: pd.DataFrame, methods: tuple[str, ...]) -> list[Course]:
-    """Lines of those methods that are there; ``summary`` has their ``x``."""
+    """Return the lines of those methods that are in the summary, which has a column ``x``."""
     found = []
     for name in methods:
         part = summary[summary["method"].map(system) == name].sort_values("x")

@@ -1,7 +1,7 @@
-"""What the paper shows of single episodes: embeddings of items and prototypes, and annotators' estimated confusion.
+"""Compute the data of the paper's figures of single episodes: embeddings and estimated confusion matrices.
 
-Both look at test classes of split 0 of Omniglot with four classes, three support items each, and the five annotators of
-the paper's figure. They are kept as small CSV files in the store, from which figures are drawn without any encoder.
+Both use test classes of split 0 of Omniglot: four classes with three support items each, and the five annotators of the
+paper's figure. The data are stored as small CSV files, from which figures are drawn without any encoder.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from crowdshot_paper.work import read_encoder
 DATASET, SPLIT = "omniglot", 0
 WAYS, SHOTS = 4, 3
 ANNOTATORS = (("expert", 0.88), ("spammer", 0.25), ("hammer", 0.64), ("hammer", 0.79), ("spammer", 0.25))
-"""Kind and accuracy of those in the paper's figure, which calls hammers normal."""
+"""Kind and accuracy of the annotators in the paper's figure, where hammers are called normal."""
 SIZE = (WAYS * SHOTS, len(ANNOTATORS))
-EPISODES = 200  # averaged over; the first of them is the one that is shown
-PERPLEXITY = 12.0
+EPISODES = 200  # for averages; the first episode is shown
+PERPLEXITY = 12.0  # of t-SNE
 
 
 class Drawn(NamedTuple):
-    """B episodes, and what the five annotators said about their support."""
+    """B episodes with the labels of the five annotators."""
 
     items: episodes.Episodes
     labels: Tensor  # (B, N, R)
-    confusion: Tensor  # (R, K, K), the truth
+    confusion: Tensor  # (R, K, K), the true matrices
 
 
 def make(experiment: str, place: work.Place, read: Reader) -> pd.DataFrame:
-    """The data of a figure: as stored, or made from encoders and kept."""
+    """Return the data of a figure, stored or newly computed from encoders."""
     file = stored(place.results, experiment)
     if not file.exists():
         table = {"embedding": embedding, "confusion": confusion}[experiment](place, read)
@@ -66,26 +66,27 @@ def stored(results: Path, experiment: str) -> Path:
 
 
 def embedding(place: work.Place, read: Reader) -> pd.DataFrame:
-    """One episode in two dimensions: panel, x, y, label, role (query, support, prototype), accuracy."""
-    encoders = {name: _found(name, place, read) for name in ("Ours", "w/o PA")}
+    """Return an episode in two dimensions: panel, x, y, label, role (query, support, prototype), accuracy."""
+    encoders = {name: _best_encoder(name, place, read) for name in ("Ours", "w/o PA")}
     drawn = _draw(place)
     first = episodes.Episodes(*(part[:1] for part in drawn.items))
     pixels = torch.cat([first.query, first.support], 1).flatten(2)[0].numpy() / 255
-    parts = [_placed("Original", pixels, first, np.nan)]
+    parts = [_projected("Original", pixels, first, np.nan)]
     for name, found in encoders.items():
         support, query, fit = _fitted(name, found, drawn, 1, place.work)
         right = float((fit.log_proba(query).argmax(-1) == first.query_truth).float().mean())
-        parts.append(_placed(name, torch.cat([query, support, fit.means], 1)[0].numpy(), first, right))
+        parts.append(_projected(name, torch.cat([query, support, fit.means], 1)[0].numpy(), first, right))
     return pd.concat(parts, ignore_index=True)
 
 
 def confusion(place: work.Place, read: Reader) -> pd.DataFrame:
-    """True and estimated matrices: what, annotator, kind, accuracy, true, observed, probability.
+    """Return true and estimated matrices: what, annotator, kind, accuracy, true, observed, probability.
 
-    "Truth through the prior" is what the paper's Dirichlet prior leaves of it on average, if three items of each class
-    were known for certain: (n q + c) / (n + K c). No estimate from so few labels can stand out more.
+    "truth through the prior" is the average estimate under the paper's Dirichlet prior if three items of each class
+    had known truth: (n q + c) / (n + K c). Estimates from few labels shrink to the uniform distribution at least as
+    much.
     """
-    found = _found("Ours", place, read)
+    found = _best_encoder("Ours", place, read)
     drawn = _draw(place)
     _, _, fit = _fitted("Ours", found, drawn, EPISODES, place.work)
     c = METHODS["Ours"].default["c"]
@@ -111,7 +112,7 @@ def confusion(place: work.Place, read: Reader) -> pd.DataFrame:
 
 
 def _draw(place: work.Place) -> Drawn:
-    """Always the same episodes, of classes that no encoder of the split has seen."""
+    """Draw the same episodes in every run, from classes that no encoder of the split was trained on."""
     dataset = work.read_dataset(DATASET, place)
     pool, target = dataset.pool, work.fitted(TARGETS[DATASET], dataset, place)
     allowed = torch.zeros(EPISODES, len(pool.names), dtype=torch.bool)
@@ -123,8 +124,8 @@ def _draw(place: work.Place) -> Drawn:
     return Drawn(items, simulated_annotators.draw_labels(items.support_truth, matrices, generator=generator), matrices)
 
 
-def _found(name: str, place: work.Place, read: Reader) -> tuple[Candidate, Wanted]:
-    """The best candidate on validation for this size (the default where none was run) whose encoder was kept."""
+def _best_encoder(name: str, place: work.Place, read: Reader) -> tuple[Candidate, Wanted]:
+    """Return the best candidate on validation whose encoder exists, or the default if there is no validation."""
     sizes = [cell.size for cell in place.protocol.cells(EXPERIMENTS["main"], DATASET)]
     size = SIZE if SIZE in sizes else sizes[-1]
     needed = work.needed(Piece("main", DATASET, SPLIT, *size, name), place)
@@ -135,8 +136,8 @@ def _found(name: str, place: work.Place, read: Reader) -> tuple[Candidate, Wante
     usual = candidate_name({key: METHODS[name].default[key] for key in needed[0][0]})
 
     def rank(pair: tuple[Candidate, Wanted | None]) -> tuple[float, bool]:
-        told = candidate_name(pair[0])
-        return score.get(told, -1.0), told == usual
+        candidate = candidate_name(pair[0])
+        return score.get(candidate, -1.0), candidate == usual
 
     in_order = sorted(needed, key=rank, reverse=True)
     for candidate, one in in_order:
@@ -144,16 +145,15 @@ def _found(name: str, place: work.Place, read: Reader) -> tuple[Candidate, Wante
             return candidate, one
     best = in_order[0][1]
     assert best is not None
-    raise CrowdshotError(
-        f"{best.file(place.work)} is not there, expected the encoder of {name}, which "
-        f"`crowdshot paper run main --dataset {DATASET} --methods 'Ours,w/o PA'` makes."
-    )
+    hint = f"Run `crowdshot paper run main --dataset {DATASET} --methods 'Ours,w/o PA'` to train it"
+    message = "does not exist"
+    raise CrowdshotError(message, where=best.file(place.work), expected=f"the encoder of {name}", hint=hint)
 
 
 def _fitted(
     name: str, found: tuple[Candidate, Wanted], drawn: Drawn, n: int, work: Path
 ) -> tuple[Tensor, Tensor, mixture.Fit]:
-    """Embeddings of support and query of the first ``n`` episodes, and the mixture fitted to them."""
+    """Return embeddings of support and query items of the first ``n`` episodes, and the mixture fitted to them."""
     candidate, one = found
     encoder = read_encoder(one, work)
     prepare = input_of(encoder, torch.device("cpu"))
@@ -163,11 +163,11 @@ def _fitted(
     return support, query, mixture.fit(support, drawn.labels[:n], WAYS, track=False, **constants)
 
 
-def _placed(panel: str, points: NDArray[Any], first: episodes.Episodes, accuracy: float) -> pd.DataFrame:
-    """t-SNE of queries, support items and, where there are any, prototypes, together."""
+def _projected(panel: str, points: NDArray[Any], first: episodes.Episodes, accuracy: float) -> pd.DataFrame:
+    """Compute a joint t-SNE of queries, support items and prototypes (if there are any)."""
     labels = [first.query_truth[0], first.support_truth[0], torch.arange(WAYS)]
     roles = ["query"] * len(labels[0]) + ["support"] * len(labels[1]) + ["prototype"] * WAYS
     flat = TSNE(perplexity=PERPLEXITY, init="pca", random_state=SPLIT).fit_transform(points)
     n = len(flat)
-    told = {"label": torch.cat(labels).numpy()[:n] + 1, "role": roles[:n], "accuracy": accuracy}
-    return pd.DataFrame({"panel": panel, "x": flat[:, 0], "y": flat[:, 1], **told})
+    columns = {"label": torch.cat(labels).numpy()[:n] + 1, "role": roles[:n], "accuracy": accuracy}
+    return pd.DataFrame({"panel": panel, "x": flat[:, 0], "y": flat[:, 1], **columns})

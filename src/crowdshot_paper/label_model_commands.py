@@ -1,7 +1,8 @@
-"""What ``crowdshot train-inference`` does: simulated crowds and finished projects -> the network of `aggregate`.
+"""``crowdshot train-inference``: train the network of `crowdshot aggregate` on simulated crowds and finished projects.
 
-``fine_tune`` starts from the shipped network, and leaves each project out once, with its relatives: what was learned
-without it is scored on it. Where that is worse than the shipped network, nothing is written.
+``fine_tune`` starts from the shipped network and cross-validates over projects: it trains without each project and its
+relatives, and scores the network on them. If the mean log-loss is worse than that of the initial network, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ import typer
 
 from crowdshot._cli.console import handle_errors
 from crowdshot._cli.options import AsJson
-from crowdshot._cli.parameters import INPUT, OUTPUT, TRAINING, PanelCommand
+from crowdshot._cli.parameters import INPUT, OUTPUT, TRAINING, PanelCommand, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command_line, listing, plural
 from crowdshot.progress import progress
@@ -30,22 +31,35 @@ if TYPE_CHECKING:
 
     from crowdshot._cli.inputs import Report
     from crowdshot.training.simulated_crowds import World
-    from crowdshot_paper.label_model_training import Scores, Settings
+    from crowdshot_paper.label_model_training import Floats, Scores, Settings
     from crowdshot_paper.projects import Project
 
     Network = dict[str, NDArray[np.float32]]
 
 
-FIRST = 20  # iterations, after which it can be said how long it takes
-DIGITS = 4  # of scores on a card
-ALL = "all"  # projects are left out
+FIRST = 20  # iterations before the remaining time is estimated
+DIGITS = 4  # of scores in reports and cards
+ALL = "all"  # the value of leave_out that leaves all projects out
 
 
 @dataclass(frozen=True)
 class InferenceFiles:
-    """What the inference learns from, where it goes, and which projects are kept from it.
+    """Files of a training run.
 
-    ``initial`` is a network to start from; ``relatives`` are groups of projects that are left out together.
+    Parameters
+    ----------
+    out : Path
+        The network to write.
+    projects : Path, optional
+        A folder of finished projects.
+    leave_out : sequence of str
+        Names of projects that are used for testing only, or "all".
+    initial : Path, optional
+        A network to start from.
+    checkpoint : Path, optional
+        The file that stores progress (default: a file next to ``out``).
+    relatives : sequence of sequences of str
+        Groups of projects that cross-validation leaves out together.
     """
 
     out: Path
@@ -57,7 +71,7 @@ class InferenceFiles:
 
     @property
     def progress(self) -> Path:
-        """Where it is kept while training runs."""
+        """The file that stores progress."""
         return self.checkpoint or self.out.with_name(f"{self.out.name}.checkpoint")
 
     def fold_progress(self, number: int) -> Path:
@@ -65,7 +79,36 @@ class InferenceFiles:
 
 
 class _StoppedError(Exception):
-    """Someone asked to; the checkpoint is written."""
+    """Training was interrupted, and the checkpoint is written."""
+
+
+@dataclass
+class _Training:
+    """Trains networks with the same settings, and collects their checkpoints."""
+
+    world: World
+    settings: Settings
+    initial: Mapping[str, Floats] | None
+    stop: Callable[[], bool]
+    checkpoints: list[Path] = field(default_factory=list)
+
+    def run(self, projects: Sequence[Project], checkpoint: Path, title: str) -> Network:
+        from crowdshot_paper.label_model_training import train
+
+        self.checkpoints.append(checkpoint)
+        with _progress_with_estimate(title) as tick:
+            network = train(
+                projects,
+                self.world,
+                self.settings,
+                initial=self.initial,
+                checkpoint=checkpoint,
+                tick=tick,
+                stop=self.stop,
+            )
+        if network is None:
+            raise _StoppedError
+        return network
 
 
 def run_train_inference(
@@ -75,64 +118,34 @@ def run_train_inference(
     fine_tune: bool = False,
     command: Sequence[str] = (),
 ) -> Report:
-    """Learn a network and save it, with a card that says how it came about.
+    """Train a network and save it with a card that describes its training.
 
-    An interrupted run (``"interrupted"`` in the report) goes on when it is started again in the same way.
+    An interrupted run (``"interrupted"`` in the report) continues when it is called again with the same arguments.
     """
     from crowdshot.io.atomic import check_writable
     from crowdshot.model.label_model import SHIPPED, load_network, save_network
     from crowdshot.training.distributed import interruptions
     from crowdshot.training.simulated_crowds import World
-    from crowdshot_paper.label_model_training import (
-        GENTLE_ITERATIONS,
-        GENTLE_LEARNING_RATE,
-        Settings,
-        score_each,
-        train,
-    )
+    from crowdshot_paper.label_model_training import score_each
     from crowdshot_paper.projects import read_projects
 
     check_writable(files.out)
     check_writable(files.progress)
     if fine_tune and files.projects is None:
-        raise CrowdshotError("projects is missing, expected a folder of finished projects to fine-tune on.")
+        expected = "a folder of finished projects for fine-tuning"
+        raise CrowdshotError("is missing", argument="projects", expected=expected)
     initial = load_network(files.initial or SHIPPED) if fine_tune or files.initial else None
-    gentle = Settings(GENTLE_ITERATIONS, seed, learning_rate=GENTLE_LEARNING_RATE)
-    settings = gentle if fine_tune else Settings(seed=seed)
-    settings = settings if iterations is None else replace(settings, iterations=iterations)
+    settings = _settings(iterations, seed, fine_tune)
     projects = [] if files.projects is None else read_projects(files.projects)
     kept, left_out = _divide(projects, files.leave_out)
-    world = World()
     began = time.monotonic()
     report: Report = {"interrupted": False}
-    made = [files.progress]
     try:
         with interruptions() as interrupted:
-
-            def learn(some: Sequence[Project], checkpoint: Path, what: str) -> Network:
-                with _telling(what) as tick:
-                    learned = train(
-                        some,
-                        world,
-                        settings,
-                        initial=initial,
-                        checkpoint=checkpoint,
-                        tick=tick,
-                        stop=interrupted,
-                    )
-                if learned is None:
-                    raise _StoppedError
-                return learned
-
+            training = _Training(World(), settings, initial, interrupted)
             if fine_tune:
-                assert initial is not None
-
-                def without(number: int, others: list[Project]) -> Network:
-                    made.append(files.fold_progress(number))
-                    return learn(others, made[-1], f"fold {number + 1}")
-
-                report |= _judge(kept, files.relatives, initial, without)
-            network = learn(kept, files.progress, "learning")
+                report |= _cross_validate(training, kept, files)
+            network = training.run(kept, files.progress, "training")
     except _StoppedError:
         return {"interrupted": True, "files": [str(files.progress)]}
     report |= {
@@ -144,64 +157,76 @@ def run_train_inference(
         "scores_left_out": _rounded(score_each(network, left_out)),
         "files": [str(files.out)],
     }
-    save_network(files.out, network, _card(report, world, settings, files, fine_tune, command))
-    for checkpoint in made:
+    save_network(files.out, network, _card(report, training.world, settings, files, fine_tune, command))
+    for checkpoint in training.checkpoints:
         checkpoint.unlink(missing_ok=True)
     return report
 
 
+def _settings(iterations: int | None, seed: int, fine_tune: bool) -> Settings:
+    from crowdshot_paper.label_model_training import GENTLE_ITERATIONS, GENTLE_LEARNING_RATE, Settings
+
+    settings = Settings(seed=seed)
+    if fine_tune:
+        settings = Settings(GENTLE_ITERATIONS, seed, learning_rate=GENTLE_LEARNING_RATE)
+    return settings if iterations is None else replace(settings, iterations=iterations)
+
+
 def _divide(projects: list[Project], leave_out: Sequence[str]) -> tuple[list[Project], list[Project]]:
-    """Those to learn from, and those left out."""
+    """Return the projects for training and those for testing."""
     names = [project.name for project in projects]
     if list(leave_out) == [ALL]:
         return [], projects
     for name in leave_out:
         if name not in names:
-            there_are = listing(names) or "of which there are none"
-            raise CrowdshotError(f"leave_out has {name!r}, expected names of projects, {there_are}.")
+            expected = f"names of projects, {listing(names)}" if names else "no names, as there are no projects"
+            raise CrowdshotError(f"has {name!r}", argument="leave_out", found=name, expected=expected)
     return [p for p in projects if p.name not in leave_out], [p for p in projects if p.name in leave_out]
 
 
-def _judge(
-    projects: Sequence[Project],
-    relatives: Sequence[Sequence[str]],
-    shipped: Mapping[str, Any],
-    learn: Callable[[int, list[Project]], Network],
-) -> Report:
-    """Scores on each project of what was learned without it, and the shipped network's; refused where no better."""
+def _cross_validate(training: _Training, projects: Sequence[Project], files: InferenceFiles) -> Report:
+    """Score networks on the projects they were trained without; refuse to continue if the initial network is better."""
     from crowdshot_paper.label_model_training import mean_log_loss, score_each, train_folds
 
+    assert training.initial is not None
+
+    def without(number: int, others: list[Project]) -> Network:
+        return training.run(others, files.fold_progress(number), f"fold {number + 1}")
+
     tuned: dict[str, Scores] = {}
-    for fold in train_folds(projects, relatives, learn):
+    for fold in train_folds(projects, files.relatives, without):
         tuned |= score_each(fold.network, fold.left_out)
-    before = score_each(shipped, projects)
-    ours, theirs = mean_log_loss(tuned), mean_log_loss(before)
-    if not ours <= theirs:
+    before = score_each(training.initial, projects)
+    after_loss, before_loss = mean_log_loss(tuned), mean_log_loss(before)
+    if not after_loss <= before_loss:
         worst = max(tuned, key=lambda name: tuned[name].log_loss - before[name].log_loss)
         raise CrowdshotError(
-            f"the network has log-loss {ours:.4f} on projects left out (worst of all on {worst!r}), expected no more "
-            f"than the {theirs:.4f} of the one it started from; nothing was written."
+            f"Fine-tuning makes predictions on left-out projects worse: log-loss {after_loss:.4f} (worst on {worst!r})",
+            argument="projects",
+            found=round(after_loss, DIGITS),
+            expected=f"at most {before_loss:.4f}, the log-loss of the initial network",
+            hint="No file was written",
         )
     return {"scores_without": _rounded(tuned), "scores_before": _rounded(before)}
 
 
 @contextmanager
-def _telling(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress, and once how long it will take."""
+def _progress_with_estimate(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show progress, and once print an estimate of the remaining time."""
     began: tuple[float, int] | None = None
-    told = False
+    has_estimate = False
 
     def tick(done: int, total: int) -> None:
-        nonlocal began, told
+        nonlocal began, has_estimate
         if began is None:
             began = time.monotonic(), done
-        elif not told and done - began[1] >= FIRST:
-            told = True
+        elif not has_estimate and done - began[1] >= FIRST:
+            has_estimate = True
             left = (time.monotonic() - began[0]) / (done - began[1]) * (total - done)
-            print(f"{what}: {_duration(left)} for {total - done:,} more iterations", file=sys.stderr, flush=True)
+            print(f"{title}: {_duration(left)} for {total - done:,} more iterations", file=sys.stderr, flush=True)
         show(done, total)
 
-    with progress(what) as show:
+    with progress(title) as show:
         yield tick
 
 
@@ -236,15 +261,15 @@ def _card(
     }
 
 
-def tell(report: Report) -> str:
-    """The report for a person."""
+def report_text(report: Report) -> str:
+    """Return the report as text."""
     if report["interrupted"]:
-        return f"interrupted; the same command goes on from {report['files'][0]}"
+        return f"Interrupted. Repeat the command to continue from {report['files'][0]}."
     lines = []
     for key, title in (
-        ("scores_without", "left out, learned without it"),
-        ("scores_before", "the same by the network it started from"),
-        ("scores", "learned from"),
+        ("scores_without", "left out, trained without it"),
+        ("scores_before", "left out, the initial network"),
+        ("scores", "used for training"),
         ("scores_left_out", "left out"),
     ):
         if report.get(key):
@@ -270,12 +295,10 @@ def _table(title: str, scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-# ---- train inference ------------------------------------------------------------
-#
-# ``crowdshot train-inference`` on the command line; `app` adds it.
+# ---- crowdshot train-inference ----
 
 
-# "\b" keeps the lines that follow as they are
+# "\b" keeps the line breaks
 EXAMPLES = """\b
 Examples:
   crowdshot train-inference --out network.safetensors
@@ -284,8 +307,10 @@ Examples:
 """
 
 
-def train_inference(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The network to write.", rich_help_panel=OUTPUT)],
+@dataclass(frozen=True)
+class ProjectOptions:
+    """Options that select the training data."""
+
     projects: Annotated[
         Path | None,
         typer.Option(
@@ -294,11 +319,25 @@ def train_inference(
             " answers.csv (item, annotator, label) and truth.csv (item, truth).",
             rich_help_panel=INPUT,
         ),
-    ] = None,
+    ] = None
     leave_out: Annotated[
         str | None,
         typer.Option(metavar="NAME,…|all", help="Projects for testing, not for training.", rich_help_panel=INPUT),
-    ] = None,
+    ] = None
+    relatives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A=B=C,…",
+            help="Projects with common items or annotators, which cross-validation leaves out together.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of the training itself."""
+
     fine_tune: Annotated[
         bool,
         typer.Option(
@@ -307,15 +346,7 @@ def train_inference(
             " nothing if the network is worse than the one it started from.",
             rich_help_panel=TRAINING,
         ),
-    ] = False,
-    relatives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A=B=C,…",
-            help="Projects with common items or annotators, which cross-validation leaves out together.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
+    ] = False
     iterations: Annotated[
         int | None,
         typer.Option(
@@ -324,13 +355,20 @@ def train_inference(
             show_default=False,
             rich_help_panel=TRAINING,
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int, typer.Option(min=0, help="The random seed: the same seed gives the same result.", rich_help_panel=TRAINING)
-    ] = 0,
+    ] = 0
     initial: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A network to start from.", rich_help_panel=TRAINING)
-    ] = None,
+    ] = None
+
+
+@flat
+def train_inference(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The network to write.", rich_help_panel=OUTPUT)],
+    data: ProjectOptions,
+    training: TrainingOptions,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -346,12 +384,10 @@ def train_inference(
     It learns from simulated annotators, and from your finished projects. If training is interrupted, repeat the same
     command to continue.
     """
-
-    files = InferenceFiles(
-        out, projects, _names(leave_out), initial, checkpoint, [_group(part) for part in _names(relatives)]
-    )
-    report = run_train_inference(files, iterations, seed, fine_tune, sys.argv[1:])
-    typer.echo(json.dumps(report) if as_json else tell(report), err=report["interrupted"])
+    groups = [_group(part) for part in _names(data.relatives)]
+    files = InferenceFiles(out, data.projects, _names(data.leave_out), training.initial, checkpoint, groups)
+    report = run_train_inference(files, training.iterations, training.seed, training.fine_tune, sys.argv[1:])
+    typer.echo(json.dumps(report) if as_json else report_text(report), err=report["interrupted"])
     if report["interrupted"]:
         raise SystemExit(130)
 
@@ -363,7 +399,8 @@ def _names(text: str | None) -> list[str]:
 def _group(text: str) -> list[str]:
     names = [part.strip() for part in text.split("=")]
     if len(names) < 2 or not all(names):
-        raise CrowdshotError(f"--relatives is {text!r}, expected names of projects like a=b=c,d=e.")
+        expected = "names of projects, such as a=b=c,d=e"
+        raise CrowdshotError(f"is {text!r}", argument="relatives", found=text, expected=expected)
     return names
 
 

@@ -1,8 +1,8 @@
-"""Learning the inference (`crowdshot.model.label_model`) from simulated crowds and from finished projects.
+"""Train and evaluate the label model (`crowdshot.model.label_model`) on simulated crowds and finished projects.
 
-A step has a batch of simulated crowds (`crowdshot.training.simulated_crowds`) and some draws of projects, side by side; both
-weigh alike. What a step draws depends on the seed and its number alone, so that a run that was stopped goes on from
-its parameters and Adam's state, to the byte.
+A step uses a batch of simulated crowds (`crowdshot.training.simulated_crowds`) and some draws of projects, with equal
+weight. The draws of a step depend on the seed and the number of the step only. A run that continues from a checkpoint
+(parameters and Adam's state) therefore gives the same bytes as a run without interruption.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from crowdshot.training.simulated_crowds import Crowds, World
 from crowdshot_paper import projects as finished
 from crowdshot_paper.projects import Project
 
-# None of these is finely tuned. Five ways to train a network, three seeds each, had 0.847 to 0.850 right on full crowds
-# left out; log-loss was 0.479 to 0.492 with 8 hidden numbers and 0.467 to 0.475 with 16.
+# These values are not finely tuned. Five training configurations with three seeds each had accuracies of 0.847 to 0.850
+# on complete held-out projects, and log-losses of 0.479 to 0.492 with 8 hidden units and 0.467 to 0.475 with 16.
 ROUNDS = 3
 HIDDEN = 16
 ITERATIONS = 500
-LABELS = 20_000  # simulated, in a step
-DRAWS = 6  # of projects, in a step
+LABELS = 20_000  # simulated labels per step
+DRAWS = 6  # draws of projects per step
 LEARNING_RATE = 3e-3
 
-GENTLE_ITERATIONS = 200  # where a network that has learned learns more
+GENTLE_ITERATIONS = 200  # for fine-tuning
 GENTLE_LEARNING_RATE = 1e-3
 
 WARM_UP = 50  # steps
 BETAS = (0.9, 0.99)  # of Adam
-CLIP = 1.0  # the gradient's norm, at most
-CERTAIN = 0.998  # the rest is spread over the classes, so that no item can cost without end
-EARLIER_ROUNDS = 0.1  # their weight in the loss, the last one's being 1
-ENOUGH_ITEMS = 60  # from which on a crowd counts no more than others
+CLIP = 1.0  # the largest norm of the gradient
+CERTAIN = 0.998  # the rest is spread over the classes, which bounds the loss of an item
+EARLIER_ROUNDS = 0.1  # their weight in the loss; the last round has weight 1
+ENOUGH_ITEMS = 60  # the weight of a crowd is the same from this number of items on
 
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
@@ -59,7 +59,7 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a run learns. The defaults are what the shipped network was trained with."""
+    """Settings of training. The shipped network was trained with the defaults."""
 
     iterations: int = ITERATIONS
     seed: int = 0
@@ -70,10 +70,12 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("iterations", "labels"):
             if getattr(self, name) < 1:
-                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+                found = getattr(self, name)
+                raise CrowdshotError(f"is {found}", argument=name, found=found, expected="1 or more")
         for name in ("seed", "draws"):
             if getattr(self, name) < 0:
-                raise CrowdshotError(f"{name} is {getattr(self, name)}, expected 0 or more.")
+                found = getattr(self, name)
+                raise CrowdshotError(f"is {found}", argument=name, found=found, expected="0 or more")
 
 
 USUAL = Settings()
@@ -89,14 +91,16 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_every: int = 100,
     tick: Callable[[int, int], None] = lambda done, total: None,
-    told: Callable[[int, float], None] = lambda iteration, loss: None,
+    report: Callable[[int, float], None] = lambda iteration, loss: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, NDArray[np.float32]] | None:
-    """A network that has learned from the world, and from the projects where there are some.
+    """Train a network on simulated crowds and projects; return its weights, or None if training was stopped.
 
-    On the CPU the same arguments give the same network. ``initial`` is what it starts from, else a fresh one. With
-    ``checkpoint``, progress is kept there and taken up again; the file stays. ``tick`` is called after every step with
-    (done, in all), ``told`` with its number and loss. When ``stop`` says so, a checkpoint is written and None returned.
+    On the CPU the same arguments give the same network. ``initial`` has the weights to start from (default: random).
+    ``checkpoint`` stores progress every ``checkpoint_every`` iterations. If the file exists, training continues from
+    it; it is not removed at the end. After every iteration, ``tick`` is called with the numbers of finished and of all
+    iterations, and ``report`` with the iteration and its loss. If ``stop`` returns True, training writes a checkpoint
+    and stops.
     """
     start = label_model.fresh(settings.seed, ROUNDS, HIDDEN) if initial is None else initial
     weights = {name: torch.tensor(value, dtype=torch.float32, device=device) for name, value in start.items()}
@@ -112,13 +116,9 @@ def train(
         for group in adam.param_groups:
             group["lr"] = learning_rate(iteration, settings)
         loss = step_loss(weights, projects, world, settings, generator, randomness)
-        adam.zero_grad()
-        torch.autograd.backward([loss])
-        norm = torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
-        if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
-            adam.step()
+        _take_step(adam, weights, loss)
         done = iteration + 1
-        told(done, float(loss.detach()))
+        report(done, float(loss.detach()))
         tick(done, settings.iterations)
         stopping = stop() and done < settings.iterations
         if checkpoint is not None and (stopping or done % checkpoint_every == 0 or done == settings.iterations):
@@ -128,8 +128,17 @@ def train(
     return {name: value.detach().cpu().numpy() for name, value in weights.items()}
 
 
+def _take_step(adam: torch.optim.Adam, weights: Weights, loss: Tensor) -> None:
+    """Update the weights, unless the loss or its gradient is not finite."""
+    adam.zero_grad()
+    torch.autograd.backward([loss])
+    norm = torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
+    if bool(torch.isfinite(loss)) and bool(torch.isfinite(norm)):
+        adam.step()
+
+
 def learning_rate(iteration: int, settings: Settings) -> float:
-    """It rises for a while, then falls to nothing along a cosine."""
+    """Return the learning rate: linear warm-up, then cosine decay to zero."""
     cosine = 0.5 + 0.5 * math.cos(math.pi * iteration / settings.iterations)
     return settings.learning_rate * min(1.0, (iteration + 1) / WARM_UP) * cosine
 
@@ -142,7 +151,7 @@ def step_loss(
     generator: torch.Generator,
     randomness: np.random.Generator,
 ) -> Tensor:
-    """Of a batch of simulated crowds and some draws of projects."""
+    """Return the loss of a batch of simulated crowds and some draws of projects."""
     loss = loss_of(weights, simulated_crowds.draw(world, settings.labels, generator))
     if not projects or not settings.draws:
         return loss
@@ -159,9 +168,10 @@ def step_loss(
 
 
 def loss_of(weights: Weights, crowds: Crowds) -> Tensor:
-    """-log p(truth) after the last round and, for a little, after those before; never of what is pooled with the vote.
+    """Return the mean of -log p(truth) after the last round, plus that of the earlier rounds with a small weight.
 
-    Crowds count by the root of their items, so that small ones are heard.
+    The final posterior, which is averaged with the vote, is not used. The weight of a crowd is the square root of its
+    number of items, so that small crowds influence the result.
     """
     known = crowds.truth >= 0 if crowds.known is None else (crowds.truth >= 0) & (crowds.known < 0)
     crowd, truth = crowds.crowd_of_item[known], crowds.truth[known]
@@ -181,36 +191,36 @@ def loss_of(weights: Weights, crowds: Crowds) -> Tensor:
 
 
 def total(values: Tensor, index: Tensor, n: int) -> Tensor:
-    """`crowdshot.model.label_model.total` for tensors."""
+    """Sum rows of ``values`` by ``index``: `crowdshot.model.label_model.total` for tensors."""
     zeros = torch.zeros((n, *values.shape[1:]), dtype=values.dtype, device=values.device)
     return zeros.index_add(0, index, values)
 
 
 def training_problem(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Problem:
-    """Several crowds as one problem; every item has all classes."""
+    """Combine several crowds in one problem, in which every class is possible for every item."""
     item, annotator, label = crowds.item, crowds.annotator, crowds.label
     K, G = crowds.n_classes, crowds.n_crowds
     L, N, R = len(item), len(crowds.crowd_of_item), len(crowds.crowd_of_annotator)
 
-    def upto(n: int) -> Tensor:
+    def positions(n: int) -> Tensor:
         return torch.arange(n, device=item.device)
 
-    message = upto(L).repeat_interleave(K)
-    of, said, who = upto(K).repeat(L), label[message], annotator[message]
+    message = positions(L).repeat_interleave(K)
+    true, observed, labeller = positions(K).repeat(L), label[message], annotator[message]
     crowd = crowds.crowd_of_item[item][message]
     return Problem(
         weight=torch.ones(L, dtype=dtype, device=item.device),
         item=item,
         annotator=annotator,
         label=label,
-        pair_item=upto(N).repeat_interleave(K),
-        pair_class=upto(K).repeat(N),
+        pair_item=positions(N).repeat_interleave(K),
+        pair_class=positions(K).repeat(N),
         message_label=message,
-        message_pair=item[message] * K + of,
+        message_pair=item[message] * K + true,
         label_pair=item * K + label,
-        cell=(who * K + said) * K + of,
-        row=who * K + of,
-        shared=(crowd * K + said) * K + of,
+        cell=(labeller * K + observed) * K + true,
+        row=labeller * K + true,
+        shared=(crowd * K + observed) * K + true,
         n_cells=R * K * K,
         n_rows=R * K,
         n_shared=G * K * K,
@@ -219,31 +229,32 @@ def training_problem(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Prob
         n_classes=K,
         crowd_of_item=crowds.crowd_of_item,
         crowd_of_annotator=crowds.crowd_of_annotator,
-        crowd_of_class=upto(G).repeat_interleave(K),
+        crowd_of_class=positions(G).repeat_interleave(K),
         n_crowds=G,
-        known=_of_pairs(crowds.known, K, dtype),
+        known=_known_of_pairs(crowds.known, K, dtype),
         right=None if crowds.right is None else crowds.right.to(dtype),
         wrong=None if crowds.wrong is None else crowds.wrong.to(dtype),
         ordered=None if crowds.ordered is None else crowds.ordered.to(dtype),
     )
 
 
-def _of_pairs(known: Tensor | None, K: int, dtype: torch.dtype) -> Tensor | None:
-    """(N,) classes, -1 where not known -> (N·K,) as `Problem.known` has it."""
+def _known_of_pairs(known: Tensor | None, K: int, dtype: torch.dtype) -> Tensor | None:
+    """Convert known classes (N,), -1 if unknown, to `Problem.known` (N·K,)."""
     if known is None:
         return None
     is_class = torch.nn.functional.one_hot(known.clamp_min(0), K).to(dtype)
     return torch.where(known[:, None] < 0, torch.nan, is_class).reshape(-1)
 
 
-# ---- checkpoints ----------------------------------------------------------------------------------------------------
+# ---- checkpoints ----
+
 KIND = "inference checkpoint"
 
 
 def _describe(
     projects: Sequence[Project], world: World, settings: Settings, start: Mapping[str, Floats]
 ) -> dict[str, Any]:
-    """What must be the same for a run to be taken up again, as JSON would give it back."""
+    """Return the data, settings and initial weights, which must be the same for a run to continue."""
     checksum = 0
     for project in projects:
         ann = project.annotations
@@ -270,7 +281,7 @@ def _save(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.A
 
 
 def _load(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.Adam) -> int:
-    """Put weights and Adam where the checkpoint was written; how many steps that was after."""
+    """Restore weights and the state of Adam; return the number of finished iterations."""
     tensors, card = read_safetensors(path, KIND)
     check_same_run(path, card.get("run"), run)
     try:
@@ -278,7 +289,7 @@ def _load(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.A
             for name, value in weights.items():
                 value.copy_(tensors[f"now.{name}"])
                 state = {key: tensors.get(f"adam.{name}.{key}") for key in ("step", "exp_avg", "exp_avg_sq")}
-                if any(each is not None for each in state.values()):  # none: no step has been taken yet
+                if any(each is not None for each in state.values()):  # no state means that no step has been taken yet
                     adam.state[value] = {
                         key: each if key == "step" else each.to(value)
                         for key, each in state.items()
@@ -286,50 +297,47 @@ def _load(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.A
                     }
         return int(card["iteration"])
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise CrowdshotError(
-            f"{path} is damaged or incomplete ({type(error).__name__}: {error}), expected a checkpoint that crowdshot "
-            "saved; remove it to start anew."
-        ) from None
+        message = f"is damaged or incomplete ({type(error).__name__}: {error})"
+        hint = "Remove the file to start again"
+        raise CrowdshotError(message, where=path, expected="a checkpoint of crowdshot", hint=hint) from None
 
 
-# ---- judging ------------------------------------------------------------
-#
-# How good a network of the inference is: on items whose truth is known, and on projects that it learned without.
+# ---- evaluation on items of known truth, and cross-validation over projects ----
 
 
-SETTLED = 0.9  # as `crowdshot.labels.confidence` has it
-FLOOR = 1e-3  # of a probability, where its logarithm is scored
+ACCEPTED = 0.9  # the lowest confidence of accepted labels, as in `crowdshot.labels.confidence`
+FLOOR = 1e-3  # the lowest probability in the log-loss
 
 
 class Scores(NamedTuple):
-    """Over items whose truth is known."""
+    """Scores over the items of known truth."""
 
     items: int
-    accuracy: float  # of equally probable classes, each counts in part
-    log_loss: float  # no probability counts as less than 0.001
-    over: float  # mean confidence less accuracy: above 0 is too sure
-    accepted: float  # share of items believed with 0.9 or more
-    right: float | None  # share of these that are right; None where there are none
+    accuracy: float  # ties between equally probable classes count in part
+    log_loss: float  # probabilities below 0.001 count as 0.001
+    over: float  # mean confidence minus accuracy; positive if over-confident
+    accepted: float  # share of items with a confidence of 0.9 or more
+    right: float | None  # accuracy on accepted items; None if there are none
 
 
 def scores(network: Mapping[str, Floats], annotations: Annotations, truth: Positions) -> Scores:
-    """Of what is believed in the end, by NumPy in double precision; ``truth`` (N,): -1 where it is not known."""
+    """Score the final posterior, computed by NumPy in double precision; ``truth`` (N,) is -1 for unknown classes."""
     ann, known = annotations, truth >= 0
     if not known.any():
-        raise CrowdshotError("truth has no known class, expected one item at least whose class is known.")
+        raise CrowdshotError("has no known class", argument="truth", expected="at least one item of known class")
     problem = problem_of(ann.item, ann.annotator, ann.label, ann.n_items, ann.n_annotators, ann.n_classes)
     posterior = posterior_of(problem, label_model.infer(problem, network)[-1])
-    of = problem.pair_item
+    item = problem.pair_item
     confidence = np.zeros(ann.n_items)
-    np.maximum.at(confidence, of, posterior)
-    is_top = posterior >= confidence[of] - 1e-9
-    is_true = problem.pair_class == truth[of]
+    np.maximum.at(confidence, item, posterior)
+    is_top = posterior >= confidence[item] - 1e-9
+    is_true = problem.pair_class == truth[item]
     right, p = np.zeros(ann.n_items), np.zeros(ann.n_items)
-    right[of[is_true & is_top]] = 1.0
-    right /= np.bincount(of[is_top], minlength=ann.n_items).clip(1)
-    p[of[is_true]] = posterior[is_true]
+    right[item[is_true & is_top]] = 1.0
+    right /= np.bincount(item[is_top], minlength=ann.n_items).clip(1)
+    p[item[is_true]] = posterior[is_true]
     right, p, confidence = right[known], p[known], confidence[known]
-    accepted = confidence >= SETTLED
+    accepted = confidence >= ACCEPTED
     return Scores(
         int(known.sum()),
         float(right.mean()),
@@ -350,7 +358,7 @@ def mean_log_loss(scored: Mapping[str, Scores]) -> float:
 
 @dataclass(frozen=True)
 class Fold:
-    """A network that learned without some projects."""
+    """A network trained without the projects that were left out."""
 
     left_out: list[Project]
     network: dict[str, NDArray[np.float32]]
@@ -361,12 +369,11 @@ def train_folds(
     relatives: Sequence[Sequence[str]],
     learn: Callable[[int, list[Project]], dict[str, NDArray[np.float32]]],
 ) -> Iterator[Fold]:
-    """For each group of relatives what ``learn`` makes of the number of the fold and all other projects."""
+    """Yield a fold per group of relatives; ``learn`` trains on its number and the other projects."""
     groups = finished.leave_out(projects, relatives)
     if len(groups) < 2:
-        raise CrowdshotError(
-            f"projects has {plural(len(groups), 'group')} of relatives, expected two or more, so that one can be left "
-            "out."
-        )
+        message = f"has {plural(len(groups), 'group')} of related projects"
+        expected = "two or more groups, so that each can be left out in turn"
+        raise CrowdshotError(message, argument="projects", found=len(groups), expected=expected)
     for number, (left_out, others) in enumerate(groups):
         yield Fold(left_out, learn(number, others))

@@ -1,4 +1,4 @@
-"""Tables as text: Markdown that can be read as it stands, LaTeX with booktabs, CSV with a row for each number."""
+"""Write tables as aligned Markdown, as LaTeX with booktabs, and as CSV with a row per number."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pandas as pd
 
 from crowdshot.io.atomic import replacing
 
-WIDTH = 180  # characters of a Markdown line, beyond which a table goes on below
-NOTHING = "–"  # what was not run
+WIDTH = 180  # characters of a Markdown line; wider tables are split into blocks
+NOTHING = "–"  # shown for numbers that do not exist
 LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "%_&#${}"},
@@ -31,7 +31,7 @@ SYMBOLS = {"N_S": "$N_S$", "R": "$R$", "J": "$J$"}
 
 
 class Line(NamedTuple):
-    """One row of a table. Cells may be **bold**. ``ruled``: a line is drawn above it."""
+    """A row of a table. Cells may be **bold**. ``ruled`` draws a rule above it."""
 
     labels: tuple[str, ...]
     cells: tuple[str, ...]
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """``heads`` stand above the labels, ``columns`` above the cells; ``data`` is what the CSV holds."""
+    """A table: ``heads`` are headings of labels, ``columns`` those of cells, and ``data`` is the content of the CSV."""
 
     name: str
     caption: str
@@ -52,7 +52,7 @@ class PrintedTable:
 
 
 def write(folder: Path, title: str, tables: Sequence[PrintedTable], made_of: str = "") -> None:
-    """tables.md with all of them, and what they are made of; of each a .csv and a .tex."""
+    """Write tables.md with all tables and the sentence ``made_of``, and a .csv and a .tex file per table."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
         with replacing(folder / f"{table.name}.csv") as temporary:
@@ -65,7 +65,7 @@ def write(folder: Path, title: str, tables: Sequence[PrintedTable], made_of: str
 
 
 def markdown(table: PrintedTable) -> str:
-    """Columns are padded, and those that do not fit go on in a second block with the same labels."""
+    """Return Markdown with padded columns; columns that do not fit follow in further blocks with the same labels."""
     parts = [f"## {table.name}\n", f"{table.caption}\n"]
     for some in _blocks(table):
         head = [*table.heads, *(table.columns[i] for i in some)]
@@ -86,7 +86,7 @@ def _markdown_row(words: Sequence[str], widths: Sequence[int], n_labels: int) ->
 
 
 def _blocks(table: PrintedTable) -> list[list[int]]:
-    """Places of columns that fit beside each other, in blocks of (nearly) one size."""
+    """Divide the columns into blocks of nearly equal size that fit the width; return their positions."""
     labels = _widths([table.heads, *(line.labels for line in table.lines)])
     widths = _widths([table.columns, *(line.cells for line in table.lines)])
     n_blocks = max(1, -(-sum(widths) // max(1, WIDTH - sum(labels))))
@@ -100,7 +100,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def latex(table: PrintedTable, place: str) -> str:
-    """``place`` becomes the table's label."""
+    """Return LaTeX; ``place`` is the table's label."""
     parts = [r"\begin{table*}[t]", r"\centering", rf"\caption{{{escaped(table.caption)}}}"]
     parts += [rf"\label{{tab:{place}}}", r"\footnotesize"]
     for some in _blocks(table):
@@ -119,7 +119,7 @@ def _latex_row(words: Sequence[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """For LaTeX; **bold** and `code` keep their meaning."""
+    """Escape text for LaTeX; **bold** and `code` are converted."""
     words = "".join(LATEX.get(sign, sign) for sign in text)
     words = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", words)
     return re.sub(r"`(.+?)`", r"\\texttt{\1}", words)

@@ -1,14 +1,25 @@
-"""``crowdshot paper``: the experiments on the command line. an entry point adds it to the `crowdshot` command."""
+"""``crowdshot paper``: run the experiments of the paper and make its tables and figures.
+
+An entry point adds it to the `crowdshot` command.
+"""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crowdshot._cli.console import handle_errors, note
 from crowdshot._cli.options import as_values
+from crowdshot._cli.parameters import COMPUTING, INPUT, METHOD, OUTPUT, TRAINING, PanelCommand, flat
 from crowdshot.errors import CrowdshotError
+
+if TYPE_CHECKING:
+    from crowdshot_paper.experiments import Experiment
+    from crowdshot_paper.work import Place
+
 
 app = typer.Typer(
     help="Run the experiments of the paper. Make its tables and figures.",
@@ -29,82 +40,140 @@ Examples:
   crowdshot paper compare results again --methods PrMV,PrDS --out differences.csv
 """
 
-Results = Annotated[Path, typer.Option(metavar="DIR", help="Where rows are kept, tables and figures written.")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write there instead, a folder for each experiment.")]
+ExperimentName = Annotated[
+    str, typer.Argument(metavar="NAME,…", help="Experiments, as listed by `crowdshot paper list`, or all.")
+]
+Results = Annotated[
+    Path, typer.Option(metavar="DIR", help="The folder of rows, tables and figures.", rich_help_panel=OUTPUT)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Write to this folder instead, a subfolder per experiment.", rich_help_panel=OUTPUT
+    ),
+]
 
 
-def run(
-    name: Annotated[str, typer.Argument(metavar="NAME,…", help="See `crowdshot paper list`; all: every one.")],
-    dataset: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
-    methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all of the experiment's.")] = None,
+@dataclass(frozen=True)
+class PartOptions:
+    """Options that select a part of the experiments."""
+
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Datasets (default: all).", rich_help_panel=METHOD)
+    ] = None
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Methods (default: all).", rich_help_panel=METHOD)
+    ] = None
     only: Annotated[
-        str | None, typer.Option(metavar="NAME=VALUE,…", help="Only candidates with these settings: steps=2,b=100.")
-    ] = None,
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            help="Only candidates with these settings, such as steps=2,b=100.",
+            rich_help_panel=METHOD,
+        ),
+    ] = None
     cells: Annotated[
-        str | None, typer.Option(metavar="NxR,…", help="Only these: 4x3,20x7 by items and annotators (0: real ones).")
-    ] = None,
-    splits: Annotated[str | None, typer.Option(metavar="A:B", help="Of the five, 0:4.")] = None,
-    episodes: Annotated[
-        int | None, typer.Option(min=1, help="Of each cell, for validation and test; else the paper's.")
-    ] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Of meta-training; else the paper's.")] = None,
-    precision: Annotated[
-        str | None, typer.Option(metavar="float32|bfloat16", help="Of meta-training on a GPU; else the source's.")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda|…", help="Several work at once: cuda:0,cuda:1 or cpu*4.")
-    ] = "auto",
-    data: Annotated[Path, typer.Option(metavar="DIR", help="A folder with a folder for each dataset.")] = Path("data"),
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch what is absent there and can be fetched.")
-    ] = False,
-    results: Results = Path("results"),
-    work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders and checkpoints.")] = Path("runs/paper"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Toy size, on drawn data: shows that all runs, not how well.")
-    ] = False,
-    on_ray: Annotated[bool, typer.Option("--ray", help="Spread over a Ray cluster (extra: ray).")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is left to run.")] = False,
-) -> None:
-    """Run an experiment, or what is left of it: rows that are there are not measured again."""
-    from dataclasses import replace
+        str | None,
+        typer.Option(
+            metavar="NxR,…",
+            help="Cells by support items and annotators (0: real annotators), such as 4x3,20x7 (default: all).",
+            rich_help_panel=METHOD,
+        ),
+    ] = None
+    splits: Annotated[
+        str | None, typer.Option(metavar="A:B", help="A range of splits (default: 0:4).", rich_help_panel=METHOD)
+    ] = None
 
-    from crowdshot.formatting import (
-        command_line,  # here, as it needs NumPy, for which --help need not wait
-        counted,
-    )
-    from crowdshot.training.episodes import as_range
-    from crowdshot_paper import experiments as protocol
+
+@dataclass(frozen=True)
+class SizeOptions:
+    """Options that change the size of the experiments."""
+
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes per cell, for validation and test (default: as in the paper).",
+            show_default=False,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Iterations of meta-training (default: as in the paper).",
+            show_default=False,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="float32|bfloat16",
+            help="The precision of meta-training on a GPU (default: depends on the dataset).",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Test that everything runs, in toy size on random data. The numbers mean nothing.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ComputingOptions:
+    """Options of devices and folders."""
+
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|cpu|cuda|…",
+            help="The device, or several to use at once, such as cuda:0,cuda:1 or cpu*4.",
+            rich_help_panel=COMPUTING,
+        ),
+    ] = "auto"
+    on_ray: Annotated[
+        bool, typer.Option("--ray", help="Distribute work over a Ray cluster (extra: ray).", rich_help_panel=COMPUTING)
+    ] = False
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="A folder with a folder per dataset.", rich_help_panel=INPUT)
+    ] = Path("data")
+    download: Annotated[
+        bool, typer.Option("--download", help="Download missing datasets where possible.", rich_help_panel=INPUT)
+    ] = False
+    work: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of encoders and checkpoints.", rich_help_panel=OUTPUT)
+    ] = Path("runs/paper")
+
+
+@flat
+def run(
+    name: ExperimentName,
+    part: PartOptions,
+    size: SizeOptions,
+    computing: ComputingOptions,
+    results: Results = Path("results"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be run, and stop.", rich_help_panel=COMPUTING)
+    ] = False,
+) -> None:
+    """Run an experiment, or the rest of it: rows that exist are not computed again."""
+    from crowdshot.formatting import counted
     from crowdshot_paper import parallel, runner
     from crowdshot_paper.experiments import chosen, joined_by
-    from crowdshot_paper.work import Place, find_data
+    from crowdshot_paper.work import find_data
 
-    size = protocol.QUICK if quick else protocol.PAPER
-    if splits is not None:
-        low, high = as_range(splits, "--splits")
-        if not 0 <= low <= high <= protocol.PAPER.splits[-1]:
-            raise CrowdshotError(f"--splits is {splits!r}, expected some of the five, 0:4.")
-        size = replace(size, splits=tuple(range(low, high + 1)))
-    experiments = joined_by(chosen(name), (word.strip() for word in (methods or "").split(",")))
-    size = replace(
-        size,
-        episodes=episodes or size.episodes,
-        iterations=iterations or size.iterations,
-        precision=precision or size.precision,
-        only=_pairs(only, runner.settings_of(experiments)),
-        sizes=_sizes(cells, {cell.size for one in experiments for part in one.datasets for cell in one.cells(part)}),
-    )
-    work = work / "toy" if quick else work
-    command = command_line(sys.argv[1:], ("--data", "--results", "--work"))
-    place = Place(results, work, None if quick else data, size, command, download)
-    run_all = parallel.run_all_on_ray if on_ray else parallel.run_all
-    possible = (
-        {word for one in experiments for word in one.datasets},
-        {word for one in experiments for word in one.methods},
-    )
-    wanted = (experiments, _some(dataset, possible[0], "--dataset"), _some(methods, possible[1], "--methods"), place)
-    left, devices = runner.missing(*wanted), parallel.devices(device)
-    expected = runner.expect(left, place, devices) if left and not quick else []
+    experiments = joined_by(chosen(name), (word.strip() for word in (part.methods or "").split(",")))
+    place = _place(experiments, part, size, computing, results)
+    datasets = _selected(part.dataset, {word for one in experiments for word in one.datasets}, "dataset")
+    methods = _selected(part.methods, {word for one in experiments for word in one.methods}, "methods")
+    left, devices = runner.missing(experiments, datasets, methods, place), parallel.devices(computing.device)
+    expected = runner.expect(left, place, devices) if left and not size.quick else []
     if dry_run:
         for line in (*runner.describe(left, place), *expected):
             typer.echo(line)
@@ -113,18 +182,55 @@ def run(
     find_data({piece.dataset for piece in left}, place)
     for sentence in expected:
         note(sentence)
-    done = runner.run(left, place, devices, run_all)
-    typer.echo(f"{counted(done, 'pieces')} run; {results} has all that was asked for.")
+    done = runner.run(left, place, devices, parallel.run_all_on_ray if computing.on_ray else parallel.run_all)
+    typer.echo(f"{counted(done, 'pieces')} run; {results} is complete.")
+
+
+def _place(
+    experiments: "Sequence[Experiment]",
+    part: PartOptions,
+    size: SizeOptions,
+    computing: ComputingOptions,
+    results: Path,
+) -> "Place":
+    """Return the folders and the protocol of a run."""
+    from crowdshot.formatting import command_line
+    from crowdshot.training.episodes import as_range
+    from crowdshot_paper import runner
+    from crowdshot_paper.experiments import PAPER, QUICK
+    from crowdshot_paper.work import Place
+
+    protocol = QUICK if size.quick else PAPER
+    if part.splits is not None:
+        low, high = as_range(part.splits, "splits")
+        if not 0 <= low <= high <= PAPER.splits[-1]:
+            expected = f"a range within 0:{PAPER.splits[-1]}"
+            raise CrowdshotError(f"is {part.splits!r}", argument="splits", found=part.splits, expected=expected)
+        protocol = replace(protocol, splits=tuple(range(low, high + 1)))
+    cell_sizes = {cell.size for one in experiments for dataset in one.datasets for cell in one.cells(dataset)}
+    protocol = replace(
+        protocol,
+        episodes=size.episodes or protocol.episodes,
+        iterations=size.iterations or protocol.iterations,
+        precision=size.precision or protocol.precision,
+        only=_pairs(part.only, runner.settings_of(experiments)),
+        sizes=_sizes(part.cells, cell_sizes),
+    )
+    command = command_line(sys.argv[1:], ("--data", "--results", "--work"))
+    work = computing.work / "toy" if size.quick else computing.work
+    data = None if size.quick else computing.data
+    return Place(results, work, data, protocol, command, computing.download)
 
 
 def tables(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    name: ExperimentName = "all",
     results: Results = Path("results"),
     out: Out = None,
 ) -> None:
-    """The paper's tables from what was run: as the paper selects, selected fairly, and beside the paper's numbers.
+    """Make the paper's tables from stored rows.
 
-    Of each experiment: tables.md with all of them, and each as CSV and LaTeX.
+    Each table is made with the paper's selection of settings and with a fair one, and compared with the paper's
+    numbers. Each experiment has tables.md with all its tables, and each table as CSV and LaTeX.
     """
     from crowdshot_paper.paper_tables import make
 
@@ -133,48 +239,70 @@ def tables(
 
 
 def figures(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="See `crowdshot paper list`; else all.")] = "all",
+    name: ExperimentName = "all",
     results: Results = Path("results"),
     out: Out = None,
     work: Annotated[
-        Path, typer.Option(metavar="DIR", help="Encoders, which `embedding` and `confusion` need the first time.")
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="The folder of encoders, which `embedding` and `confusion` need the first time.",
+            rich_help_panel=INPUT,
+        ),
     ] = Path("runs/paper"),
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Datasets; for the same two.")] = Path("data"),
-    quick: Annotated[bool, typer.Option("--quick", help="Those two from what `run --quick` made.")] = False,
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="The folder of datasets, for `embedding` and `confusion`.", rich_help_panel=INPUT
+        ),
+    ] = Path("data"),
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Draw `embedding` and `confusion` from a `run --quick`.", rich_help_panel=INPUT),
+    ] = False,
 ) -> None:
-    """The paper's figures from what was run, as PNG and SVG; the paper's own values are hollow."""
-    from crowdshot_paper import experiments as protocol
+    """Draw the paper's figures from stored rows, as PNG and SVG. The paper's own numbers are drawn hollow."""
+    from crowdshot_paper.experiments import PAPER, QUICK
     from crowdshot_paper.figures import make
     from crowdshot_paper.work import Place
 
-    work, size = (work / "toy", protocol.QUICK) if quick else (work, protocol.PAPER)
+    work, size = (work / "toy", QUICK) if quick else (work, PAPER)
     for line in make(name, Place(results, work, None if quick else data, size), out):
         typer.echo(line)
 
 
 def compare(
     one: Annotated[Path, typer.Argument(metavar="A", help="A folder with <experiment>/<dataset>/rows.parquet.")],
-    other: Annotated[Path, typer.Argument(metavar="B", help="Another: a second training, another version.")],
-    methods: Annotated[str | None, typer.Option(metavar="NAME,…", help="Else all that both have.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="The table, with a row for each cell.")] = None,
+    other: Annotated[
+        Path, typer.Argument(metavar="B", help="Another folder, such as that of a second training or version.")
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,…", help="Methods (default: all in both folders).", rich_help_panel=METHOD),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Write a table with a row per cell.", rich_help_panel=OUTPUT),
+    ] = None,
 ) -> None:
-    """Two stores side by side: cells that both have, paired by episode, B's difference from A's ± standard error."""
+    """Compare two result folders: the difference B - A ± standard error for each common cell, paired by episode."""
     from crowdshot.io.atomic import replacing
     from crowdshot_paper import paper_comparison
 
-    table = paper_comparison.compare(
-        one, other, None if methods is None else [name.strip() for name in methods.split(",")]
-    )
+    names = None if methods is None else [name.strip() for name in methods.split(",")]
+    table = paper_comparison.compare(one, other, names)
     if out is not None:
         with replacing(out) as temporary:
             table.to_csv(temporary, index=False)
-    typer.echo(paper_comparison.tell(table, one, other), nl=False)
+    typer.echo(paper_comparison.comparison_text(table, one, other), nl=False)
 
 
-def listing(
-    work: Annotated[Path, typer.Option(metavar="DIR", help="Encoders that are there already.")] = Path("results"),
+def list_experiments(
+    work: Annotated[Path, typer.Option(metavar="DIR", help="A folder with encoders.", rich_help_panel=INPUT)] = Path(
+        "results"
+    ),
 ) -> None:
-    """The experiments: what each shows, the data it needs, how long it takes, and what runs from kept encoders."""
+    """List the experiments with their data, their estimated time, and the methods whose encoders exist."""
     from crowdshot_paper import encoder_plan
     from crowdshot_paper.experiments import EXPERIMENTS
 
@@ -183,34 +311,36 @@ def listing(
 
 
 def _pairs(text: str | None, possible: dict[str, set[float]]) -> tuple[tuple[str, float], ...]:
-    """Settings by their names, each with a value that some candidate has."""
-    given = as_values("only", text, "settings and numbers, such as steps=2,b=100", float) if text else {}
-    pairs = tuple(given.items())
-    _some(",".join(name for name, _ in pairs) or None, set(possible), "--only")
-    for name, value in pairs:
+    """Convert settings; each must have a value that some candidate has."""
+    values = as_values("only", text, "settings and numbers, such as steps=2,b=100", float) if text else {}
+    _selected(",".join(values) or None, set(possible), "only")
+    for name, value in values.items():
         if value not in possible[name]:
-            values = ", ".join(f"{one:g}" for one in sorted(possible[name]))
-            raise CrowdshotError(f"--only is {name}={value:g}, expected one of {values} for {name}.")
-    return pairs
+            known = ", ".join(f"{each:g}" for each in sorted(possible[name]))
+            message = f"has {name}={value:g}"
+            raise CrowdshotError(message, argument="only", found=value, expected=f"one of {known} for {name}")
+    return tuple(values.items())
 
 
 def _sizes(text: str | None, possible: set[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     named = {f"{items}x{annotators}": (items, annotators) for items, annotators in sorted(possible)}
-    return tuple(named[word] for word in _some(text, set(named), "--cells") or ())
+    return tuple(named[word] for word in _selected(text, set(named), "cells") or ())
 
 
-def _some(text: str | None, possible: set[str], option: str) -> list[str] | None:
+def _selected(text: str | None, possible: set[str], argument: str) -> list[str] | None:
+    """Split a list of names and check them."""
     if text is None:
         return None
-    wanted = [word.strip() for word in text.split(",")]
-    strange = next((word for word in wanted if word not in possible), None)
-    if strange is not None:
-        raise CrowdshotError(f"{option} is {strange!r}, expected some of {', '.join(sorted(possible))}.")
-    return wanted
+    names = [word.strip() for word in text.split(",")]
+    unknown = next((name for name in names if name not in possible), None)
+    if unknown is not None:
+        expected = f"some of {', '.join(sorted(possible))}"
+        raise CrowdshotError(f"has {unknown!r}", argument=argument, found=unknown, expected=expected)
+    return names
 
 
-app.command("run", epilog=EXAMPLES)(handle_errors(run))
-app.command("tables")(handle_errors(tables))
-app.command("figures")(handle_errors(figures))
-app.command("compare", epilog=COMPARE_EXAMPLES)(handle_errors(compare))
-app.command("list")(handle_errors(listing))
+app.command("run", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(run))
+app.command("tables", cls=PanelCommand)(handle_errors(tables))
+app.command("figures", cls=PanelCommand)(handle_errors(figures))
+app.command("compare", cls=PanelCommand, epilog=COMPARE_EXAMPLES)(handle_errors(compare))
+app.command("list", cls=PanelCommand)(handle_errors(list_experiments))

@@ -1,4 +1,4 @@
-"""A run's numbers beside the paper's, with the difference in standard errors."""
+"""Compare results with the paper's numbers, and two result folders with each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crowdshot_paper.layout import NOTHING, Line, PrintedTable, markdown
 from crowdshot_paper.selection import CELL, EPISODE, LEVEL, in_order, is_foreign, label, p_value, select, system
 from crowdshot_paper.store import read_rows
 
-CLOSE = 2.0  # standard errors
+CLOSE = 2.0  # standard errors that count as agreement
 LINES = {
     "this run": ("accuracy", "{:.3f}"),
     "paper": ("paper", "{:.3f}"),
@@ -36,14 +36,14 @@ SAME_DRAW_LINES = {
 
 
 def column_name(method: str) -> str:
-    """Marked, where it is of a method that stands among the paper's and is not in the paper."""
+    """Return the name of a column, marked with † if the method is listed with the paper's but is not in the paper."""
     added = [system(method)] if is_foreign(method) else [name for name in ADDED if method.startswith(name)]
     name = max(added, key=len, default="")
     return f"{name}†{method.removeprefix(name)}" if name else method
 
 
 def lookup(summary: pd.DataFrame, by: Sequence[str]) -> dict[tuple[tuple[Any, ...], str], Any]:
-    """(key, method) -> the row; the key of an average over all is ()."""
+    """Return rows by (key, method); the key of an average over all is ()."""
     found = {}
     for row in summary.itertuples(index=False):
         key = tuple(getattr(row, name) for name in by)
@@ -54,9 +54,9 @@ def lookup(summary: pd.DataFrame, by: Sequence[str]) -> dict[tuple[tuple[Any, ..
 def by_cell(
     experiment: Experiment, dataset: str, summary: pd.DataFrame, sizes: Collection[tuple[int, int]]
 ) -> pd.DataFrame:
-    """The paper's cells of these sizes beside the run's (NaN where not run), and each method's average.
+    """Join the paper's cells of these sizes with the run's, which are NaN if not run, and add each method's average.
 
-    The average of the run is there where all its cells are. A column like "Ours (main)" stands beside Ours.
+    The average of a run is NaN unless all its cells were run. A column such as "Ours (main)" is compared with Ours.
     """
     paper = published.figures(experiment.name, dataset).dropna(subset=CELL).astype(dict.fromkeys(CELL, int))
     paper = paper.merge(pd.DataFrame(list(sizes), columns=CELL), on=CELL)
@@ -70,7 +70,7 @@ def by_cell(
 
 
 def by_dataset(experiment: Experiment, summary: pd.DataFrame) -> pd.DataFrame:
-    """The paper's averages beside a summary by dataset (NaN where not run)."""
+    """Join the paper's averages with a summary by dataset, which is NaN if not run."""
     parts = [_as_paper(published.figures(experiment.name, name)).assign(dataset=name) for name in experiment.datasets]
     paper = pd.concat(parts, ignore_index=True)[["dataset", "method", "paper", "paper_stderr"]]
     return compared(paper.merge(summary, on=["dataset", "method"], how="left"))
@@ -81,16 +81,16 @@ def _as_paper(figures: pd.DataFrame) -> pd.DataFrame:
 
 
 def _average(part: pd.DataFrame) -> dict[str, Any]:
-    """Of a method's cells; standard errors of a mean of independent numbers."""
+    """Average the cells of a method; the standard error is that of a mean of independent numbers."""
     mean = part[["accuracy", "paper"]].astype(float).mean(skipna=False)
     error = np.sqrt(part[["stderr", "paper_stderr"]].astype(float).pow(2).sum(skipna=False)) / len(part)
     return {"method": part["method"].iloc[0], **mean, **error}
 
 
 def compared(both: pd.DataFrame) -> pd.DataFrame:
-    """Adds difference = run - paper, and that over sqrt(se_run² + se_paper²).
+    """Add the difference run - paper, and the difference divided by sqrt(se_run² + se_paper²).
 
-    Where the paper gives no standard error, the run's own stands in: both come from as many episodes.
+    If the paper gives no standard error, that of the run is used, as both have the same number of episodes.
     """
     difference = both["accuracy"].astype(float) - both["paper"]
     theirs = both["paper_stderr"].fillna(both["stderr"]).astype(float)
@@ -99,12 +99,12 @@ def compared(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def within(paper: pd.DataFrame, method: str, by: Sequence[str]) -> tuple[int, int]:
-    """(n, m): of m numbers of a method, n lie within two standard errors of the paper's; averages do not count."""
+    """Return (n, m): n of the m numbers of a method are within two standard errors of the paper's, without averages."""
     part = paper[(paper["method"] == method) & paper[by[0]].notna() & paper["in_standard_errors"].notna()]
     return int((part["in_standard_errors"].abs() <= CLOSE).sum()), len(part)
 
 
-def twin(
+def comparison_table(
     name: str,
     caption: str,
     heads: tuple[str, ...],
@@ -113,14 +113,14 @@ def twin(
     paper: pd.DataFrame,
     about: Sequence[str],
 ) -> PrintedTable:
-    """Some lines for each row: this run, the paper, their difference, and that in standard errors.
+    """Return a table with several lines per row: this run, the paper, their difference, and it in standard errors.
 
-    ``paper`` comes from `by_cell` or `by_dataset`, or from `same_draw.by_cell`, which has a line more.
+    ``paper`` comes from `by_cell` or `by_dataset`, or from `same_draw_by_cell`, which adds a line.
     """
     shown = SAME_DRAW_LINES if "expected" in paper else LINES
     if shown is LINES:
-        errors = "" if paper["paper_stderr"].notna().any() else ", this run’s standing in where the paper gives none"
-        caption += f" Differences are this run's less the paper's; standard errors sqrt(se_run² + se_paper²){errors}."
+        errors = "" if paper["paper_stderr"].notna().any() else ", with this run's where the paper gives none"
+        caption += f" Differences are this run minus the paper; standard errors are sqrt(se_run² + se_paper²){errors}."
     columns, found = in_order(paper["method"]), lookup(paper, by)
     lines = []
     for key, names in rows:
@@ -129,11 +129,11 @@ def twin(
             cells = tuple(_text(found, (key, method), field, form) for method in columns)
             lines.append(Line((*labels, what), cells, ruled=i == 0))
     counts = [within(paper, method, by) for method in columns]
-    told = tuple(f"{n} of {m}" if m else NOTHING for n, m in counts)
-    lines.append(Line((*("",) * len(heads), "within two"), told, ruled=True))
-    caption += " Last line: how many lie within two standard errors."
+    agreement = tuple(f"{n} of {m}" if m else NOTHING for n, m in counts)
+    lines.append(Line((*("",) * len(heads), "within two"), agreement, ruled=True))
+    caption += " Last line: how many differences are within two standard errors."
     kept = [*by, "method", *(column for column in NUMBERS if column in paper)]
-    return PrintedTable(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _fitting(about))
+    return PrintedTable(name, caption, (*heads, ""), tuple(columns), tuple(lines), paper[kept], _without_dagger(about))
 
 
 def _text(found: Mapping[Any, Any], place: Any, field: str, form: str) -> str:
@@ -144,30 +144,28 @@ def _text(found: Mapping[Any, Any], place: Any, field: str, form: str) -> str:
     return text.replace("-", "−") if float(text) else text.lstrip("+-")
 
 
-def _fitting(about: Sequence[str]) -> tuple[str, ...]:
-    """PrSV is not in the paper and so not here either."""
+def _without_dagger(about: Sequence[str]) -> tuple[str, ...]:
+    """Drop the note about methods that are not in the paper, as they are not in a comparison with it."""
     return tuple(note for note in about if not note.startswith("†"))
 
 
-# ---- two stores ------------------------------------------------------------
-#
-# Two stores side by side: where both have a cell of a method, their difference over the same episodes.
+# ---- comparison of two result folders over the same episodes ----
 
 
-WHERE = ["experiment", "dataset", "method", *CELL]
-COLUMNS = [*WHERE, "one", "other", "difference", "stderr", "p", "episodes", "one_candidate", "other_candidate"]
+KEYS = ["experiment", "dataset", "method", *CELL]
+COLUMNS = [*KEYS, "one", "other", "difference", "stderr", "p", "episodes", "one_candidate", "other_candidate"]
 
 
 def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.DataFrame:
-    """`COLUMNS`: a row for each cell that both stores have, and for each method's average over them (no cell).
+    """Return a row for each common cell, and for each method's average over them, with columns `COLUMNS`.
 
-    Settings are chosen on validation, in each store for itself, on the episodes that both have: what one store has
-    more of changes nothing. Episodes are paired by split, crowd and number. ``difference`` is the other's less the
-    one's.
+    Settings are chosen on validation separately in each folder, on the episodes that both have. Episodes are paired by
+    split, crowd and number. ``difference`` is ``other`` minus ``one``.
     """
     for folder in (one, other):
         if not folder.is_dir():
-            raise CrowdshotError(f"{shown(folder)} is no folder, expected one with rows as `paper run` stores them.")
+            expected = "a folder with rows of `crowdshot paper run`"
+            raise CrowdshotError("is not a folder", where=shown(folder), expected=expected)
     found = [
         _compared(name, dataset, one, other)
         for name, experiment in EXPERIMENTS.items()
@@ -178,12 +176,12 @@ def compare(one: Path, other: Path, methods: Iterable[str] | None = None) -> pd.
     if methods is not None:
         table = table[table["method"].isin(list(methods))].reset_index(drop=True)
     if not len(table):
-        raise CrowdshotError(f"{shown(other)} has no cell that {shown(one)} has, expected some to compare.")
+        raise CrowdshotError(f"has no cell in common with {shown(one)}", where=shown(other))
     return table
 
 
 def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataFrame:
-    """Of one experiment on one dataset."""
+    """Compare an experiment on a dataset."""
     parts = [read_rows(folder, experiment, dataset) for folder in (one, other)]
     keys = [*EPISODE, "role", "method", "candidate"]
     both = parts[0][keys].merge(parts[1][keys])
@@ -202,7 +200,7 @@ def _compared(experiment: str, dataset: str, one: Path, other: Path) -> pd.DataF
 
 
 def _difference(pairs: pd.DataFrame) -> dict[str, object]:
-    # Stored in float32, of which a store may have another's last digit; a query more or less is far larger.
+    # The last digits of stored float32 numbers may differ; the effect of a single query is far larger.
     one, other = (pairs[f"accuracy_{which}"].to_numpy(dtype=np.float64).round(6) for which in ("one", "other"))
     spread = (other - one).std(ddof=1) if len(one) > 1 else np.nan
     return {
@@ -217,14 +215,14 @@ def _difference(pairs: pd.DataFrame) -> dict[str, object]:
 
 
 def _store_average(pairs: pd.DataFrame, cells: pd.DataFrame) -> dict[str, object]:
-    """Over cells, each counting alike; p over all episodes."""
+    """Average cells with equal weights; the p-value is computed over all episodes."""
     means = cells[["one", "other", "difference"]].mean()
     error = float(np.sqrt((cells["stderr"] ** 2).sum(skipna=False))) / len(cells)
     return {**means, "stderr": error, "p": _difference(pairs)["p"], "episodes": cells["episodes"].sum()}
 
 
-def tell(table: pd.DataFrame, one: Path, other: Path) -> str:
-    """As Markdown, a table for each experiment and dataset, and how many cells differ."""
+def comparison_text(table: pd.DataFrame, one: Path, other: Path) -> str:
+    """Return the comparison as Markdown: a table per experiment and dataset, and the number of cells that differ."""
     parts = [
         markdown(_printed(f"{experiment}, {label(dataset)}", part, one, other))
         for (experiment, dataset), part in table.groupby(["experiment", "dataset"], sort=False)
@@ -232,8 +230,8 @@ def tell(table: pd.DataFrame, one: Path, other: Path) -> str:
     cells = table[table[CELL[0]].notna()]
     differ, chance = int((cells["p"] < LEVEL).sum()), LEVEL * len(cells)
     parts.append(
-        f"{counted(len(cells), 'cells')} that both have, {differ} of them different at p < {LEVEL:g} (by chance alone: "
-        f"{chance:.1f}). Settings are chosen on validation, episodes paired; ± is a standard error.\n"
+        f"{counted(len(cells), 'cells')} in common; {differ} differ at p < {LEVEL:g} (expected by chance: "
+        f"{chance:.1f}). Settings are chosen on validation, episodes are paired; ± is a standard error.\n"
     )
     return "\n".join(parts)
 
@@ -248,31 +246,30 @@ def _printed(name: str, part: pd.DataFrame, one: Path, other: Path) -> PrintedTa
         if not is_average and row.one_candidate != row.other_candidate:
             differ.append(f"{' '.join(lines[-1].labels)} ({row.one_candidate} → {row.other_candidate})")
     columns = (str(one), str(other), "difference", "p")
-    notes = (f"Not with the same settings, as validation chose others: {'; '.join(differ)}.",) if differ else ()
-    return PrintedTable(name, f"{other} less {one}.", ("method", "N_S", "R"), columns, tuple(lines), part, notes)
+    notes = (f"Validation chose different settings: {'; '.join(differ)}.",) if differ else ()
+    return PrintedTable(name, f"{other} minus {one}.", ("method", "N_S", "R"), columns, tuple(lines), part, notes)
 
 
-# ---- same draw ------------------------------------------------------------
+# ---- comparison with the paper, adjusted for its draw of test episodes ----
 #
-# A run beside the paper as if both had met the same test episodes.
+# All systems of a table use the same episodes, so an easy draw raises all their accuracies. PrMV, which is fully
+# specified in the paper, serves as a control variate. Over the episodes of a cell, the accuracy y of a system is
+# regressed on PrMV's accuracy x:
 #
-# Systems share a table's episodes, so that an easy draw lifts them all. A system whose code leaves nothing open, PrMV,
-# tells how easy the paper's draw was: over a cell's episodes here, a system's accuracy y is regressed on PrMV's x,
+#     y = a + slope x + residual,    expected on the paper's draw: mean y + slope (paper's x - mean x)
 #
-#     y = a + slope x + rest,    on the paper's draw: mean y + slope (paper's x - mean x)
-#
-# and what then differs from the paper is the rest's, whose standard error is sd(rest) sqrt(2 / n): the paper has as many
+# The standard error of the remaining difference is sd(residual) sqrt(2 / n), as the paper has the same number of
 # episodes.
 
 
 CONTROL = "PrMV"
-FEWEST = 10  # episodes to see a slope in
+FEWEST = 10  # episodes for a regression
 
 
 def same_draw_by_cell(experiment: Experiment, dataset: str, selected: pd.DataFrame) -> pd.DataFrame:
-    """Columns: *CELL, method, accuracy, expected, paper, difference, in_standard_errors; averages have no cell.
+    """Compare with the paper, adjusted for its draw of test episodes; an empty table if PrMV was not run.
 
-    Empty where PrMV was not run.
+    Columns: *CELL, method, accuracy, expected, paper, difference, in_standard_errors. Averages have no cell.
     """
     control = f"{CONTROL} (main)" if f"{CONTROL} (main)" in set(selected["method"]) else CONTROL
     if control not in set(selected["method"]):
@@ -289,9 +286,9 @@ def same_draw_by_cell(experiment: Experiment, dataset: str, selected: pd.DataFra
                 continue
             y, x = pairs.to_numpy().T
             slope = float(np.cov(x, y, bias=True)[0, 1] / x.var()) if x.var() > 0 else 0.0
-            rest = y - y.mean() - slope * (x - x.mean())
+            residual = y - y.mean() - slope * (x - x.mean())
             expected = y.mean() + slope * (controls - x.mean())
-            error = float(rest.std(ddof=2)) * (2 / len(y)) ** 0.5
+            error = float(residual.std(ddof=2)) * (2 / len(y)) ** 0.5
             found.append(
                 {**dict(zip(CELL, cell, strict=True)), "method": method}
                 | {"accuracy": y.mean(), "expected": expected, "paper": theirs, "error": error}

@@ -1,4 +1,7 @@
-"""The paper's tables from stored rows: as the paper selects, with everyone selected fairly, and beside its numbers."""
+"""Make the paper's tables from stored rows.
+
+Each table is made with the paper's selection of settings and with a fair one, and compared with the paper's numbers.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,12 @@ from crowdshot_paper.selection import (
 )
 from crowdshot_paper.store import TIMES, Store
 
-# ---- costs ------------------------------------------------------------
-#
-# What it costs: seconds of meta-training and of testing beside the paper's, and the whole bill.
+# ---- costs: seconds of meta-training and testing compared with the paper's, and the total time ----
 
 
-CELL_SHOWN = (4, 5)  # support items and annotators: the paper's own
+CELL_SHOWN = (4, 5)  # support items and annotators of the paper's table
 EPISODES = 50
-COLUMNS = {  # of the table -> of its data
+COLUMNS = {  # columns of the table: columns of its data and format
     "meta-training": ("meta_train_seconds", "{:.1f}"),
     "stack of": ("stack", "{:.0f}"),
     "all the stack": ("stack_seconds", "{:.0f}"),
@@ -58,7 +59,7 @@ COLUMNS = {  # of the table -> of its data
 
 
 def build_costs(read: Reader, results: Path) -> list[PrintedTable]:
-    """Seconds for each method on Omniglot, and the bill of everything that was run; none where nothing was."""
+    """Return tables of the seconds of each method on Omniglot and of the total time; none if nothing was run."""
     times = all_times(results)
     here = times[(times["dataset"] == "omniglot") & ((times["experiment"] == "main") | (times["what"] != "test"))]
     tables = [_by_method(here, read("main", "omniglot"))] if len(here) else []
@@ -66,7 +67,7 @@ def build_costs(read: Reader, results: Path) -> list[PrintedTable]:
 
 
 def all_times(results: Path) -> pd.DataFrame:
-    """Every piece of work and every meta-training that the store knows of."""
+    """Return the times of all stored pieces of work and meta-trainings."""
     folders = [folder for name in EXPERIMENTS for folder in sorted((results / name).glob("*")) if folder.is_dir()]
     every = [Store(results, folder.parent.name, folder.name).times() for folder in folders]
     return pd.concat([part for part in every if len(part)] or [pd.DataFrame(columns=TIMES)], ignore_index=True)
@@ -79,16 +80,16 @@ def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> PrintedTable:
         for _, row in data.iterrows()
     )
     caption = (
-        f"Seconds on Omniglot, N_S = {CELL_SHOWN[0]} and R = {CELL_SHOWN[1]}. Meta-training: one encoder's share of a "
-        "stack that was trained side by side (of several stacks, the largest). "
-        f"Testing: {EPISODES} episodes, learning from support items and "
-        "predicting queries, a candidate's share of all; median over splits."
+        f"Seconds on Omniglot, N_S = {CELL_SHOWN[0]} and R = {CELL_SHOWN[1]}. Meta-training: the share of one encoder "
+        "in a stack of encoders that were trained together (the largest stack if there are several). "
+        f"Testing: {EPISODES} episodes, including learning from support items and predicting queries; the share of one "
+        "candidate; median over splits."
     )
     notes = (
-        "An encoder trained alone takes longer than its share of a stack (`benchmarks/training.py` has both), and one "
-        "serves all numbers of annotators here, where the paper trains one for each.",
-        "Candidates share work, so that one alone may take longer than its share. MAML was meta-trained for "
-        f"1/{MAML_SHORTER['omniglot']} of the others' iterations. The paper's seconds are of one A100.",
+        "An encoder trained alone takes longer than its share of a stack (`benchmarks/training.py` measures both). One "
+        "encoder is used for all numbers of annotators here; the paper trains one for each.",
+        "Candidates share work, so a single one may take longer than its share. MAML was meta-trained for "
+        f"1/{MAML_SHORTER['omniglot']} of the others' iterations. The paper's seconds were measured on one A100.",
         "† Not in the paper.",
     )
     heads = tuple(name.strip() for name in COLUMNS)
@@ -96,7 +97,7 @@ def _by_method(times: pd.DataFrame, rows: pd.DataFrame) -> PrintedTable:
 
 
 def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each method of the paper's table or of this run: `COLUMNS`' data; NaN where there is none."""
+    """Return the data of `COLUMNS` for each method of the paper's table or of this run; NaN if missing."""
     tests = times[(times["what"] == "test") & _shown_cost(times)]
     trained = times[times["what"] == "meta-training"]
     theirs = published.times().set_index("method").add_prefix("paper_")
@@ -107,7 +108,8 @@ def seconds(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         mine, encoders = tests[tests["method"] == name], trained[_serves(trained, name)]
         stack = encoders[encoders["candidates"] == encoders["candidates"].max()]
         devices = sorted(set(mine["device"]))
-        mine = mine.groupby(["split", "episodes"])[["seconds", "candidates"]].sum().reset_index()  # run in parts or not
+        # add up pieces that were run in parts
+        mine = mine.groupby(["split", "episodes"])[["seconds", "candidates"]].sum().reset_index()
         every = mine["seconds"] / mine["episodes"] * EPISODES
         found.append(
             {
@@ -130,7 +132,7 @@ def _shown_cost(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _serves(trained: pd.DataFrame, name: str) -> pd.Series[bool]:
-    """Which encoders a method builds on in `main`; their names tell, but for split and settings."""
+    """Return which encoders a method uses in `main`, by their names without split and settings."""
     method = METHODS.get(name)
     cell = EXPERIMENTS["main"].cells("omniglot")[0]
     one = None if method is None else wanted(method, method.default, TARGETS["omniglot"], cell, 0)
@@ -141,7 +143,7 @@ def _serves(trained: pd.DataFrame, name: str) -> pd.Series[bool]:
 
 
 def _bill(times: pd.DataFrame) -> PrintedTable:
-    """Minutes of work of every experiment that was run, by kind of work and device."""
+    """Return a table of minutes by experiment, kind of work and device."""
     keys = ["experiment", "dataset", "what", "device"]
     groups = times.groupby(keys, sort=False)["seconds"]
     data = groups.agg(pieces="size", minutes=lambda part: part.sum() / 60).reset_index()
@@ -151,8 +153,8 @@ def _bill(times: pd.DataFrame) -> PrintedTable:
     ]
     total = Line(("all", "", "", ""), (str(data["pieces"].sum()), f"{data['minutes'].sum():.1f}"), ruled=True)
     caption = (
-        "The bill: minutes of work, added up over devices that worked at the same time. Pieces are encoders, or a "
-        "method with all its candidates on one cell of one split."
+        "Minutes of computing, summed over devices. A piece is an encoder, or a method with all its candidates on one "
+        "cell of one split."
     )
     return PrintedTable("bill", caption, tuple(keys), ("pieces", "minutes"), (*lines, total), data)
 
@@ -161,25 +163,24 @@ def _cost_text(value: object, form: str) -> str:
     return NOTHING if value is None or pd.isna(value) else form.format(value)  # type: ignore[call-overload]
 
 
-# ---- gaps ------------------------------------------------------------
-#
-# How far Labelings is ahead, and how much of what perfect knowledge would give it reaches: a line for each dataset.
+# ---- labeling-search compared with its best competitors and with upper bounds, per dataset ----
 
 
 OURS, VOTES = "labeling-search", "PrSV wide"  # soft votes on the same encoder
-WIDE = ("PrSV wide", "PrDS wide", "EM wide", "Ours wide")  # rivals whose encoders are trained as Labelings' is
+WIDE = ("PrSV wide", "PrDS wide", "EM wide", "Ours wide")  # competitors with encoders of the same recipe
 LABELS, MATRICES = "True labels", "True matrices"
 CAPTION = (
-    "Labelings beside its best rival with an encoder of the paper's kind (four classes at a time), beside the best of "
-    "those whose encoder is trained as its own is, and beside soft votes and both ceilings on its own encoder. "
-    "Everyone's candidates are chosen on validation. Ahead: cells in which Labelings is above every rival of the first "
-    "kind. Closed: the part of the way from soft votes to a ceiling that Labelings goes. Calibration error: the mean "
-    "over episodes, whose few queries alone make it some hundredths."
+    "labeling-search compared with the best method whose encoder is meta-trained as in the paper (best rival), with "
+    "the best method whose encoder has the same recipe as its own (best rival, wide), and, on its own encoder, with "
+    "soft votes and with two upper bounds. All candidates are chosen on validation. Ahead: the cells in which "
+    "labeling-search is better than every rival of the first kind. Closed: how much of the gap between soft votes and "
+    "the upper bound labeling-search closes. Calibration error: the mean over episodes; as episodes have few queries, "
+    "even a perfectly calibrated method has some hundredths."
 )
 
 
 def table(parts: Mapping[str, pd.DataFrame]) -> PrintedTable | None:
-    """From the rows of each dataset; None where none has all that it takes."""
+    """Return the table from the rows of each dataset, or None if no dataset has all required methods."""
     data = pd.DataFrame([found for dataset, rows in parts.items() if (found := _line(dataset, rows)) is not None])
     if not len(data):
         return None
@@ -235,22 +236,22 @@ def _share(start: float, reached: float, end: float) -> str:
     return f"{(reached - start) / (end - start):.0%}" if end > start else NOTHING
 
 
-# ---- tables ------------------------------------------------------------
+# ---- all tables of an experiment ----
 
 
-BOLD = "Bold: the best, and those whom a paired t-test at 0.05 does not tell from it."
-FAIR = "Fair: every method shows its best candidate on validation, none saw the test."
+BOLD = "Bold: the best method, and those that do not differ from it in a paired t-test at 0.05."
+FAIR = "Fair: every method shows its best candidate on validation; no candidate was chosen on test."
 FIGURES_ONLY = ("embedding", "confusion")
 AVERAGED = "average over support sizes and numbers of annotators"
 
 Key = tuple[Any, ...]
 Row = tuple[Key, tuple[str, ...]]
-"""What a line shows (values of the columns that a summary was made by; none: the average), and how it is called."""
+"""The key of a line (values of the columns that a summary is grouped by; () is the average) and its labels."""
 
 
 def make(name: str, results: Path, out: Path | None = None) -> list[str]:
-    """Write an experiment's tables, or all; a sentence for each experiment says where, or why there are none."""
-    read_once, told = reader(results), []
+    """Write the tables of experiments; return a sentence per experiment with the place, or why there are none."""
+    read_once, sentences = reader(results), []
     for experiment in chosen(name):
         seen: dict[tuple[str, str], None] = {}
 
@@ -261,24 +262,24 @@ def make(name: str, results: Path, out: Path | None = None) -> list[str]:
         tables = build(experiment, read, results)
         if not tables:
             drawn = "it is a figure, see `crowdshot paper figures`." if experiment.name in FIGURES_ONLY else ""
-            told.append(f"{experiment.name}: {drawn or how_to_run(experiment)}")
+            sentences.append(f"{experiment.name}: {drawn or how_to_run(experiment)}")
             continue
         folder = (out or results) / experiment.name
         layout.write(folder, f"{experiment.name}: {experiment.title}", tables, made_of(results, seen))
         n = "one table" if len(tables) == 1 else f"{len(tables)} tables"
-        told.append(f"{experiment.name}: {n} in {folder / 'tables.md'}.")
-    return told
+        sentences.append(f"{experiment.name}: {n} in {folder / 'tables.md'}.")
+    return sentences
 
 
 def made_of(results: Path, places: Iterable[tuple[str, str]]) -> str:
-    """The rows behind tables, by their checksums: what tells that tables are older than rows."""
+    """Return a sentence with the checksums of the rows, by which outdated tables can be detected."""
     files = {f"{name}/{dataset}": results / name / dataset / "rows.parquet" for name, dataset in sorted(places)}
     sums = {name: f"{zlib.crc32(file.read_bytes()):08x}" for name, file in files.items() if file.exists()}
     return f"Made of the rows {', '.join(f'{name} ({number})' for name, number in sums.items())}." if sums else ""
 
 
 def build(experiment: Experiment, read: Reader, results: Path) -> list[PrintedTable]:
-    """All tables of an experiment; none where nothing was run."""
+    """Return all tables of an experiment; none if nothing was run."""
     if experiment.name == "cost":
         return build_costs(read, results)
     if experiment.name in FIGURES_ONLY or not is_there(experiment, read):
@@ -297,11 +298,11 @@ def build(experiment: Experiment, read: Reader, results: Path) -> list[PrintedTa
     return found if gap is None else [gap, *found]
 
 
-# ---- one kind of table each -----------------------------------------------------------------------------------------
+# ---- kinds of tables ----
 
 
 def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
-    """A line for each (support items, annotators), and their average."""
+    """Return tables with a line per cell (support items, annotators) and their average."""
     cells = _sizes(experiment, dataset)
     real = cells[0][1] == 0
     heads = ("N_S",) if real else ("N_S", "R")
@@ -310,7 +311,7 @@ def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: li
     columns = in_order([*experiment.methods, *rows["method"].unique()])
     crowds = "" if real else f"Crowds: {', '.join(experiment.crowds)}. "
     what = f"{label(dataset)}. {experiment.title}. {crowds}Mean accuracy over episodes (standard error). {BOLD}"
-    partly = [] if len(rows[CELL].drop_duplicates()) == len(cells) else ["Avg. is over the cells that were run."]
+    partly = [] if len(rows[CELL].drop_duplicates()) == len(cells) else ["The average is over the cells that were run."]
     tables, has_ours = [], "Ours" in set(rows["method"])
     for fair in (False, True):
         selected = select(rows, fair)
@@ -322,15 +323,16 @@ def _by_cell(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: li
     paper = paper_comparison.by_cell(experiment, dataset, summarise(select(rows, False), CELL), cells)
     if len(paper):
         caption = f"{label(dataset)}. {experiment.title}: this run and the paper. {papers_way(())}"
-        tables.append(paper_comparison.twin(f"{dataset}-twin", caption, heads, lines, CELL, paper, about))
-    alike = paper_comparison.same_draw_by_cell(experiment, dataset, select(rows, False))
-    if len(alike):
+        tables.append(paper_comparison.comparison_table(f"{dataset}-twin", caption, heads, lines, CELL, paper, about))
+    adjusted = paper_comparison.same_draw_by_cell(experiment, dataset, select(rows, False))
+    if len(adjusted):
         caption = (
-            f"{label(dataset)}. {experiment.title}: this run on the paper's draw of test episodes, as "
-            f"{paper_comparison.CONTROL} tells how easy it was (paper/same_draw.py). Differences: the second line's less the "
-            "paper's."
+            f"{label(dataset)}. {experiment.title}: this run adjusted to the paper's draw of test episodes, whose "
+            f"difficulty is estimated from {paper_comparison.CONTROL}. Differences are the second line minus the paper."
         )
-        tables.append(paper_comparison.twin(f"{dataset}-draw", caption, heads, lines, CELL, alike, about))
+        tables.append(
+            paper_comparison.comparison_table(f"{dataset}-draw", caption, heads, lines, CELL, adjusted, about)
+        )
     return tables
 
 
@@ -338,7 +340,7 @@ BY_DATASET = ("dirichlet-b", "class-imbalance", "with-pseudo-annotation", "noisy
 
 
 def _by_dataset(experiment: Experiment, read: Reader, results: Path) -> list[PrintedTable]:
-    """A line for each dataset: the average over its cells."""
+    """Return tables with a line per dataset: the average over its cells."""
     found = [gather(experiment, name, read) for name in experiment.datasets]
     if not any(map(len, found)):
         return []
@@ -360,7 +362,7 @@ def _by_dataset(experiment: Experiment, read: Reader, results: Path) -> list[Pri
         tables.append(_shown(name, f"{what} {caption}", heads, lines, columns, by, summary, about, summary))
     paper = paper_comparison.by_dataset(experiment, tables[0].data)
     caption = f"{title}: this run and the paper."
-    return [*tables, paper_comparison.twin("average-twin", caption, heads, lines, by, paper, about)]
+    return [*tables, paper_comparison.comparison_table("average-twin", caption, heads, lines, by, paper, about)]
 
 
 def _sizes(experiment: Experiment, dataset: str) -> list[tuple[int, int]]:
@@ -368,7 +370,7 @@ def _sizes(experiment: Experiment, dataset: str) -> list[tuple[int, int]]:
 
 
 def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
-    """A line for each crowd, with its share of spammers; settings are chosen for each cell, not for each crowd."""
+    """Return tables with a line per crowd and its share of spammers. Settings are chosen per cell, not per crowd."""
     lines: list[Row] = [((crowd,), (crowd, f"{CROWDS[crowd]['spammer']:.1f}")) for crowd in TARGET_CROWDS]
     columns = in_order([*EXPERIMENTS["main"].methods, *rows["method"].unique()])
     what = f"{label(dataset)}. {experiment.title}, {AVERAGED}. Mean accuracy over episodes (standard error). {BOLD}"
@@ -383,7 +385,7 @@ def _by_crowd(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: l
 
 
 def _by_steps(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: list[str]) -> list[PrintedTable]:
-    """A line for each number of EM steps."""
+    """Return a table with a line per number of EM steps."""
     summary = by_steps(rows)
     lines: list[Row] = [((steps,), (str(steps),)) for steps in sorted(set(summary["J"]))]
     caption = (
@@ -395,13 +397,13 @@ def _by_steps(experiment: Experiment, dataset: str, rows: pd.DataFrame, about: l
 
 
 def by_steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose methods are "Ours J=2" and the like -> a summary by J and method."""
+    """Summarise rows by J and method; the methods of the rows are named "Ours J=2" etc."""
     selected = select(rows, fair=True)
     steps = selected["method"].str.extract(r"J=(\d+)$", expand=False).astype(int)
     return summarise(selected.assign(J=steps, method=selected["method"].map(system)), ["J"])
 
 
-# ---- parts of tables ------------------------------------------------------------------------------------------------
+# ---- parts of tables ----
 
 
 def _shown(
@@ -415,7 +417,7 @@ def _shown(
     about: Sequence[str],
     data: pd.DataFrame,
 ) -> PrintedTable:
-    """A summary as a table: a dash where there is nothing, and no column for a method that has nothing at all."""
+    """Return a summary as a table with dashes for missing numbers, without methods that were not run."""
     found = paper_comparison.lookup(summary, by)
     compared = Counter(key for key, _ in found)
     shown = {method for _, method in found}
@@ -433,15 +435,15 @@ def _shown(
 
 
 def papers_way(methods: Iterable[str]) -> str:
-    """How the paper chooses settings, with all that are chosen as its own method is."""
-    there = set(methods)
-    ours = [name for name in BY_VALIDATION if name in there] or ["Ours"]
-    told = f"{', '.join(ours[:-1])} and {ours[-1]} show" if len(ours) > 1 else f"{ours[0]} shows"
-    return f"{told} the candidate that is best on validation, every other method its best on test, as in the paper."
+    """Return a sentence about the paper's choice of settings, with the methods chosen on validation."""
+    present = set(methods)
+    ours = [name for name in BY_VALIDATION if name in present] or ["Ours"]
+    subject = f"{', '.join(ours[:-1])} and {ours[-1]} show" if len(ours) > 1 else f"{ours[0]} shows"
+    return f"{subject} the candidate that is best on validation, every other method its best on test, as in the paper."
 
 
 def _text(value: Any, compared: bool) -> str:
-    """Bold where it is among the best of several."""
+    """Return mean and standard error, bold if it is among the best of several."""
     if value is None:
         return NOTHING
     mean = f"{value.accuracy:.3f}"
@@ -454,19 +456,19 @@ def _candidates(selected: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ours_settings(rows: pd.DataFrame) -> str:
-    """Which candidate of Ours validation chose, in words."""
+    """Return a sentence with the candidates of Ours that were chosen on validation."""
     ours = choose(rows[rows["method"] == "Ours"], "validation").sort_values(CELL)
-    told = [f"{_cell_name(row)} {row.candidate}" for row in ours.itertuples()]
-    return f"Ours, chosen on validation: {'; '.join(told)}."
+    settings = [f"{_cell_name(row)} {row.candidate}" for row in ours.itertuples()]
+    return f"Ours, chosen on validation: {'; '.join(settings)}."
 
 
 def _ours_best(rows: pd.DataFrame) -> str:
-    """What Ours would show if it were chosen on test, as its rivals are in the paper."""
+    """Return a sentence with the accuracy of Ours if it were chosen on test, like the other methods of the paper."""
     ours = rows[rows["method"] == "Ours"]
     best = ours[ours["role"] == "test"].merge(choose(ours, "test"), on=[*CELL, "method", "candidate"])
-    told = [f"{_cell_name(row)} {row.accuracy:.3f}" for row in summarise(best, CELL).itertuples()]
-    told += [f"Avg. {row.accuracy:.3f}" for row in summarise(best, []).itertuples()]
-    return f"Ours with its best candidate on test would have {', '.join(told)}."
+    numbers = [f"{_cell_name(row)} {row.accuracy:.3f}" for row in summarise(best, CELL).itertuples()]
+    numbers += [f"Avg. {row.accuracy:.3f}" for row in summarise(best, []).itertuples()]
+    return f"Ours with its best candidate on test would have {', '.join(numbers)}."
 
 
 def _cell_name(row: Any) -> str:

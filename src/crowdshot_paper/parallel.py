@@ -1,4 +1,4 @@
-"""Spreads pieces of work over devices: in this process, in one process for each device, or over a Ray cluster."""
+"""Distribute jobs over devices: in this process, in one process per device, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Work = Callable[..., None]
 
 
 def devices(text: str) -> list[str]:
-    """ "cuda:0,cpu*2" -> ["cuda:0", "cpu", "cpu"]; "auto" is a GPU where there is one."""
+    """Return the devices of a list: "cuda:0,cpu*2" becomes ["cuda:0", "cpu", "cpu"]; "auto" prefers a GPU."""
     found: list[str] = []
     for word in text.split(","):
         name, star, times = word.strip().partition("*")
         if star and (not times.isdecimal() or int(times) == 0):
-            raise CrowdshotError(f"device is {text!r}, expected devices like cuda, cuda:0,cuda:1 or cpu*4.")
+            expected = "devices like cuda, cuda:0,cuda:1 or cpu*4"
+            raise CrowdshotError(f"is {text!r}", argument="device", found=text, expected=expected)
         found += [str(choose_device(name))] * (int(times) if star else 1)
     return found
 
 
 def run_all(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str], tick: Tick) -> None:
-    """``work(*job, device)`` for every job; one device works here, several in a process each.
+    """Call ``work(*job, device)`` for every job, in this process or, with several devices, in one process per device.
 
-    When a job fails, those that have begun are finished and the rest is left.
+    If a job fails, the running jobs are finished and the others are not started.
     """
     if len(devices) == 1 or not jobs:
         for done, job in enumerate(jobs, start=1):
@@ -52,10 +53,9 @@ def run_all(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str],
                 finished.result()
                 tick(done, len(jobs))
         except BrokenProcessPool:
-            raise CrowdshotError(
-                f"one of the {len(devices)} processes was killed, perhaps for want of memory, expected all to end by "
-                "themselves; what is finished is kept: start again, with fewer devices."
-            ) from None
+            message = f"One of the {len(devices)} processes was killed, possibly because memory ran out"
+            hint = "Finished work is stored. Repeat the command with fewer devices to continue"
+            raise CrowdshotError(message, argument="device", found=len(devices), hint=hint) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -68,7 +68,7 @@ def _take_device(free: Any) -> None:
     global _device
     _device = free.get()
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all of us: end without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all processes: end without a traceback
     end_with_parent()
 
 
@@ -77,14 +77,15 @@ def _work_here(work: Work, job: tuple[Any, ...]) -> None:
 
 
 def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequence[str], tick: Tick) -> None:
-    """The same over a Ray cluster that is there, or a local one with a worker for each of ``devices``.
+    """Call ``work`` for every job on an existing Ray cluster, or on a local one with a worker per device.
 
-    What one worker has is the first device. Paths in jobs must mean the same on every machine.
+    Every worker uses the first device. Paths in jobs must be valid on every machine.
     """
     try:
-        import ray  # an extra
+        import ray  # optional dependency
     except ImportError:
-        raise CrowdshotError("Ray is not installed, expected by ray=True; pip install 'crowdshot[ray]'.") from None
+        hint = "Install it with pip install 'crowdshot[ray]'"
+        raise CrowdshotError("Ray is not installed", argument="on_ray", hint=hint) from None
     if not ray.is_initialized():
         _join_cluster(ray, len(devices))
     device = devices[0]
@@ -99,7 +100,8 @@ def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequenc
             for job in waiting:
                 ray.cancel(job)
             reason = next(iter(str(error).splitlines()), "")
-            lost = CrowdshotError(f"Ray has lost a worker ({reason}), expected all to end by themselves; start again.")
+            hint = "Finished work is stored. Repeat the command to continue"
+            lost = CrowdshotError(f"Ray has lost a worker ({reason})", hint=hint)
             raise getattr(error, "cause", lost) from None
         done += len(ready)
         tick(done, len(jobs))

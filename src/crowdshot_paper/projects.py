@@ -1,7 +1,7 @@
-"""Finished projects, whose truth is known, as something to learn the inference from: read, left out, drawn from.
+"""Read finished projects, whose truth is known, and draw training crowds for the label model from them.
 
-A project is seen a draw at a time: some of its items, sometimes some of its annotators, and at most so many labels an
-item; so that a few dozen projects are thousands of crowds.
+A draw has some of the project's items, sometimes only some of its annotators, and a limited number of labels per item.
+A few dozen projects therefore give thousands of different crowds.
 """
 
 from __future__ import annotations
@@ -24,32 +24,35 @@ from crowdshot.labels.formats import read_labels
 from crowdshot.labels.indexing import Positions
 from crowdshot.training.simulated_crowds import Crowds
 
-ITEMS = (20, 500)  # with known truth in a draw, evenly in the logarithm
-UNKNOWN = 3  # times as many whose truth is not known, where these are most
-SOME_ANNOTATORS = 0.4  # how often a draw leaves annotators out, and how many then stay
-SHARE_OF_ANNOTATORS = (0.2, 1.0)
-FEWEST_LABELS = 15  # in a draw
+ITEMS = (20, 500)  # the number of items with known truth in a draw, log-uniform
+UNKNOWN = 3  # items of unknown truth per item of known truth, if the truth is known for less than half of the items
+SOME_ANNOTATORS = 0.4  # the probability that a draw leaves annotators out
+SHARE_OF_ANNOTATORS = (0.2, 1.0)  # the share of annotators that such a draw keeps, uniform
+FEWEST_LABELS = 15  # smaller draws are not used
 
 
 @dataclass(frozen=True)
 class Project:
-    """A crowd's labels and what the items really are."""
+    """The labels of a project and the true classes of its items."""
 
     name: str
     annotations: Annotations
-    truth: Positions  # (N,) position of the class, -1 where it is not known
+    truth: Positions  # (N,) position of the true class, -1 if unknown
 
 
 def read_projects(folder: Path) -> list[Project]:
-    """A folder of folders, each a project: answers.csv (item, annotator, label) and truth.csv (item, truth).
+    """Read a folder with a folder per project.
 
-    Any table will do that `crowdshot aggregate` reads; what is neither a folder nor visible is passed over.
+    A project has answers.csv (item, annotator, label) and truth.csv (item, truth), or other tables that `crowdshot
+    aggregate` reads. Files and hidden folders next to the projects are ignored.
     """
     if not folder.is_dir():
-        raise CrowdshotError(f"{folder} is no folder, expected one with a folder for each project.")
+        message, expected = f"is {folder}, which is not a folder", "a folder with a folder per project"
+        raise CrowdshotError(message, argument="projects", found=folder, expected=expected)
     places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
     if not places:
-        raise CrowdshotError(f"{folder} has no folder in it, expected one for each project.")
+        message, expected = f"is {folder}, which contains no folder", "a folder per project in it"
+        raise CrowdshotError(message, argument="projects", found=folder, expected=expected)
     return [_read(place) for place in places]
 
 
@@ -57,9 +60,8 @@ def _read(folder: Path) -> Project:
     answers, truth = (_file(folder, stem) for stem in ("answers", "truth"))
     annotations = read_labels(answers).annotations
     if annotations.n_classes < 2:
-        raise CrowdshotError(
-            f"{answers} has {plural(annotations.n_classes, 'class')}, expected two or more to learn from."
-        )
+        message = f"has {plural(annotations.n_classes, 'class')}"
+        raise CrowdshotError(message, where=answers, found=annotations.n_classes, expected="two or more")
     gold, _ = gold_labels.some_of(gold_labels.read(truth, annotations.columns), annotations.items, source=truth)
     return Project(folder.name, *gold_labels.hold(annotations, gold))
 
@@ -67,26 +69,30 @@ def _read(folder: Path) -> Project:
 def _file(folder: Path, stem: str) -> Path:
     found = sorted(path for path in folder.iterdir() if path.stem == stem and path.is_file())
     if len(found) != 1:
-        names = listing([path.name for path in found]) or f"no {stem}.csv"
-        raise CrowdshotError(f"{folder} has {names}, expected one file called {stem}, like {stem}.csv.")
+        names = [path.name for path in found]
+        message, expected = f"has {listing(names) or f'no {stem}.csv'}", f"one file named {stem}, such as {stem}.csv"
+        raise CrowdshotError(message, where=folder, found=names, expected=expected)
     return found[0]
 
 
 def leave_out(
     projects: Sequence[Project], relatives: Iterable[Iterable[str]] = ()
 ) -> list[tuple[list[Project], list[Project]]]:
-    """(left out, learned from): each project once among those left out, always with its relatives.
+    """Return the folds of cross-validation over projects, as (left out, used for training).
 
-    ``relatives``: groups of names, of projects that share items, annotators or a source. All others stand alone.
+    ``relatives`` are groups of names of projects that share items, annotators or a source; they are left out together.
+    Every other project is a group of its own.
     """
     names = [project.name for project in projects]
     groups = [list(group) for group in relatives]
     named = [name for group in groups for name in group]
     for name in named:
         if name not in names:
-            raise CrowdshotError(f"relatives has {name!r}, expected names of projects, {listing(names)}.")
+            message, expected = f"has {name!r}", f"names of projects, {listing(names)}"
+            raise CrowdshotError(message, argument="relatives", found=name, expected=expected)
         if named.count(name) > 1:
-            raise CrowdshotError(f"relatives has {name!r} more than once, expected each project in one group.")
+            message, expected = f"has {name!r} more than once", "each project in one group"
+            raise CrowdshotError(message, argument="relatives", found=name, expected=expected)
     groups += [[name] for name in names if name not in named]
     return [
         ([p for p in projects if p.name in group], [p for p in projects if p.name not in group]) for group in groups
@@ -94,7 +100,7 @@ def leave_out(
 
 
 def draw(project: Project, randomness: np.random.Generator) -> Positions:
-    """Which labels of the project a draw has: their positions, in any order."""
+    """Draw labels of the project; return their positions, in random order."""
     ann = project.annotations
     known = np.flatnonzero(project.truth >= 0)
     low, high = map(math.log, ITEMS)
@@ -103,11 +109,11 @@ def draw(project: Project, randomness: np.random.Generator) -> Positions:
     if len(known) < ann.n_items / 2:
         more = randomness.choice(ann.n_items, min(ann.n_items, UNKNOWN * n), replace=False)
         items = np.concatenate([items, more])
-    kept = _among(items, ann.n_items)[ann.item]
+    kept = _mask(items, ann.n_items)[ann.item]
     if randomness.random() < SOME_ANNOTATORS:
         count = max(2, int(ann.n_annotators * randomness.uniform(*SHARE_OF_ANNOTATORS)))
         people = randomness.choice(ann.n_annotators, min(count, ann.n_annotators), replace=False)
-        kept &= _among(people, ann.n_annotators)[ann.annotator]
+        kept &= _mask(people, ann.n_annotators)[ann.annotator]
     labels = randomness.permutation(np.flatnonzero(kept))
     usual = len(labels) / max(1, len(np.unique(ann.item[labels])))
     most = max(1, round(math.exp(randomness.uniform(0, math.log(usual * 1.5 + 1)))))
@@ -115,19 +121,19 @@ def draw(project: Project, randomness: np.random.Generator) -> Positions:
 
 
 def first_labels(item: Positions, most: int) -> NDArray[np.bool_]:
-    """Which labels are among the first ``most`` of their item."""
+    """Return which labels are among the first ``most`` labels of their item."""
     rank: NDArray[np.int64] = pd.Series(item).groupby(item).cumcount().to_numpy()
     return rank < most
 
 
-def _among(chosen: Positions, n: int) -> NDArray[np.bool_]:
+def _mask(chosen: Positions, n: int) -> NDArray[np.bool_]:
     mask = np.zeros(n, dtype=bool)
     mask[chosen] = True
     return mask
 
 
 def side_by_side(parts: Sequence[tuple[Project, Positions]], device: torch.device | str = "cpu") -> Crowds:
-    """Draws of projects with as many classes, as one batch; items and annotators without a label are left behind."""
+    """Combine draws of projects with the same number of classes in a batch, without unlabelled items and annotators."""
     columns: dict[str, list[Positions]] = {
         name: [] for name in ("item", "annotator", "label", "truth", "crowd_of_item", "crowd_of_annotator")
     }

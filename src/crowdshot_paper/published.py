@@ -1,4 +1,4 @@
-"""The paper's own figures, to stand beside a run's: Kumagai et al., ICML 2025, https://arxiv.org/abs/2506.10259."""
+"""Read the published numbers of the paper: Kumagai et al., ICML 2025, https://arxiv.org/abs/2506.10259."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ IN_PAPER = (
     "MCNAL",
     "w/o PA",
 )
-"""In the order of the paper's tables."""
+"""The systems in the order of the paper's tables."""
 IN_MAIN = ("main", "labelme", "cifar10h", "each-cell", "as-sparse")
-"""Experiments whose figures the paper's main tables hold."""
+"""Experiments whose numbers are in the paper's main tables."""
 
 
 def figures(experiment: str, dataset: str) -> pd.DataFrame:
-    """n_support, n_annotators, method, accuracy, stderr of an experiment's tables; NaN where the paper gives none.
+    """Return the paper's numbers for an experiment.
 
-    ``n_annotators`` is 0 where annotators are real; both are NaN in tables that give an average over cells only.
+    Columns: n_support, n_annotators, method, accuracy and stderr, which is NaN if the paper does not report it.
+    ``n_annotators`` is 0 for real annotators. Both sizes are NaN in tables that report an average over cells only.
     """
     every = _read("tables.csv")
     table = "main" if experiment in IN_MAIN else experiment
@@ -43,7 +44,7 @@ def figures(experiment: str, dataset: str) -> pd.DataFrame:
 
 
 def times() -> pd.DataFrame:
-    """method, meta_train_seconds, test_seconds, accuracy on Omniglot, four support items, five annotators."""
+    """Return method, meta_train_seconds, test_seconds and accuracy on Omniglot (4 support items, 5 annotators)."""
     return _read("times.csv").copy()
 
 

@@ -1,9 +1,9 @@
-"""The systems that the paper compares with, and the variants of our own that its experiments use.
+"""List the systems that the paper compares with, and further variants that the experiments use.
 
     from crowdshot.methods import METHODS, CrowdEpisodes
     probabilities = METHODS["LRDS"].predict(CrowdEpisodes(support, labels, query, n_classes), C=0.1)
 
-One family per module of `crowdshot_paper.compared`; its docstring is the method's page.
+Each module of `crowdshot_paper.compared` implements one family; its docstring describes the methods.
 
 >>> import torch
 >>> from crowdshot import METHODS
@@ -22,7 +22,7 @@ from crowdshot.methods import METHODS, PROTOTYPICAL, STEPS, WIDE, Method, Needs,
 from crowdshot.methods import later as later_in
 
 MAML = Needs("maml", by=("step_size",))
-ITERATIONS = (10, 100, 300)  # of fine-tuning; these and what follows are the paper's candidates
+ITERATIONS = (10, 100, 300)  # of fine-tuning; these and the following values are the paper's candidates
 STEP_SIZES = (1e-2, 1e-1, 1.0)  # of MAML
 COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 TREES = (10, 50, 100, 200)
@@ -37,28 +37,28 @@ def later(family: str, function: str) -> Predict:
 _METHODS = [
     Method(
         "LRMV",
-        "logistic regression on the items as they are, labels by majority vote",
+        "logistic regression on the raw items, labels by majority vote",
         later("regression", "logistic_regression"),
         grid(C=COSTS),
         {"C": 1.0},
     ),
     Method(
         "LRDS",
-        "logistic regression on the items as they are, labels by Dawid–Skene",
+        "logistic regression on the raw items, labels by Dawid–Skene",
         later("regression", "logistic_regression"),
         grid(steps=STEPS, C=COSTS),
         {"steps": 2, "C": 1.0, "hard": False},
     ),
     Method(
         "RFMV",
-        "a random forest on the items as they are, labels by majority vote",
+        "a random forest on the raw items, labels by majority vote",
         later("forest", "random_forest"),
         grid(trees=TREES),
         {"trees": 200},
     ),
     Method(
         "RFDS",
-        "a random forest on the items as they are, labels by Dawid–Skene",
+        "a random forest on the raw items, labels by Dawid–Skene",
         later("forest", "random_forest"),
         grid(steps=STEPS, trees=TREES),
         {"steps": 2, "trees": 200, "hard": False},
@@ -83,7 +83,7 @@ _METHODS = [
     ),
     Method(
         "PrSV",
-        "distances to class averages of embeddings, every label counting alike",
+        "distances to class averages of embeddings, weighted by soft votes",
         later("prototypical", "soft_prototypical"),
         ({},),
         {},
@@ -153,7 +153,7 @@ _METHODS = [
     ),
     Method(
         "LNL",
-        "class averages that listen less to items far from the rest of their noisy class",
+        "class averages with lower weight for items far from the rest of their noisy class",
         later("lnl", "similarity_weighted"),
         grid(sharpness=(0.25, 0.5, 1.0, 2.0)),
         {"sharpness": 1.0},
@@ -163,7 +163,7 @@ _METHODS = [
 ]
 
 COMPARED: dict[str, Method] = {method.name: method for method in _METHODS}
-"""The paper's name of each compared system -> the system. "w/ PA": its encoder was trained with simulated annotators."""
+"""The compared systems by their names in the paper. "w/ PA": the encoder was trained with simulated annotators."""
 
 for _name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL"):
     _plain = COMPARED[_name]
@@ -175,22 +175,24 @@ for _name in ("PrMV", "PrDS", "MaMV", "MaDS", "MCL", "MCNAL"):
         needs=replace(_plain.needs, pseudo_annotation=True),
     )
 
-_OWN = {name: METHODS.data[name] for name in ("labeling-search", "features", "combined", "Ours", "w/o PA")}
+_LIBRARY = {name: METHODS.data[name] for name in ("labeling-search", "features", "combined", "Ours", "w/o PA")}
 _PLAIN = {name: method for name, method in COMPARED.items() if not name.endswith("w/ PA")}
-BUILT_IN: dict[str, Method] = {**{name: _OWN[name] for name in list(_OWN)[:-1]}, **_PLAIN, "w/o PA": _OWN["w/o PA"]}
+BUILT_IN: dict[str, Method] = {
+    **{name: method for name, method in _LIBRARY.items() if name != "w/o PA"},
+    **_PLAIN,
+    "w/o PA": _LIBRARY["w/o PA"],
+}
 BUILT_IN |= COMPARED
 """All methods of this project, in the order of the tables."""
 
-METHODS.data.update(COMPARED)  # also where the package is run from a source tree that is not installed
+METHODS.data.update(COMPARED)  # for a source tree that is not installed and therefore has no entry points
 
 
-# ---- variants ------------------------------------------------------------
+# ---- variants and upper bounds ----
 #
-# What experiments compare beside the methods, as data: rivals with each other's encoders, and perfect knowledge.
-#
-# Labelings and its closest rivals with each other's encoders tell what is the inference's, and what the encoder's; Ours
-# wide has an encoder of its own, trained as theirs is. The `ceilings`, which know what nobody does, tell how much is left
-# to gain.
+# The labeling search and its closest competitors with each other's encoders separate the effect of the inference from
+# that of the encoder. "Ours wide" has an encoder trained by the same recipe as theirs. The upper bounds (`ceilings`)
+# know the truth.
 
 
 def _with(name: str, kind: str, needs: Needs) -> Method:
@@ -205,7 +207,7 @@ _VARIANTS = [
     replace(
         BUILT_IN["w/o PA"],
         name="EM wide",
-        summary="the paper's EM around the support's centre; wide encoder, as Labelings has it",
+        summary="the paper's EM with the prior centred on the support set; wide encoder, as for labeling-search",
         candidates=grid(steps=STEPS, b=(1.0, 10.0, 100.0)),
         default={**BUILT_IN["w/o PA"].default, "centred": True},
         needs=WIDE,
@@ -231,7 +233,7 @@ _CEILINGS = [
     replace(
         BUILT_IN["labeling-search"],
         name="True matrices",
-        summary="Labelings that knows the annotators",
+        summary="labeling-search with the true confusion matrices",
         run=later("ceilings", "true_matrices"),
     ),
 ]

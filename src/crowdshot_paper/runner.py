@@ -1,4 +1,7 @@
-"""Runs experiments: finds what is missing, meta-trains what that needs, tests, stores. Safe to interrupt anywhere."""
+"""Run experiments: find the missing rows, meta-train the encoders they need, test the methods and store the results.
+
+A run can be interrupted at any time and continued later.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import sklearn
 import torch
 
 import crowdshot
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import about_duration, counted
 from crowdshot.progress import progress
 from crowdshot_paper import encoder_plan
@@ -27,7 +30,7 @@ from crowdshot_paper.work import Place, Wants, cells_of, device_name, needed, te
 
 
 def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
-    """What candidates of their methods differ in, and the values that there are."""
+    """Return the settings of the methods' candidates, with all their values."""
     found: dict[str, set[float]] = defaultdict(set)
     for method in {name for experiment in experiments for name in experiment.methods}:
         for candidate in SYSTEMS[method].candidates:
@@ -37,9 +40,9 @@ def settings_of(experiments: Sequence[Experiment]) -> dict[str, set[float]]:
 
 
 def run(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str], run_all: Callable[..., None]) -> int:
-    """All that `missing` found; how many pieces were run.
+    """Run the pieces that `missing` found, and return their number.
 
-    What all of them need is meta-trained together. ``run_all`` (`workers`) spreads work over devices.
+    The encoders of all pieces are meta-trained first. ``run_all`` (`parallel`) distributes the jobs over devices.
     """
     wanted = _encoders(left, place)
     stacks = encoders.stacks(wanted)
@@ -58,7 +61,7 @@ def run(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str], run_a
 def missing(
     experiments: Sequence[Experiment], datasets: Sequence[str] | None, methods: Sequence[str] | None, place: Place
 ) -> dict[Piece, Wants]:
-    """What is asked for and not in the store yet: pieces, and of each the candidates that it lacks."""
+    """Return the requested pieces that are not stored yet, each with its missing candidates."""
     left = {}
     for experiment in experiments:
         for dataset in experiment.datasets:
@@ -78,28 +81,28 @@ def missing(
 
 
 def tidy(experiments: Sequence[Experiment], place: Place) -> None:
-    """What a run that was killed at its very end left undone, which is nothing that anybody has to measure again."""
+    """Compact the stores, in case a run was killed before it did so."""
     for experiment in experiments:
         for dataset in experiment.datasets:
             Store(place.results, experiment.name, dataset).compact()
 
 
 def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
-    """What `missing` found, a line for each experiment and dataset, and in all."""
+    """Describe the missing pieces: a line per experiment and dataset, and the total."""
     lines = []
     for where in dict.fromkeys(piece[:2] for piece in left):
         methods = tuple(dict.fromkeys(piece.method for piece in left if piece[:2] == where))
         experiment = replace(EXPERIMENTS[where[0]], methods=methods)
         every = Counter(piece.method for piece in _pieces(experiment, where[1], place))
-        alike = defaultdict(list)
+        groups = defaultdict(list)
         for method in methods:
             pieces = [piece for piece in left if piece[:2] == where and piece.method == method]
             lacking = {candidate_name(one) for piece in pieces for one, _ in left[piece]}
-            all_there_are = len(needed(pieces[0], place))
-            part = f", {len(lacking)} of {all_there_are} settings" if len(lacking) < all_there_are else ""
-            alike[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
-        told = [f"{', '.join(who)} ({what}{' each' * (len(who) > 1)})" for what, who in alike.items()]
-        lines.append(f"{', '.join(where)}: {'; '.join(told)}")
+            n_candidates = len(needed(pieces[0], place))
+            part = f", {len(lacking)} of {n_candidates} settings" if len(lacking) < n_candidates else ""
+            groups[f"{len(pieces)} of {every[method]} pieces{part}"].append(method)
+        parts = [f"{', '.join(names)} ({work}{' each' * (len(names) > 1)})" for work, names in groups.items()]
+        lines.append(f"{', '.join(where)}: {'; '.join(parts)}")
     return [
         *lines,
         f"{counted(len(left), 'pieces')} to run, {counted(len(_encoders(left, place)), 'encoders')} to meta-train.",
@@ -107,33 +110,33 @@ def describe(left: Mapping[Piece, Wants], place: Place) -> list[str]:
 
 
 def expect(left: Mapping[Piece, Wants], place: Place, devices: Sequence[str]) -> list[str]:
-    """Sentences to say before a run begins: how long it may take, and whether encoders that it trains are kept."""
+    """Return notes before a run: the estimated time, and whether shipped encoders could be used."""
     wanted = _encoders(left, place)
     time = encoder_plan.training(wanted)
     for piece, wants in left.items():
         n = (place.protocol.episodes or TARGETS[piece.dataset].episodes) * EXPERIMENTS[piece.experiment].times
         episodes = len(cells_of(piece, place)) * n + (n if place.protocol.episodes else max(n, VALIDATION))
-        time = time.and_then(encoder_plan.testing(piece.method, piece.dataset, episodes * len(wants)))
+        time = time.plus(encoder_plan.testing(piece.method, piece.dataset, episodes * len(wants)))
     gpus = {device for device in devices if device.startswith("cuda")}
     n = len(gpus or devices)
     long = about_duration((time.gpu if gpus else time.core) / n)
     here = f"{n} {'GPU' if gpus else 'CPU core'}{'s' * (n > 1)}"
     work = f"{counted(len(wanted), 'encoders')} to meta-train and {counted(len(left), 'pieces')} to test"
-    told = [f"{work}: {long} on {here}."]
+    sentences = [f"{work}: {long} on {here}."]
     kept = sum(one.file(place.results).exists() for one in wanted)
     if kept:
-        told.append(f"{kept} of these encoders are kept: --work {place.results} takes them from there.")
-    return told
+        sentences.append(f"{kept} of these encoders exist in {place.results}. Use --work {place.results} to use them.")
+    return sentences
 
 
 def _encoders(left: Mapping[Piece, Wants], place: Place) -> dict[Wanted, Piece]:
-    """Those that have to be meta-trained first, and a piece that needs each."""
+    """Return the encoders that have to be meta-trained, each with a piece that needs it."""
     wanted = {one: piece for piece in reversed(list(left)) for _, one in left[piece] if one is not None}
     return {one: piece for one, piece in wanted.items() if not one.file(place.work).exists()}
 
 
 def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:
-    """All there are."""
+    """Return all pieces of an experiment on a dataset."""
     sizes = dict.fromkeys(cell.size for cell in place.protocol.cells(experiment, dataset))
     return [
         Piece(experiment.name, dataset, split, *size, method)
@@ -144,7 +147,7 @@ def _pieces(experiment: Experiment, dataset: str, place: Place) -> list[Piece]:
 
 
 def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
-    """A method's pieces of one split follow each other, as they share encoders and what these make of items."""
+    """Sort pieces so that those with the same method and split, which share encoders and embeddings, are adjacent."""
     rank = {name: i for i, name in enumerate(SYSTEMS)}
 
     def key(p: Piece) -> tuple[Any, ...]:
@@ -155,7 +158,7 @@ def _in_order(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def _size(store: Store, place: Place) -> dict[str, Any]:
-    """What all rows of a store must share."""
+    """Return the sizes that all rows of a store must share."""
     protocol, target = place.protocol, TARGETS[store.dataset]
     return {
         "toy": protocol.toy,
@@ -166,13 +169,16 @@ def _size(store: Store, place: Place) -> dict[str, Any]:
 
 
 def _check_size(store: Store, size: dict[str, Any]) -> None:
-    """Rows of a trial must not pass for the real ones."""
+    """Refuse to mix rows of different sizes, such as those of a trial run, in a store."""
     for found in store.runs()[-1:]:
         for name, value in size.items():
             if found.get(name, value) != value:
                 raise CrowdshotError(
-                    f"{store.folder} has rows with {name} = {found[name]}, expected {value} as now; results= names "
-                    "another folder."
+                    f"has rows with {name} = {found[name]}",
+                    where=store.folder,
+                    found=found[name],
+                    expected=f"{value} as in this run",
+                    hint=Use("to store the rows elsewhere", results="DIR"),
                 )
 
 

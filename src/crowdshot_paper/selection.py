@@ -1,7 +1,7 @@
-"""From stored rows to what tables show: which candidate of a method counts, its mean, and who is as good as the best.
+"""Select a candidate per method from stored rows, and compute means, standard errors and paired tests for tables.
 
-The paper chooses the settings of Ours on validation and reports its rivals' best candidate on test. Both are here for
-everyone: `select` follows the paper, or, with ``fair``, chooses on validation for all.
+The paper chooses the settings of Ours on validation and reports the other methods' best candidates on test. `select`
+follows the paper or, with ``fair``, chooses on validation for all methods.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ from crowdshot_paper.registry import CEILINGS
 from crowdshot_paper.store import COLUMNS, Store, read_rows
 
 CELL = ["n_support", "n_annotators"]
-EPISODE = [*CELL, "split", "mixture", "episode"]  # what methods are paired by
+EPISODE = [*CELL, "split", "mixture", "episode"]  # the columns by which methods are paired
 LEVEL = 0.05  # of the paired t-test
 
 NOT_IN_PAPER = (*ADDED, *BEYOND)
 _EXTRA = [name for name in SYSTEMS if name not in published.IN_PAPER and name not in NOT_IN_PAPER]
 ORDER = [*published.IN_PAPER, *_EXTRA, *NOT_IN_PAPER]
-"""The paper's order; what it does not have at the end."""
+"""Methods in the paper's order, then those that are not in the paper."""
 BY_VALIDATION = ("Ours", "labeling-search", "combined", "labeling-search narrow", "Ours wide", "True matrices")
-"""Those whose candidates are never chosen on test."""
+"""Methods whose candidates are never chosen on test."""
 
 Reader = Callable[[str, str], pd.DataFrame]
-"""(experiment, dataset) -> its rows."""
+"""Returns the rows of (experiment, dataset)."""
 
 
 def reader(results: Path) -> Reader:
-    """Reads each experiment's rows once, however many tables ask for them."""
+    """Return a function that reads the rows of an experiment on a dataset and caches them."""
     return cache(lambda experiment, dataset: read_rows(results, experiment, dataset))
 
 
 def system(label: str) -> str:
-    """The method that a column shows: "Ours b=10" is of Ours."""
+    """Return the method of a column: "Ours" for "Ours b=10"."""
     return re.sub(r" (\(main\)|[bJ]=\S+)$", "", label)
 
 
 def is_foreign(label: str) -> bool:
-    """Whether a column shows a method of another package, which need not be installed where tables are made."""
+    """Return whether a column shows a method of another package, which need not be installed."""
     return system(label) not in SYSTEMS
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """As the paper has them; those of one method by their names."""
+    """Sort columns in the order of the paper; those of the same method by name."""
     place = {name: i for i, name in enumerate(ORDER)}
     return sorted(set(labels), key=lambda label: (place.get(system(label), len(place)), label))
 
 
 def spread(rows: pd.DataFrame, setting: str, letter: str) -> pd.DataFrame:
-    """Each value of a setting as a method of its own: "Ours" with candidate "steps=2, b=10" -> "Ours b=10"."""
+    """Make each value of a setting a separate method: "Ours" with candidate "steps=2, b=10" becomes "Ours b=10"."""
     value = rows["candidate"].str.extract(rf"(?:^|, ){setting}=([^,]+)", expand=False)
     known = rows[value.notna()]
     return known.assign(method=known["method"] + f" {letter}=" + value[value.notna()])
 
 
 def choose(rows: pd.DataFrame, role: str) -> pd.DataFrame:
-    """The candidate with the best mean accuracy of each cell and method, over splits; the earlier one of equals.
+    """Choose the candidate with the best mean accuracy over splits for each cell and method; the first one of ties.
 
-    Columns: n_support, n_annotators, method, candidate. ``role``: "validation" or "test". A candidate that was not run
-    on all of its method's splits cannot be chosen, as its mean would be of other episodes.
+    Columns of the result: n_support, n_annotators, method, candidate. ``role`` is "validation" or "test". A candidate
+    that was not run on all splits of its method cannot be chosen, as its mean would be over other episodes.
     """
     keys = [*CELL, "method", "candidate"]
     part = rows[rows["role"] == role]
@@ -83,14 +83,17 @@ def choose(rows: pd.DataFrame, role: str) -> pd.DataFrame:
 
 @cache
 def _place(label: str, candidate: str) -> int:
-    """Where a candidate stands among its method's."""
+    """Return the position of a candidate among those of its method."""
     method = SYSTEMS.get(system(label))
     names = [] if method is None else [candidate_name(one) for one in method.candidates]
     return names.index(candidate) if candidate in names else len(names)
 
 
 def select(rows: pd.DataFrame, fair: bool) -> pd.DataFrame:
-    """The test rows of the candidates that count: ours by validation, others by test, or, if fair, by validation."""
+    """Return the test rows of the chosen candidates.
+
+    Candidates of `BY_VALIDATION` are chosen on validation, others on test or, if ``fair``, also on validation.
+    """
     chosen, by_test = choose(rows, "validation"), choose(rows, "test")
     if not fair:
         ours, theirs = (part["method"].map(system).isin(BY_VALIDATION) for part in (chosen, by_test))
@@ -99,12 +102,12 @@ def select(rows: pd.DataFrame, fair: bool) -> pd.DataFrame:
 
 
 def summarise(selected: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Mean, standard error and who is best, for every group of ``by``, averaged over the cells in it.
+    """Compute mean, standard error and a test against the best method for every group of ``by``.
 
-    Columns: *by, method, accuracy, stderr, episodes, p, best. A group's accuracy is the mean of its cells' means, its
-    standard error comes from the spread within them. ``p`` is the paired t-test's against the best of the group;
-    ``best`` marks that one and those that do not differ from it. A method that lacks a cell that others have is left
-    out of the group.
+    Columns: *by, method, accuracy, stderr, episodes, p, best. The accuracy of a group is the mean of its cells' means.
+    Its standard error is computed from the variance within cells. ``p`` is the p-value of a paired t-test against the
+    best method of the group. ``best`` marks the best method and those that do not differ from it. A method without all
+    cells of the group is left out.
     """
     groups = selected.groupby(list(by), sort=True) if by else [((), selected)]
     parts = [_summary(group).assign(**dict(zip(by, key, strict=True))) for key, group in groups if len(group)]
@@ -140,7 +143,10 @@ def _pairs(wide: pd.DataFrame, one: str, other: str) -> tuple[NDArray[np.float64
 
 
 def p_value(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Of the paired t-test; NaN for fewer than two pairs, 1 and 0 where the two differ never or always alike."""
+    """Return the p-value of the paired t-test, or NaN for fewer than two pairs.
+
+    If all differences are equal, it is 1 if they are zero and 0 otherwise.
+    """
     difference = (one - other).round(9)
     if len(difference) < 2:
         return float("nan")
@@ -149,9 +155,7 @@ def p_value(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     return float(ttest_rel(one, other).pvalue)
 
 
-# ---- gathering ------------------------------------------------------------
-#
-# Which rows an experiment's tables and figures show, what to say about them, and what to run if there are none.
+# ---- the rows that the tables and figures of an experiment show, and notes about them ----
 
 
 LABELS = {
@@ -162,40 +166,40 @@ LABELS = {
 }
 
 PIECE = ["dataset", *CELL, "split"]
-SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose methods are settings of Ours, run together
-EVERYONE = ("spammers", "beyond", "beyond-other-annotators")  # those that show all rows of what stands beside
-ALIKE = {  # experiments that change one thing -> what the same methods have in `main`, which stands beside
+SETTINGS_COMPARED = ("em-steps", "dirichlet-b")  # experiments whose columns are settings of Ours
+ALL_METHODS = ("spammers", "beyond", "beyond-other-annotators")  # experiments that show all rows of `beside`
+SINGLE_CHANGES = {  # experiments that change one thing, and what the columns "(main)" have instead
     "each-cell": "one encoder for all cells; the others have one for each",
     "as-sparse": "meta-trained with four classes and every label of three to seven annotators",
-    "hard-labels": "Dawid–Skene's posterior; the others take its likeliest class",
+    "hard-labels": "Dawid–Skene's posterior; the others use its most probable class",
     "two-steps": "all three gradient steps; the others take two",
-    "centred": "the origin as the encoder has it; for the others it is the support's centre",
+    "centred": "the prior's origin is that of the encoder; for the others it is the centre of the support set",
 }
 
-TOY = "TOY SIZE (`--quick`): this shows that everything runs, not how well."
+TOY = "TOY SIZE (`--quick`): a test that everything runs; the numbers mean nothing."
 
 
 def label(dataset: str) -> str:
-    """How a dataset is called in tables and figures."""
+    """Return the name of a dataset in tables and figures."""
     return LABELS.get(dataset, dataset)
 
 
 def gather(experiment: Experiment, dataset: str, read: Reader) -> pd.DataFrame:
-    """The experiment's own rows, and those of others that it shows beside them."""
-    own = read(experiment.name, dataset) if experiment.methods else pd.DataFrame(columns=COLUMNS)
-    if experiment.name in ALIKE and not len(own):  # what it is set beside says nothing alone
-        return own
+    """Return the rows of the experiment and those of other experiments that it shows."""
+    rows = read(experiment.name, dataset) if experiment.methods else pd.DataFrame(columns=COLUMNS)
+    if experiment.name in SINGLE_CHANGES and not len(rows):  # there is nothing to compare
+        return rows
     others = [read(name, dataset) for name in experiment.beside]
-    beside = [_beside(experiment, rows) for rows in others if len(rows)]
-    if experiment.name == "class-imbalance" and len(own):
-        beside.append(spread(own[own["method"] == "Ours"], "b", "b"))
-    parts = [part for part in (own, *beside) if len(part)]
-    rows = pd.concat(parts, ignore_index=True) if parts else own
+    beside = [_beside(experiment, other) for other in others if len(other)]
+    if experiment.name == "class-imbalance" and len(rows):
+        beside.append(spread(rows[rows["method"] == "Ours"], "b", "b"))
+    parts = [part for part in (rows, *beside) if len(part)]
+    rows = pd.concat(parts, ignore_index=True) if parts else rows
     return shared(rows) if experiment.name in SETTINGS_COMPARED else rows
 
 
 def shared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of the cells and splits those that every method has, so that averages are over the same episodes."""
+    """Keep the cells and splits that every method has, so that averages are over the same episodes."""
     pieces = rows[[*PIECE, "method"]].drop_duplicates()
     counts = pieces.groupby(PIECE).size().reset_index(name="methods")
     everyone = counts.loc[counts["methods"] == pieces["method"].nunique(), PIECE]
@@ -208,14 +212,14 @@ def _beside(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
         return spread(ours, "b", "b")
     if experiment.name == "em-steps":
         return spread(rows[rows["method"].isin(["Ours", "w/o PA"])], "steps", "J")
-    if experiment.name in ALIKE:
-        same = rows[rows["method"].isin(experiment.methods) & _among(rows["candidate"], experiment.only)]
+    if experiment.name in SINGLE_CHANGES:
+        same = rows[rows["method"].isin(experiment.methods) & _matches(rows["candidate"], experiment.only)]
         return same.assign(method=same["method"] + " (main)")
-    return rows if experiment.name in EVERYONE else ours
+    return rows if experiment.name in ALL_METHODS else ours
 
 
-def _among(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[bool]:
-    """Which candidates have these settings, as far as they have them at all."""
+def _matches(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[bool]:
+    """Return which candidates have these values of the settings; candidates without a setting match."""
     fits = {
         name: all(value == only.get(key, value) for key, value in candidate_of(name).items())
         for name in candidates.unique()
@@ -224,20 +228,20 @@ def _among(candidates: pd.Series[str], only: Mapping[str, float]) -> pd.Series[b
 
 
 def is_there(experiment: Experiment, read: Reader) -> bool:
-    """Whether any of its own rows are stored; an experiment without methods lives on those of others."""
+    """Return whether any rows are stored: of the experiment, or of those it shows if it has no methods."""
     names = [experiment.name] if experiment.methods else experiment.beside
     return any(len(read(name, dataset)) for name in names for dataset in experiment.datasets)
 
 
 def how_to_run(experiment: Experiment) -> str:
     name = experiment.name if experiment.methods else experiment.beside[0]
-    return f"nothing was run yet; `crowdshot paper run {name}` makes its rows."
+    return f"there are no rows; run `crowdshot paper run {name}` first."
 
 
 def notes(
     experiment: Experiment, datasets: Sequence[str], rows: pd.DataFrame, read: Reader, results: Path
 ) -> list[str]:
-    """What a reader must know of these rows."""
+    """Return the notes below a table of these rows."""
     found = []
     marked = sorted(
         {name for name in ADDED if rows["method"].str.startswith(name).any()}
@@ -245,9 +249,10 @@ def notes(
     )
     if marked:
         found.append("† Not in the paper. " + " ".join(f"{name}: {_rows_summary(name)}." for name in marked))
-    if experiment.name in ALIKE:
-        told = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
-        found.append(f"(main): {ALIKE[experiment.name]}." + (f" Here and there with {told} alone." if told else ""))
+    if experiment.name in SINGLE_CHANGES:
+        only = ", ".join(f"{'J' if name == 'steps' else name} = {value:g}" for name, value in experiment.only.items())
+        restriction = f" All columns have {only} only." if only else ""
+        found.append(f"(main): {SINGLE_CHANGES[experiment.name]}.{restriction}")
     if experiment.name in SETTINGS_COMPARED:
         every = [read(name, dataset) for name in experiment.beside for dataset in datasets]
         n, m = len(rows[PIECE].drop_duplicates()), sum(len(part[PIECE].drop_duplicates()) for part in every)
@@ -261,11 +266,11 @@ def notes(
 
 
 def _rows_summary(name: str) -> str:
-    return METHODS[name].summary if name in METHODS else "of a package that is not installed here"
+    return METHODS[name].summary if name in METHODS else "from a package that is not installed"
 
 
 def precision_notes(experiment: Experiment, datasets: Sequence[str], results: Path) -> list[str]:
-    """Return the precision of meta-training on each dataset, where the runs recorded it."""
+    """Return sentences with the precision of meta-training on each dataset whose runs recorded it."""
     found = []
     for dataset in datasets:
         stores = [Store(results, name, dataset) for name in (experiment.name, *experiment.beside)]
@@ -276,17 +281,17 @@ def precision_notes(experiment: Experiment, datasets: Sequence[str], results: Pa
 
 
 def _gaps(rows: pd.DataFrame) -> list[str]:
-    """Methods that have fewer cells or splits than there are, or not all their candidates on all splits."""
+    """Return notes about methods without all cells and splits, or without all candidates on all splits."""
     tested = rows.loc[rows["role"] == "test", [*PIECE, "method", "candidate"]].drop_duplicates()
     pieces = tested.drop_duplicates([*PIECE, "method"])
     every, counts = len(tested[PIECE].drop_duplicates()), pieces["method"].value_counts()
-    told = [f"{name} ({counts[name]} of {every})" for name in in_order(counts.index) if counts[name] < every]
-    found = [f"Not complete (cells by splits): {', '.join(told)}."] if told else []
+    partial = [f"{name} ({counts[name]} of {every})" for name in in_order(counts.index) if counts[name] < every]
+    found = [f"Incomplete (cells by splits): {', '.join(partial)}."] if partial else []
     candidates = tested.groupby([*PIECE, "method"]).size().groupby("method").agg(["min", "max"])
     few = [f"{name} ({row['min']} of {row['max']})" for name, row in candidates.iterrows() if row["min"] < row["max"]]
     if few:
         found.append(
-            f"Some splits have fewer candidates: {', '.join(few)}; only one that all splits have can be chosen."
+            f"Some splits have fewer candidates: {', '.join(few)}. Only candidates of all splits can be chosen."
         )
     return found
 

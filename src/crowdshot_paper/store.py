@@ -1,12 +1,12 @@
-"""Results on disk: a row for each episode, safe to interrupt, never measured twice.
+"""Store the results of experiments on disk, one row per episode.
 
-    results/<experiment>/<dataset>/rows.parquet     what is finished
-                                  /pending/…        what a run has finished since, one file for each piece of work
-                                  /times.csv        seconds of each piece of work, and of each meta-training
+    results/<experiment>/<dataset>/rows.parquet     finished pieces of work
+                                  /pending/…        pieces finished since then, one file each
+                                  /times.csv        seconds of each piece of work and of each meta-training
                                   /runs.jsonl       command, splits, versions and devices of every run that added rows
 
-Pieces are written under a temporary name and renamed, so that any number of processes can share a store and one that is
-killed leaves no half piece. `compact` moves finished pieces into `rows.parquet`, one process at a time.
+Pieces are written to a temporary file, which is then renamed. Several processes can share a store, and a killed process
+leaves no incomplete piece. `compact` moves finished pieces to `rows.parquet`, one process at a time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 KEYS = ["experiment", "dataset", "split", "n_support", "n_annotators", "mixture", "method", "candidate", "role"]
 COLUMNS = [*KEYS, "episode", "accuracy", "ece"]
-WHOLE = ["split", "n_support", "n_annotators", "episode"]
-ABANDONED = 3600.0  # seconds after which a half-written file has nobody who will finish it
+INTEGERS = ["split", "n_support", "n_annotators", "episode"]
+ABANDONED = 3600.0  # seconds after which a temporary file is regarded as abandoned
 
 
 class Piece(NamedTuple):
-    """What is done at a time and stored as one: a method on all crowds of one (support, annotators) of one split."""
+    """A unit of work, stored at once: a method on all crowds of one (support, annotators) in one split."""
 
     experiment: str
     dataset: str
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
 
 TIMES = [*Piece._fields, "what", "seconds", "episodes", "candidates", "device", "encoder", "best", "precision"]
-TOLD_BY = [*Piece._fields, "what", "encoder", "seconds"]  # two rows of times are the same if these are
+TIMES_KEY = [*Piece._fields, "what", "encoder", "seconds"]  # rows of times with equal values are duplicates
 
 
 class Store:
@@ -61,10 +61,8 @@ class Store:
         self.folder = root / experiment / dataset
         self.pending = self.folder / "pending"
 
-    # ---- pieces in, rows out ----------------------------------------------------------------------------------------
-
     def add(self, piece: Piece, rows: pd.DataFrame, seconds: Mapping[str, Any]) -> None:
-        """All of a piece or nothing. ``seconds`` and whatever else is told of its making travel in the file."""
+        """Add the rows of a piece; ``seconds`` has its time and other metadata, which are stored in the file."""
         self._make(self.pending)
         table = pa.Table.from_pandas(_tidy(rows.assign(**piece._asdict())), preserve_index=False, nthreads=1)
         table = table.replace_schema_metadata({"made": json.dumps({**piece._asdict(), **seconds})})
@@ -72,11 +70,11 @@ class Store:
             pq.write_table(table, temporary, compression="zstd")
 
     def has(self, piece: Piece, candidates: Iterable[str]) -> bool:
-        """Whether somebody added these since the last `compact`: a look that costs nothing."""
+        """Return whether these candidates were added since the last `compact`; this is a cheap check."""
         return self._file(piece, candidates).exists()
 
     def done(self) -> dict[Piece, set[str]]:
-        """The pieces that were run, and the candidates that need not be run again."""
+        """Return the finished pieces and, for each, its finished candidates."""
         found = defaultdict(set)
         for part in self._parts():
             for *piece, name in part[[*Piece._fields, "candidate"]].drop_duplicates().astype(object).to_numpy():
@@ -84,7 +82,7 @@ class Store:
         return dict(found)
 
     def rows(self) -> pd.DataFrame:
-        """All rows, `COLUMNS`, each once and in order; none where nothing was run."""
+        """Return all rows with columns `COLUMNS`, sorted and without duplicates."""
         parts = self._parts()
         if not parts:
             return pd.DataFrame(columns=COLUMNS)
@@ -92,20 +90,18 @@ class Store:
         return rows.sort_values([*KEYS, "episode"], ignore_index=True)
 
     def _parts(self) -> list[pd.DataFrame]:
-        """Pieces first: what another process's `compact` takes away while they are read is in rows.parquet by then."""
+        # pieces first: those that another process compacts meanwhile are then in rows.parquet
         return [*_existing(_read, self._pieces()), *_existing(_read, [self.folder / "rows.parquet"])]
 
-    # ---- how rows came about ----------------------------------------------------------------------------------------
-
     def note_training(self, name: str, encoders: Sequence[Mapping[str, Any]]) -> None:
-        """Seconds of meta-training encoders, kept beside the pieces that use them."""
+        """Store the seconds of meta-training, next to the pieces that use the encoders."""
         self._make(self.pending)
         known = {"experiment": self.experiment, "dataset": self.dataset, "what": "meta-training"}
         with replacing(self.pending / f"{name}.json") as temporary:
             temporary.write_text(json.dumps([{**known, **encoder} for encoder in encoders]))
 
     def times(self) -> pd.DataFrame:
-        """A row for each piece (``what`` is "test") and each meta-trained encoder ("meta-training"), `TIMES`."""
+        """Return the times of pieces (``what`` is "test") and of encoders ("meta-training"), with columns `TIMES`."""
         made = _existing(_read_making, self._pieces())
         made += [row for rows in _existing(_read_json, sorted(self.pending.glob("*.json"))) for row in rows]
         kept = _existing(_read_csv, [self.folder / "times.csv"])
@@ -113,10 +109,10 @@ class Store:
         if not found:
             return pd.DataFrame(columns=TIMES)
         times = pd.concat([part.reindex(columns=TIMES) for part in found], ignore_index=True)
-        return times.drop_duplicates(TOLD_BY, ignore_index=True)
+        return times.drop_duplicates(TIMES_KEY, ignore_index=True)
 
     def note_run(self, about: Mapping[str, Any]) -> None:
-        """One line in runs.jsonl."""
+        """Append a line to runs.jsonl."""
         self._make(self.folder)
         line = json.dumps({"when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **about}) + "\n"
         file = self.folder / "runs.jsonl"
@@ -124,20 +120,21 @@ class Store:
             with file.open("a") as opened:
                 opened.write(line)
         except OSError as error:
-            raise CrowdshotError(f"{file} could not be written ({error.strerror or error}).") from None
+            raise CrowdshotError(f"could not be written ({error.strerror or error})", where=file) from None
 
     def runs(self) -> list[dict[str, Any]]:
-        """What `note_run` was told, oldest first."""
+        """Return the runs that `note_run` has stored, oldest first."""
         found = _existing(_read_lines, [self.folder / "runs.jsonl"])
         return found[0] if found else []
 
-    # ---- fewer, larger files ----------------------------------------------------------------------------------------
-
     def compact(self) -> None:
-        """Pieces into rows.parquet. Killed in between, some pieces are in both, which `rows` and `times` put right."""
+        """Move pieces to rows.parquet.
+
+        If the process is killed meanwhile, some pieces are in both places; `rows` and `times` drop the duplicates.
+        """
         if not self.pending.exists():
             return
-        with _alone(self.folder):
+        with _locked(self.folder):
             files = [file for file in sorted(self.pending.iterdir()) if file.suffix in (".parquet", ".json")]
             if files:
                 self._keep(self.rows(), self.times())
@@ -145,8 +142,8 @@ class Store:
                 file.unlink(missing_ok=True)
             for place in (self.folder, self.pending):
                 sweep(place)
-            for rest in (*self.folder.glob(".*.tmp"), *self.pending.glob(".*.tmp")):  # of other machines
-                with suppress(OSError):  # whose it was may have come back to it
+            for rest in (*self.folder.glob(".*.tmp"), *self.pending.glob(".*.tmp")):  # of processes on other machines
+                with suppress(OSError):  # the other process may have removed it
                     if time.time() - rest.stat().st_mtime > ABANDONED:
                         rest.unlink()
 
@@ -163,7 +160,9 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CrowdshotError(f"{folder} could not be made a folder ({error.strerror or error}).") from None
+            raise CrowdshotError(
+                f"could not be created ({error.strerror or error})", where=f"The folder {folder}"
+            ) from None
 
     def _file(self, piece: Piece, candidates: Iterable[str]) -> Path:
         method = piece.method.replace("/", "").replace(" ", "-")
@@ -176,15 +175,15 @@ class Store:
 
 
 def read_rows(root: Path, experiment: str, dataset: str) -> pd.DataFrame:
-    """The rows of one experiment on one dataset, each once; none where it was not run."""
+    """Return the rows of an experiment on a dataset, without duplicates; an empty table if it was not run."""
     return Store(root, experiment, dataset).rows()
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- reading and writing files ----
 
 
 def _existing(read: Callable[[Path], T], files: Iterable[Path]) -> list[T]:
-    """What is in the files, but for those that are not (or no longer) there."""
+    """Read the files, except those that do not exist (any more)."""
     found = []
     for file in files:
         try:
@@ -193,25 +192,26 @@ def _existing(read: Callable[[Path], T], files: Iterable[Path]) -> list[T]:
             continue
         except CrowdshotError:
             raise
-        except Exception as error:  # what pandas noted in the file may be anything, and raises as much
+        except Exception as error:  # damaged metadata of pandas may raise any exception
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise CrowdshotError(
-                f"{file} is damaged or not what its name says ({reason}), expected rows that crowdshot wrote."
-            ) from None
+            message, expected = f"is damaged or of another type ({reason})", "a file written by crowdshot"
+            raise CrowdshotError(message, where=file, expected=expected) from None
     return found
 
 
 def _read(file: Path) -> pd.DataFrame:
-    # From memory and alone: with threads of Arrow's about, a process that ends is now and then aborted instead.
+    # from memory and without threads: Arrow's threads sometimes abort a process at its end
     table = pq.ParquetFile(pa.BufferReader(file.read_bytes())).read(use_threads=False)
     frame = table.to_pandas(use_threads=False)
     missing = [column for column in COLUMNS if column not in frame]
     if missing:
-        raise CrowdshotError(f"{file} has no column {missing[0]!r}, expected {', '.join(COLUMNS)}.")
+        message = f"has no column {missing[0]!r}"
+        raise CrowdshotError(message, where=file, found=missing[0], expected=f"the columns {', '.join(COLUMNS)}")
     for column in COLUMNS:
         kind = table.schema.field(column).type
         if not _suits(column, kind):
-            raise CrowdshotError(f"{file} has a column {column!r} of {kind}, expected rows that crowdshot wrote.")
+            message = f"has a column {column!r} of type {kind}"
+            raise CrowdshotError(message, where=file, found=str(kind), expected="a file written by crowdshot")
     for column in frame.select_dtypes("category"):
         frame[column] = frame[column].astype(object)
     frame["method"] = frame["method"].map(_current_names(frame["method"].unique()))
@@ -219,13 +219,13 @@ def _read(file: Path) -> pd.DataFrame:
 
 
 def _current_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the present names of methods, and of variants such as "Labelings narrow", by the names that are stored."""
+    """Return the current names of methods, and of variants such as "Labelings narrow", by their stored names."""
     words = {name: name.split(" ", 1) for name in names}
     return {name: " ".join([current_name(first, warn=False), *rest]) for name, (first, *rest) in words.items()}
 
 
 def _suits(column: str, kind: pa.DataType) -> bool:
-    if column in WHOLE:
+    if column in INTEGERS:
         return bool(pa.types.is_integer(kind))
     if column not in KEYS:
         return bool(pa.types.is_floating(kind))
@@ -243,8 +243,8 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
 
 def _made(row: Any) -> dict[str, Any]:
     found = dict(row)
-    hash(tuple(map(found.get, TOLD_BY)))  # a TypeError, of what cannot be told apart
-    json.dumps(found, ensure_ascii=False).encode()  # a UnicodeError, of characters that there are not
+    hash(tuple(map(found.get, TIMES_KEY)))  # raises TypeError for damaged values
+    json.dumps(found, ensure_ascii=False).encode()  # raises UnicodeError for damaged text
     return found
 
 
@@ -257,16 +257,15 @@ def _read_csv(file: Path) -> pd.DataFrame:
 
 
 def _tidy(rows: pd.DataFrame) -> pd.DataFrame:
-    """Small: words once, and of the calibration error, which is noisier than that, three decimals."""
-    words = {name: "category" for name in KEYS if name not in WHOLE}
-    rows = rows[COLUMNS].astype({**dict.fromkeys(WHOLE, "int32"), **words})
+    """Compress rows: categories for text, float32, and three decimals of the calibration error, which is noisier."""
+    words = {name: "category" for name in KEYS if name not in INTEGERS}
+    rows = rows[COLUMNS].astype({**dict.fromkeys(INTEGERS, "int32"), **words})
     return rows.assign(accuracy=rows["accuracy"].astype("float32"), ece=rows["ece"].astype("float32").round(3))
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other process is in here with the same folder; one that is killed lets go. Where there are no such locks (on
-    Windows), nobody waits."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes; the lock of a killed process is released. Windows has no such locks."""
     try:
         import fcntl  # which Windows does not have
     except ImportError:

@@ -1,4 +1,4 @@
-"""One piece of an experiment's work, done in some process on some device: meta-training a stack, testing a method."""
+"""Do a piece of work of an experiment on a device: meta-train a stack of encoders, or test a method."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ from crowdshot_paper.episode_cells import REAL, SOURCE_CROWD, TARGETS, VALIDATIO
 from crowdshot_paper.experiments import EXPERIMENTS, SYSTEMS, Protocol, candidate_name
 from crowdshot_paper.store import Piece, Store
 
-# ---- encoders ------------------------------------------------------------
-#
-# Meta-training of the encoders that experiments need, many side by side.
+# ---- meta-training stacks of encoders ----
 
 
-STACK = {"maml": 30}  # models trained side by side; of others, as many as there are up to MOST
-MOST = 128
+STACK = {"maml": 30}  # the largest stack, by objective
+MOST = 128  # the largest stack for other objectives
 
 
 def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
-    """Those that can be trained side by side, together."""
+    """Group encoders into stacks that can be trained together."""
     groups: dict[Any, list[Wanted]] = defaultdict(list)
     for one in sorted(set(wanted), key=lambda one: one.name):
         shape = (one.source, one.ways, one.shots, one.annotators, one.labels_per_item, one.iterations, one.wide)
@@ -56,7 +54,7 @@ def stacks(wanted: Iterable[Wanted]) -> list[list[Wanted]]:
 
 
 def stack_name(stack: Sequence[Wanted]) -> str:
-    """The same for the same encoders, and for no others."""
+    """Return a name that is unique to these encoders."""
     names = "\n".join(one.name for one in stack)
     return f"{stack[0].source}-{len(stack)}-{zlib.crc32(names.encode()):08x}"
 
@@ -70,18 +68,12 @@ def train_stack(
     device: torch.device,
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Wanted, dict[str, Any]]:
-    """Train and save; of each its name, its share of the stack's seconds, and its best accuracy on validation.
+    """Train and save encoders; return the name, seconds and best validation accuracy of each.
 
-    Interrupted, training goes on from its last validation, and its seconds are what it would have taken in one go.
+    The seconds are a share of those of the stack. Interrupted training continues from its last validation, and its
+    seconds are extrapolated to the complete training.
     """
-    jobs = []
-    for one in stack:
-        learn, validate, _ = split_classes(target, len(dataset.pool.names), one.split)
-        torch.manual_seed(one.split)
-        channels = {"channels": dataset.input.channels, "width": protocol.width}
-        card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
-        encoder = build_encoder("conv4", channels, dataset.input, card)
-        jobs.append(Job(encoder, learn, validate, one.recipe(protocol)))
+    jobs = [_job(one, dataset, target, protocol) for one in stack]
     precision = stack[0].precision if device.type == "cuda" else "float32"
     pool = replace(dataset.pool, crowd_labels=None).to(device)
     checkpoint = work / "checkpoints" / f"{stack_name(stack)}.safetensors"
@@ -94,7 +86,7 @@ def train_stack(
         tick(done, total)
 
     began = time.perf_counter()
-    course: list[list[float]] = []  # of accuracy on validation
+    course: list[list[float]] = []  # validation accuracies
     trained = train(
         jobs, pool, precision=precision, checkpoint=checkpoint, tick=count, report=lambda p: course.append(p.accuracy)
     )
@@ -121,39 +113,48 @@ def train_stack(
     }
 
 
+def _job(one: Wanted, dataset: Dataset, target: Target, protocol: Protocol) -> Job:
+    learn, validate, _ = split_classes(target, len(dataset.pool.names), one.split)
+    torch.manual_seed(one.split)
+    channels = {"channels": dataset.input.channels, "width": protocol.width}
+    card = {"trained_on": f"{dataset.name}, split {one.split}", "wanted": asdict(one)}
+    encoder = build_encoder("conv4", channels, dataset.input, card)
+    return Job(encoder, learn, validate, one.recipe(protocol))
+
+
 def read_encoder(one: Wanted, work: Path) -> Encoder:
     return load_encoder(one.file(work))
 
 
-# ---- work ------------------------------------------------------------
+# ---- pieces of work ----
 
 
 MOST_WAYS = max(target.ways for target in TARGETS.values())
 Wants = list[tuple[Candidate, Wanted | None]]
 """Candidates of a method, and the encoder that each needs."""
-EMBEDDED = 40  # classes as an encoder sees them that are kept: one split's, source and target, of all Ours' candidates
+EMBEDDED = 40  # cached embeddings: enough for all candidates of Ours on the source and target of one split
 
 
 @dataclass(frozen=True)
 class Place:
-    """What every piece of a run needs to know; plain data, so that it can be sent to another process."""
+    """Folders and sizes of a run; plain data that can be sent to another process."""
 
     results: Path
     work: Path  # encoders and checkpoints
-    root: Path | None  # where the datasets are
+    root: Path | None  # the folder of datasets
     protocol: Protocol
     command: str = ""
-    download: bool = False  # what is absent of the datasets
+    download: bool = False  # whether to download missing datasets
 
 
 def cells_of(piece: Piece, place: Place) -> list[Cell]:
-    """A piece's cells, which differ in their crowds."""
+    """Return the cells of a piece, which differ in their crowds."""
     cells = place.protocol.cells(EXPERIMENTS[piece.experiment], piece.dataset)
     return [cell for cell in cells if cell.size == (piece.n_support, piece.n_annotators)]
 
 
 def needed(piece: Piece, place: Place) -> Wants:
-    """All candidates of a piece that are asked for."""
+    """Return the requested candidates of a piece and the encoder of each."""
     method, target, protocol = SYSTEMS[piece.method], TARGETS[piece.dataset], place.protocol
     cell, experiment = cells_of(piece, place)[0], EXPERIMENTS[piece.experiment]
     how = (experiment.encoders, protocol.iterations, protocol.precision)
@@ -163,11 +164,8 @@ def needed(piece: Piece, place: Place) -> Wants:
     ]
 
 
-# ---- work ------------------------------------------------------------------------------------------------------------
-
-
 def train_one(stack: Sequence[Wanted], pieces: Sequence[Piece], place: Place, device: str) -> None:
-    """Meta-train one stack of encoders, and note what each cost in the store of the first piece that needs it."""
+    """Meta-train a stack of encoders, and store the seconds of each with the first piece that needs it."""
     source = read_dataset(stack[0].source, place)
     target = fitted(TARGETS[stack[0].source], source, place)
     with progress(f"meta-training {len(stack)} encoders") as tick:
@@ -181,9 +179,9 @@ def train_one(stack: Sequence[Wanted], pieces: Sequence[Piece], place: Place, de
 
 
 def test_one(piece: Piece, needs: Wants, place: Place, device: str) -> None:
-    """One piece: candidates of a method on all episodes, validation and test, of all crowds at once."""
+    """Test candidates of a method on all episodes of a piece: validation and test, all crowds at once."""
     store = Store(place.results, piece.experiment, piece.dataset)
-    if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another run was faster
+    if store.has(piece, [candidate_name(candidate) for candidate, _ in needs]):  # another process has finished it
         return
     method, cells = SYSTEMS[piece.method], cells_of(piece, place)
     groups: dict[Wanted | None, list[Candidate]] = defaultdict(list)
@@ -213,7 +211,7 @@ def test_one(piece: Piece, needs: Wants, place: Place, device: str) -> None:
 def _rows(
     batches: Sequence[tuple[str, Cell, Batch]], candidate: Candidate, probabilities: Tensor, truth: Tensor
 ) -> pd.DataFrame:
-    """Accuracy and calibration error of each episode."""
+    """Return accuracy and calibration error of each episode."""
     right = (probabilities.argmax(-1) == truth).float().mean(-1).cpu().numpy()
     error = calibration_error(probabilities, truth).cpu().numpy()
     counts = [len(batch.labels) for _, _, batch in batches]
@@ -229,7 +227,7 @@ def _rows(
     )
 
 
-# ---- what pieces share ----------------------------------------------------------------------------------------------
+# ---- datasets, episodes and embeddings, which pieces share ----
 
 
 @cache
@@ -240,14 +238,14 @@ def read_dataset(name: str, place: Place) -> Dataset:
 
 
 def find_data(datasets: Iterable[str], place: Place) -> None:
-    """Before hours of work: is everything there that these are tested with, and their encoders learn from?"""
+    """Check before a long run that the datasets and the sources of their encoders exist."""
     if not place.protocol.toy:
         for name in sorted({one for dataset in datasets for one in (dataset, TARGETS[dataset].source)}):
             find_dataset(name, place.root or Path("data"), download=place.download)
 
 
 def fitted(target: Target, source: Dataset, place: Place) -> Target:
-    """A toy has fewer classes to split."""
+    """Return the target, with splits that fit the fewer classes of a toy dataset."""
     if not place.protocol.toy:
         return target
     classes = len(source.pool.names)
@@ -257,9 +255,9 @@ def fitted(target: Target, source: Dataset, place: Place) -> Target:
 def draw(
     piece: Piece, cells: Sequence[Cell], place: Place, one: Wanted | None, device: str
 ) -> list[tuple[str, Cell, Batch]]:
-    """(role, cell, episodes): validation on the source's classes with its crowd, test on each of the cells.
+    """Return (role, cell, episodes): validation on the source's classes with its crowd, and test on each of the cells.
 
-    With an encoder, items are its embeddings.
+    With an encoder, items are replaced by their embeddings.
     """
     target, split = TARGETS[piece.dataset], piece.split
     source = read_dataset(target.source, place)
@@ -277,7 +275,7 @@ def draw(
 
 
 def _view(name: str, one: Wanted | None, classes: tuple[int, ...] | None, place: Place, device: str) -> Dataset:
-    """The dataset, or what an encoder makes of some of its classes (None: all); the others' embeddings are zero."""
+    """Return the dataset, or embeddings of some of its classes (None: all) with zeros for the others."""
     dataset = read_dataset(name, place)
     if one is None:
         return dataset
@@ -290,13 +288,13 @@ def _view(name: str, one: Wanted | None, classes: tuple[int, ...] | None, place:
 
 @lru_cache(maxsize=EMBEDDED)
 def _embeddings(name: str, one: Wanted, classes: tuple[int, ...], place: Place, device: str) -> Tensor:
-    """Of these classes' items, (classes, items, M), on the CPU."""
+    """Return the embeddings of these classes' items, (classes, items, M), on the CPU."""
     pool = read_dataset(name, place).pool.take(list(classes))
     return embedded(pool.to(device), read_encoder(one, place.work)).examples.cpu()
 
 
 def together(batches: Sequence[Batch]) -> Batch:
-    """As one batch; annotators that an episode does not have said nothing, and are anything."""
+    """Concatenate batches; missing annotators get no labels and uniform confusion matrices."""
     most = max(batch.labels.shape[-1] for batch in batches)
 
     def padded(batch: Batch) -> Batch:
@@ -314,7 +312,7 @@ def together(batches: Sequence[Batch]) -> Batch:
 def _network(
     one: Wanted | None, on_embeddings: bool, dataset: Dataset, place: Place, device: str
 ) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
-    """What brings stored items into the network's form, and the network, if one is needed."""
+    """Return a function that converts stored items to the network's input, and the network if one is needed."""
     if on_embeddings:
         return Tensor.float, nn.Identity()
     if one is None:

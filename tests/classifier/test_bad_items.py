@@ -21,13 +21,13 @@ def fit(X, labels=LABELS, encoder="auto"):
     {
         "a text where a path is expected": (
             lambda: fit(TEXTS, encoder="glyphs"),
-            "images has 'a lovely film', which is not a file, expected paths of images. Texts need an encoder of"
-            " texts; encoder='auto' selects one.",
+            "images has 'a lovely film', which is not a file, expected paths of images. Use encoder='auto' to"
+            " select an encoder of texts.",
         ),
         "a long text where a path is expected": (
             lambda: fit(np.zeros((4, 9, 9)), encoder="glyphs").predict(["a long story. " * 400]),
             "images has 'a long story. a long story. a long story. a long story. a l…', which is not a file, expected"
-            " paths of images. Texts need an encoder of texts; encoder='auto' selects one.",
+            " paths of images. Use encoder='auto' to select an encoder of texts.",
         ),
         "lists as labels": (
             lambda: fit(VECTORS, [[["good", "bad"], "bad"], *LABELS[1:]]),

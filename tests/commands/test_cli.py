@@ -983,7 +983,7 @@ def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> N
     done = run("adapt", "labels.csv", "--images", "photos", *chosen, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert "crowdshot:" not in done.stderr
-    assert done.stdout.splitlines()[1] == "LRDS: logistic regression on the items as they are, labels by Dawid–Skene"
+    assert done.stdout.splitlines()[1] == "LRDS: logistic regression on the raw items, labels by Dawid–Skene"
     assert "8 unlabelled items labelled by the classifier" in done.stdout
     model = crowdshot.CrowdClassifier.load(out / "model.safetensors")
     assert model.settings_ == {"C": 0.5, "steps": 3, "hard": False}
@@ -1027,7 +1027,7 @@ def test_methods_lists_what_adapt_takes(call) -> None:
     assert (said.code, said.err) == (0, "")
     assert [line.partition(":")[0] for line in said.out.splitlines()] == list(METHODS)
     assert (
-        "RFMV: a random forest on the items as they are, labels by majority vote; encoder: none; settings: trees=200"
+        "RFMV: a random forest on the raw items, labels by majority vote; encoder: none; settings: trees=200"
         " (10 50 100 200)\n" in said.out
     )
     found = {one["name"]: one for one in json.loads(call("methods", "--json").out)}

@@ -1,6 +1,7 @@
 """``crowdshot train-inference``: a network and its card, projects left out, and refusal of what is worse."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from crowdshot.model import label_model
 from crowdshot.model.label_model import load_network, network_card, save_network
 from crowdshot.training import distributed
 from crowdshot_paper import label_model_training
-from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, tell
+from crowdshot_paper.label_model_commands import InferenceFiles, report_text, run_train_inference
 from crowdshot_paper.label_model_training import Settings
 from waiting import HANGS
 
@@ -63,8 +64,8 @@ def test_a_network_and_its_card(past, tmp_path):
     assert (card["command"], card["started_from"]) == ("crowdshot train-inference", None)
     assert card["learned_from"]["world"]["spammers"] == [0, 0.5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
-    told = tell(report).splitlines()
-    assert told[0].split() == ["learned", "from", "accuracy", "log-loss", "over", "accepted", "right"]
+    told = report_text(report).splitlines()
+    assert told[0].split() == ["used", "for", "training", "accuracy", "log-loss", "over", "accepted", "right"]
     assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
     assert told[-1] == str(out)
 
@@ -90,7 +91,7 @@ def test_aggregate_takes_what_was_trained(past, tmp_path, call):
 def test_simulated_crowds_are_enough(tmp_path):
     report = run_train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
     assert (report["learned_from"], report["scores"]) == ([], {})
-    assert tell(report) == str(tmp_path / "n.safetensors")
+    assert report_text(report) == str(tmp_path / "n.safetensors")
 
 
 def test_it_starts_from_another_network(past, tmp_path):
@@ -114,7 +115,7 @@ def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
     assert card["started_from"] == "the shipped network"
     assert card["settings"]["learning_rate"] == 1e-3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["n.safetensors", "past"]
-    assert "learned without it" in tell(report)
+    assert "trained without it" in report_text(report)
 
 
 def test_what_is_worse_is_not_written(tmp_path):
@@ -122,12 +123,11 @@ def test_what_is_worse_is_not_written(tmp_path):
     write(tmp_path / "past" / "wise")
     write(tmp_path / "past" / "foolish", majority_is_right=False)
     files = InferenceFiles(tmp_path / "n.safetensors", tmp_path / "past")
-    with pytest.raises(
-        CrowdshotError,
-        match=r"^the network has log-loss [\d.]+ on projects left out \(worst of all on '\w+'\), expected no more than "
-        r"the [\d.]+ of the one it started from; nothing was written\.$",
-    ):
+    with pytest.raises(CrowdshotError, match="left-out projects") as error:
         run_train_inference(files, iterations=6, fine_tune=True)
+    limit = float(re.search(r"at most ([\d.]+)", error.value.expected)[1])
+    assert error.value.found > limit
+    assert re.search(r"worst on '(wise|foolish)'", error.value.message)
     assert not files.out.exists()
 
 
@@ -146,7 +146,7 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
         patch.setattr(distributed, "interruptions", at_once)
         report = run_train_inference(files, iterations=3)
     assert report == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
-    assert tell(report) == f"interrupted; the same command goes on from {files.out}.checkpoint"
+    assert report_text(report) == f"Interrupted. Repeat the command to continue from {files.out}.checkpoint."
     assert not files.out.exists()
     run_train_inference(files, iterations=3)
     one, two = load_network(files.out), load_network(whole.out)
@@ -156,10 +156,10 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"fine_tune": True}, r"^projects is missing, expected a folder of finished projects to fine-tune on\.$"),
-        ({"leave_out": ["owls"]}, r"^leave_out has 'owls', expected names of projects, of which there are none\.$"),
+        ({"fine_tune": True}, r"^projects is missing, expected a folder of finished projects"),
+        ({"leave_out": ["owls"]}, r"^leave_out has 'owls', expected no names"),
         ({"initial": Path("nowhere")}, r"^nowhere does not exist, expected an inference file\.$"),
-        ({"projects": Path("nowhere")}, r"^nowhere is no folder, expected one with a folder for each project\.$"),
+        ({"projects": Path("nowhere")}, r"^projects is nowhere, which is not a folder"),
         ({"out": Path("nowhere/n")}, r"is in the folder nowhere, which does not exist, expected one that does\.$"),
     ],
 )
@@ -183,7 +183,7 @@ def test_on_the_command_line(past, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--fine-tune"], "--projects is missing, expected a folder of finished projects to fine-tune on."),
+        (["--fine-tune"], "--projects is missing, expected a folder of finished projects for fine-tuning."),
         (
             ["--projects", "past", "--leave-out", "owls"],
             "--leave-out has 'owls', expected names of projects, 'birds', 'fish', 'moths'.",
@@ -194,7 +194,7 @@ def test_on_the_command_line(past, tmp_path):
         ),
         (
             ["--projects", "past", "--relatives", "birds"],
-            "--relatives is 'birds', expected names of projects like a=b=c,d=e.",
+            "--relatives is 'birds', expected names of projects, such as a=b=c,d=e.",
         ),
     ],
 )

@@ -261,7 +261,7 @@ def test_made_for_features_but_got(X: Any, message: str) -> None:
     [
         (
             np.zeros((4, 784)),
-            r"X is an array of shape \(4, 784\), expected characters of 28×28 grey pixels.*Reshape",
+            r"X is an array of shape \(4, 784\), expected characters of 28×28 grey pixels.*reshape",
         ),
         (pd.DataFrame(np.zeros((4, 784))), r"X is an array of shape \(4, 784\), expected characters"),
         (np.zeros((4, 28, 28, 2)), r"without an axis of 1, 3 or 4 channels"),

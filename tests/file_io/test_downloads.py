@@ -121,7 +121,7 @@ def test_a_dataset_is_fetched_once(address, tmp_path, monkeypatch):
     download = Download(f"{address}/images_background.zip", sha256(data.getvalue()))
     monkeypatch.setitem(DATASETS, "omniglot", replace(loader, parts=(replace(loader.parts[0], download=download),)))
 
-    with pytest.raises(CrowdshotError, match="or pass download=True"):
+    with pytest.raises(CrowdshotError, match="Use download=True"):
         load_dataset("omniglot", tmp_path)
     assert load_dataset("omniglot", tmp_path, download=True).pool.names == ("a/character01", "b/character01")
     Handler.files.clear()
@@ -139,7 +139,7 @@ def test_datasets_are_read_without_the_packages_that_download():
 
 def test_what_cannot_be_downloaded_says_so(tmp_path):
     for name in ("miniimagenet", "labelme", "cifar10s"):
-        with pytest.raises(CrowdshotError, match="it cannot be downloaded for you"):
+        with pytest.raises(CrowdshotError, match="It cannot be downloaded automatically"):
             load_dataset(name, tmp_path, download=True)
 
 

@@ -82,7 +82,7 @@ def test_logistic_regression_is_scikit_learns(N, D, K, steps, C):
     support, query = torch.randn(4, N, D, generator=g), torch.randn(4, 5, D, generator=g)
     labels = crowd_labels(3, (4, N, 3), K)
     labels[3][labels[3] > 1] = 0  # two classes only
-    targets = prototypical.believe(labels, K, {"steps": steps}).double().numpy()
+    targets = prototypical.aggregated(labels, K, {"steps": steps}).double().numpy()
     settings = {"C": C} | ({} if steps is None else {"steps": steps})
     name = "LRMV" if steps is None else "LRDS"
     found = METHODS[name].predict(CrowdEpisodes(support, labels, query, K), **settings)
@@ -146,8 +146,8 @@ def test_small_forests_begin_large_ones():
 
 def test_hard_labels_are_the_likeliest_of_the_posterior():
     labels = torch.tensor([[[0, 0, 1], [1, 1, 1], [-1, -1, -1]]])
-    soft = prototypical.believe(labels, 2, {"steps": 2, "hard": False})
-    hard = prototypical.believe(labels, 2, {"steps": 2, "hard": True})
+    soft = prototypical.aggregated(labels, 2, {"steps": 2, "hard": False})
+    hard = prototypical.aggregated(labels, 2, {"steps": 2, "hard": True})
     assert 0.5 < float(soft[0, 0, 0]) < 1
     assert hard[0].tolist() == [[1, 0], [0, 1], [0, 0]]
 

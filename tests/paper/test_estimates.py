@@ -30,13 +30,11 @@ def test_ten_times_as_many_episodes_and_an_encoder_for_each_cell():
 
 def test_seconds_add_up():
     (ours,) = [one for one in encoder_plan.shares(EXPERIMENTS["centred"], "omniglot") if one.method == "Ours"]
-    all_of_it = encoder_plan.of_shares([ours])
+    all_of_it = encoder_plan.time_of([ours])
     trained = 90 * 30 * encoder_plan.TRAINING["narrow"].core  # 90 encoders, 30 thousand iterations
-    tested = 18 * ours.episodes / 1_000 * encoder_plan.LOOKING.core
+    tested = 18 * ours.episodes / 1_000 * encoder_plan.EMBEDDING.core
     assert all_of_it.core == pytest.approx(trained + tested)
-    assert encoder_plan.of_shares([ours], RESULTS).core == pytest.approx(tested / 18), (
-        "one candidate's encoders are kept"
-    )
+    assert encoder_plan.time_of([ours], RESULTS).core == pytest.approx(tested / 18), "one candidate's encoders are kept"
     assert encoder_plan.testing("CL", "labelme", 1_000).gpu == 9 * encoder_plan.TESTING["CL"].gpu, "photographs"
 
 
@@ -56,7 +54,7 @@ def test_before_a_run_kept_encoders_are_offered(tmp_path):
     hint, kept = runner.expect(pieces, place, ["cpu", "cpu"])
     # 5 × 15 thousand iterations at 100 s, 9 candidates on 11,250 episodes at 2 ms; two cores
     assert hint == "5 encoders to meta-train and 45 pieces to test: about 64 min on 2 CPU cores."
-    assert kept == f"5 of these encoders are kept: --work {RESULTS} takes them from there."
+    assert kept == f"5 of these encoders exist in {RESULTS}. Use --work {RESULTS} to use them."
     there = work.Place(RESULTS, RESULTS, None, PAPER)
     assert runner.expect(pieces, there, ["cuda:0"] * 4) == [
         "0 encoders to meta-train and 45 pieces to test: about 30 s on 1 GPU."

@@ -117,11 +117,11 @@ def test_spammers_stand_at_their_share(monkeypatch, tmp_path):
 
 def test_what_was_not_run_is_a_sentence(tmp_path):
     told = figures.make("main,cost,labelme,embedding", place(tmp_path))
-    assert told[0] == "main: nothing was run yet; `crowdshot paper run main` makes its rows."
-    assert told[1].startswith("cost: nothing was run")
-    assert told[2] == "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows."
+    assert told[0] == "main: there are no rows; run `crowdshot paper run main` first."
+    assert told[1].startswith("cost: there are no rows")
+    assert told[2] == "labelme: there are no rows; run `crowdshot paper run labelme` first."
     assert "encoder of Ours" in told[3]
-    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'` makes" in told[3]
+    assert "`crowdshot paper run main --dataset omniglot --methods 'Ours,w/o PA'`" in told[3]
     assert not (tmp_path / "results").exists()
 
 
@@ -192,11 +192,11 @@ def test_the_settings_shown_are_those_that_validation_chose(encoded):
         both("Ours", [0.9], "steps=2, b=10", validation=0.1, cell=size),
     )
     keep(encoded.results, "main", rows)
-    candidate, one = illustrations._found("Ours", encoded, reader(encoded.results))
+    candidate, one = illustrations._best_encoder("Ours", encoded, reader(encoded.results))
     assert candidate == {"steps": 1, "b": 10.0}
     assert (one.steps, one.b) == (1, 10.0)
     one.file(encoded.work).unlink()
-    second, _ = illustrations._found("Ours", encoded, reader(encoded.results))
+    second, _ = illustrations._best_encoder("Ours", encoded, reader(encoded.results))
     assert second == {"steps": 2, "b": 10.0}, "the best of those whose encoder was kept"
 
 
@@ -212,6 +212,6 @@ def test_the_command(tmp_path):
     file = tmp_path / "out" / "em-steps" / "em-steps.png"
     assert done.stdout.splitlines() == [
         f"em-steps: {file} and em-steps.svg.",
-        "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows.",
+        "labelme: there are no rows; run `crowdshot paper run labelme` first.",
     ]
     assert file.exists()

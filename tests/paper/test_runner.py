@@ -324,9 +324,7 @@ def test_rows_of_a_trial_do_not_pass_for_the_real_ones(tmp_path):
         ({"iterations": 3}, "iterations = 2, expected 3"),
         ({"toy": False}, "toy = True, expected False"),
     ):
-        with pytest.raises(
-            CrowdshotError, match=f"omniglot has rows with {found} as now; results= names another folder"
-        ):
+        with pytest.raises(CrowdshotError, match=f"omniglot has rows with {found} as in this run. Use results='DIR'"):
             run(place_in(tmp_path, **change), methods=["LRMV"])
     run(place_in(tmp_path, splits=(1,)), methods=["LRMV"])
 
@@ -343,13 +341,13 @@ def test_a_run_says_how_rows_came_about(tmp_path):
 def test_names_that_are_not_known():
     assert [one.name for one in experiments.chosen("main, cost,main")] == ["main", "cost"]
     assert len(experiments.chosen("all")) == len(EXPERIMENTS)
-    with pytest.raises(CrowdshotError, match=r"experiment 'mian' is not known, expected main, spammers, .* or all\."):
+    with pytest.raises(CrowdshotError, match=r"There is no experiment 'mian', expected main, spammers, .* or all\."):
         experiments.chosen("main,mian")
 
 
 def test_absent_data_is_one_sentence(tmp_path):
     place = work.Place(tmp_path / "results", tmp_path / "work", tmp_path / "nowhere", PAPER)
-    with pytest.raises(CrowdshotError, match=r"omniglot.*nowhere") as caught:
+    with pytest.raises(CrowdshotError, match=r"nowhere.omniglot") as caught:
         run(place, methods=["LRMV"])
     assert "\n" not in str(caught.value)
     assert read_rows(tmp_path / "results", "main", "omniglot").empty

@@ -392,7 +392,9 @@ def test_another_parquet_file_is_refused(tmp_path):
     store = filled(tmp_path, 1)
     file = store.folder / "rows.parquet"
     store.rows().drop(columns="ece").to_parquet(file)
-    with pytest.raises(CrowdshotError, match=re.escape(f"{file} has no column 'ece', expected experiment, dataset")):
+    with pytest.raises(
+        CrowdshotError, match=re.escape(f"{file} has no column 'ece', expected the columns experiment, dataset")
+    ):
         store.rows()
 
 
@@ -425,7 +427,7 @@ def test_damaged_notes_are_one_sentence(tmp_path, name, text):
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "main").write_text("a file")
-    with pytest.raises(CrowdshotError, match="could not be made a folder"):
+    with pytest.raises(CrowdshotError, match="could not be created"):
         filled(tmp_path, 1)
 
 

@@ -378,10 +378,10 @@ def test_tables_are_the_same_when_made_again_and_elsewhere(results, tmp_path_fac
 def test_what_was_not_run_is_a_sentence(tmp_path):
     told = paper_tables.make("all", tmp_path)
     assert len(told) == len(EXPERIMENTS)
-    assert "dirichlet-b: nothing was run yet; `crowdshot paper run main` makes its rows." in told
-    assert "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows." in told
+    assert "dirichlet-b: there are no rows; run `crowdshot paper run main` first." in told
+    assert "labelme: there are no rows; run `crowdshot paper run labelme` first." in told
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(CrowdshotError, match="'nope' is not known"):
+    with pytest.raises(CrowdshotError, match="no experiment 'nope'"):
         paper_tables.make("nope", tmp_path)
 
 
@@ -389,9 +389,9 @@ def test_a_method_without_its_rows_is_told(results):
     keep(results, "main", two_methods(cell=(12, 5)).query("method != 'PrSV' and candidate != 'steps=1, b=1'"))
     paper_tables.make("main", results)
     text = (results / "main" / "tables.md").read_text()
-    assert "Not complete (cells by splits): PrSV (1 of 2)." in text
-    assert "Some splits have fewer candidates: Ours (1 of 2);" in text
-    assert "Avg. is over the cells that were run." in text
+    assert "Incomplete (cells by splits): PrSV (1 of 2)." in text
+    assert "Some splits have fewer candidates: Ours (1 of 2)." in text
+    assert "The average is over the cells that were run." in text
 
 
 def test_averages_by_dataset_borrow_ours_from_main(results):
@@ -483,8 +483,8 @@ def test_a_method_of_a_package_that_is_not_installed_is_marked(results):
     text = (results / "main" / "tables.md").read_text()
     assert " Ours plus† |" in text
     assert " Stars† |" in text
-    assert "† Not in the paper. Ours plus: of a package that is not installed here. PrSV: distances" in text
-    assert "Stars: of a package that is not installed here." in text
+    assert "† Not in the paper. Ours plus: from a package that is not installed. PrSV: distances" in text
+    assert "Stars: from a package that is not installed." in text
 
 
 def test_what_joins_the_papers_systems_is_marked(monkeypatch):
@@ -574,7 +574,7 @@ def test_the_command(results):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"main: 3 tables in {results / 'main' / 'tables.md'}.",
-        "labelme: nothing was run yet; `crowdshot paper run labelme` makes its rows.",
+        "labelme: there are no rows; run `crowdshot paper run labelme` first.",
     ]
     assert (results / "main" / "omniglot.tex").exists()
 
@@ -625,8 +625,8 @@ def test_a_caption_names_everyone_who_is_chosen_on_validation():
     beyond = EXPERIMENTS["beyond"]
     papers, fair = paper_tables._by_cell(beyond, "omniglot", rows, [])[:2]
     assert papers.caption.endswith(
-        "Ours and labeling-search show the candidate that is best on validation, every other method its best on test, as in "
-        "the paper."
+        "Ours and labeling-search show the candidate that is best on validation, every other method its best on test, "
+        "as in the paper."
     )
     assert fair.caption.endswith(paper_tables.FAIR)
     assert papers.columns == ("Ours", "PrDS", "labeling-search"), "nothing was run of the others"

@@ -56,15 +56,17 @@ def test_a_part_of_a_store_does_not_differ_from_it(tmp_path):
     a, b = stores(tmp_path, [*first, *second], first)
     (row,) = paper_comparison.compare(a, b).itertuples()
     assert (row.one_candidate, row.other_candidate, row.difference, row.p) == ("steps=2", "steps=2", 0, 1)
-    assert "Not with the same settings" not in paper_comparison.tell(paper_comparison.compare(a, b), a, b)
+    assert "Validation chose different settings" not in paper_comparison.comparison_text(
+        paper_comparison.compare(a, b), a, b
+    )
 
 
 def test_settings_that_differ_are_told(tmp_path):
     one = [both("PrDS", [0.5], "steps=1", validation=0.6), both("PrDS", [0.1], "steps=2", validation=0.4)]
     other = [both("PrDS", [0.5], "steps=1", validation=0.4), both("PrDS", [0.1], "steps=2", validation=0.6)]
     a, b = stores(tmp_path, [*one, both("PrMV", [0.5])], [*other, both("PrMV", [0.5])])
-    told = paper_comparison.tell(paper_comparison.compare(a, b), a, b)
-    assert "Not with the same settings, as validation chose others: PrDS 4 3 (steps=1 → steps=2)." in told
+    told = paper_comparison.comparison_text(paper_comparison.compare(a, b), a, b)
+    assert "Validation chose different settings: PrDS 4 3 (steps=1 → steps=2)." in told
 
 
 def test_episodes_that_one_store_lacks_do_not_count(tmp_path):
@@ -88,15 +90,15 @@ def test_the_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert "| PrMV   | 4   | 3   |" in done.stdout
     assert "+0.100 ± 0.058 | 0.23 |" in done.stdout
-    assert "1 cell that both have, 0 of them different at p < 0.05 (by chance alone: 0.1)" in done.stdout
+    assert "1 cell in common; 0 differ at p < 0.05 (expected by chance: 0.1)" in done.stdout
     assert pd.read_csv(tmp_path / "d.csv")["difference"].item() == pytest.approx(0.1)
 
 
 def test_nothing_in_common_is_one_sentence(tmp_path):
     a, b = stores(tmp_path, [both("PrMV", [0.2])], [both("PrSV", [0.3])])
-    with pytest.raises(CrowdshotError, match=r"has no cell that .* has, expected some to compare\.$"):
+    with pytest.raises(CrowdshotError, match="has no cell in common"):
         paper_comparison.compare(a, b)
-    with pytest.raises(CrowdshotError, match="is no folder, expected one with rows"):
+    with pytest.raises(CrowdshotError, match="is not a folder"):
         paper_comparison.compare(a, tmp_path / "nowhere")
     done = CliRunner().invoke(app, ["paper", "compare", str(a), str(b)])
     assert done.exit_code == 2

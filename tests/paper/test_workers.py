@@ -48,7 +48,7 @@ def test_several_processes_share_the_work_and_tell_what_went_wrong(tmp_path):
     assert ticks == [(i, 5) for i in range(1, 6)]
     with pytest.raises(CrowdshotError, match=r"^row 3 of labels\.csv is bad\.$"):
         parallel.run_all(_fail, [(1,)], ["cpu", "cpu"], lambda *x: None)
-    with pytest.raises(CrowdshotError, match=r"^one of the 2 processes was killed, perhaps for want of memory"):
+    with pytest.raises(CrowdshotError, match=r"^One of the 2 processes was killed, possibly because memory ran out"):
         parallel.run_all(_die, [(0,)], ["cpu", "cpu"], lambda *x: None)
 
 

@@ -113,3 +113,13 @@ def test_sets_of_labels_with_items(tmp_path):
     with serving(*given, "--data", tmp_path / "live") as process:
         believed = {row["item"]: row["label"] for row in get(process, "/v1/consensus")["consensus"]}
         assert [believed["12"], believed["13"]] == ["owl", "cat;dog"]  # which nobody labelled
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
+def test_a_missing_package_of_the_extra_is_reported(call, tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)  # importing it raises ModuleNotFoundError
+    done = call("serve", "--data", tmp_path / "live")
+    assert (done.code, done.out) == (2, "")
+    assert package in done.err
+    assert "pip install 'crowdshot[serve]'" in done.err
+    assert not (tmp_path / "live").exists()

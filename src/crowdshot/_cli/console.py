@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
 
-from crowdshot._cli.legacy_sentences import in_options
 from crowdshot._cli.parameters import option_names
-from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +29,7 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
-            names = _Names(command, kwargs)
+            names = _Names(command)
             warnings.showwarning = lambda message, *_, **__: note(*names.lines(message))
             try:
                 command(*args, **kwargs)
@@ -88,21 +87,15 @@ def _indented(lines: "list[str] | tuple[str, ...]") -> str:
 class _Names:
     """Render messages with the options of a command in place of the arguments of the library."""
 
-    def __init__(self, command: Callable[..., None], values: Mapping[str, Any]) -> None:
+    def __init__(self, command: Callable[..., None]) -> None:
         self.options = option_names(command)
-        typed = {str(value) for value in values.values()}  # a file may be called like an argument
-        self.legacy_options = {name: option for name, option in self.options.items() if name not in typed}
 
     def lines(self, message: CrowdshotError | Warning | str) -> list[str]:
         """Return the message and, if it has a hint, the hint as a second line."""
         if not isinstance(message, CrowdshotError | CrowdshotWarning):
-            return [in_options(str(message), self.legacy_options)]
-        if message.argument is None and message.hint is None:
-            return [in_options(str(message), self.legacy_options)]
-        hint = message.advice(self.setting)
-        if not isinstance(message.hint, Use):
-            hint = [in_options(line, self.legacy_options) for line in hint]
-        return [message.sentence(lambda argument: self.options.get(argument, argument)), *hint]
+            return [str(message)]
+        sentence = message.sentence(lambda argument: self.options.get(argument, argument))
+        return [sentence, *message.advice(self.setting)]
 
     def setting(self, argument: str, value: Any) -> str:
         """Return an argument and its value as typed in a shell."""

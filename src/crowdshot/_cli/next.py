@@ -232,8 +232,9 @@ def _redundant_questions(estimate: Estimate) -> tuple[NDArray[np.int64], NDArray
     pairs = duplicate_annotators.compare_pairs(ann, np.asarray(p))
     duplicates = duplicate_annotators.in_words(ann, pairs)
     if duplicates:
-        message = f"{duplicates}; an item that one of them has labelled is not given to the other"
-        warnings.warn(CrowdshotWarning(message), stacklevel=2)
+        message = f"Some annotators may be duplicates: {duplicates}"
+        hint = "An item that one of them has labelled is not given to the other"
+        warnings.warn(CrowdshotWarning(message, hint=hint), stacklevel=2)
     return duplicate_annotators.predictable_answers(ann, pairs)
 
 

@@ -46,7 +46,7 @@ def run_push(
     token = os.environ.get(chosen.variable, "").strip()
     if not token or not token.isascii():
         message = f"The environment variable {chosen.variable} has no valid access token of {tool}"
-        raise CrowdshotError(message)
+        raise CrowdshotError(message, expected="a token of ASCII characters")
     posteriors = read_suggestions(path, threshold)
     if not posteriors:
         message = f"has no label with a probability of {threshold:g} or more"

@@ -469,7 +469,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         Columns item, label, confidence, n_labels and agreement, with a row for every item of X, labelled or not. The
         columns have the names of the table of labels.
     gold_ : DataFrame
-        Columns item, truth, believed (the consensus of a fit without known classes), confidence and n_labels, with a
+        Columns item, truth, `believed` (the consensus of a fit without known classes), confidence and n_labels, with a
         row for each item of known class.
     annotators_ : DataFrame
         Columns annotator, n_labels, accuracy, low, high (a 90 % interval), most_confused, and the expected numbers of
@@ -610,7 +610,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         pred_probs : (N, K) array, DataFrame or None
             Class probabilities from a classifier that was not trained on these labels, with a column for each of
             ``classes_``. A DataFrame is matched by its index like labels, and by its column names unless these are
-            numbers that count columns. They count as far as they predict labels, so a bad classifier does no harm.
+            numbers that count columns. Their weight depends on how well they predict labels, so a bad classifier does
+            no harm.
         ordered : bool
             Whether the classes are ordered (by ``classes`` or an ordered categorical dtype), so that confusions between
             neighbours are more likely. Only "features" and the feature model in "combined" use it.

@@ -160,14 +160,14 @@ class FeatureValue(NamedTuple):
 
     Attributes
     ----------
-    foretold, by_class_sizes : float or None
+    `foretold`, `by_class_sizes` : float or None
         Mean probability of held-out labels, predicted from features and from class frequencies. None if the learner has
         no feature model.
     helped : bool or None
         Whether the features are informative. None if there is too little data to tell.
     differ : (n,) array
         Labelled items whose consensus would be different from labels alone.
-    unsaid : (n,) array
+    `unsaid` : (n,) array
         Labelled items whose consensus no annotator chose.
     """
 

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from crowdshot.encoders.shipped import describe_input
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import clean, described, shown
 from crowdshot.io.file_names import ENDINGS, IMAGE_SUFFIXES, list_files
 from crowdshot.io.image_decoding import (
@@ -105,7 +105,7 @@ class ImageInput:
                 f"is {described(X)}",
                 argument="X",
                 expected=f"{self.describe()}, which this encoder was made for",
-                hint="Reshape flattened images to (N, height, width), or use encoder='identity' for feature vectors.",
+                hint=Use("for feature vectors, or reshape flattened images to (N, height, width)", encoder="identity"),
             )
         return image_batches(X, self, batch_size, bad)
 
@@ -221,7 +221,7 @@ def _unreadable_error(unreadable: list[BadImage], items: list[Any]) -> Crowdshot
             argument="images",
             found=item,
             expected="paths of images",
-            hint="Texts need an encoder of texts; encoder='auto' selects one.",
+            hint=Use("to select an encoder of texts", encoder="auto"),
         )
     others = f" (and {len(unreadable) - 1} more of the {len(items)} cannot be read)" if len(unreadable) > 1 else ""
     return CrowdshotError(f"{image.reason}{others}", where=image.name)

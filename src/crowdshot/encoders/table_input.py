@@ -103,7 +103,9 @@ class TableNetwork(nn.Module):
 def learn_table_encoder(X: Any) -> Encoder:
     """Return an encoder for tables like the DataFrame X."""
     if not isinstance(X, pd.DataFrame):
-        raise CrowdshotError(f"is {described(X)}", argument="X", expected="a DataFrame for encoder='table'")
+        raise CrowdshotError(
+            f"is {described(X)}", argument="X", expected="a DataFrame, which the encoder 'table' needs"
+        )
     names = [str(name) for name in X.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

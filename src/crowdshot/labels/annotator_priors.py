@@ -19,7 +19,7 @@ from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.columns import plain
 from crowdshot.labels.indexing import as_index
 
-EXPERT = (19.0, 1.0)  # right and wrong labels that "expert" stands for
+EXPERT = (19.0, 1.0)  # right and wrong labels of an "expert"
 COUNTS = ("right", "wrong")
 
 
@@ -32,7 +32,7 @@ class AnnotatorPriors(Mapping[Any, tuple[float, float]]):
     Parameters
     ----------
     records : mapping
-        ``{annotator: (right, wrong)}``, or ``{annotator: "expert"}``, which stands for (19, 1).
+        ``{annotator: (right, wrong)}``, or ``{annotator: "expert"}``, which means (19, 1).
 
     Examples
     --------

@@ -139,7 +139,7 @@ def gains(cases: Floats, confusion: Floats) -> Floats:
 def seen(posterior: Any, confusion: Floats | Confusions, item: int) -> tuple[Floats, Floats]:
     """Return an item's posterior (1, k) and the annotators' confusion matrices (R, k, l) for its classes.
 
-    With very many classes, these are the k classes named for the item, and one answer stands for all other classes.
+    With very many classes, these are the k classes named for the item, and one answer represents all other classes.
     """
     if not isinstance(confusion, Confusions):
         return posterior[item, None], confusion
@@ -219,7 +219,7 @@ class _Chooser:
         bound = bound * (1 + SAME) / price[limit > 0].min()
         size = max(1, AT_ONCE // (R * (K if isinstance(posterior, np.ndarray) else FEW)))
         self.batches = np.split(np.argsort(-bound, kind="stable"), range(size, N, size))
-        # (-value, item), or -1 - batch in the place of an item
+        # (-value, item), or (-bound, -1 - batch) for a batch of items
         self.queue = [(-float(bound[rows[0]]), -1 - batch) for batch, rows in enumerate(self.batches)]
         heapq.heapify(self.queue)
 

@@ -201,7 +201,7 @@ class Annotators:
         who, observed = (xp.moveaxis(x, 0, -1) for x in compact(labels, api))  # (n, L, B)
         L, present = who.shape[1], observed >= 0
         self.present, self.complete = present[..., None, None], present.all(-1).all(-1).tolist()
-        who = xp.where(present, who, R) + (R + 1) * numbers(B)  # R stands for a missing label
+        who = xp.where(present, who, R) + (R + 1) * numbers(B)  # R means a missing label
         observed = xp.where(present, observed, 0)
         place = who
         who, n_who, last = repeats(api, who)

@@ -19,7 +19,7 @@ from crowdshot.service.journal import Point
 from crowdshot.service.snapshot import Version
 
 HERE = Path(__file__).parent / "page"
-AHEAD = 100  # labels that the forecast looks ahead
+AHEAD = 100  # labels that the forecast covers
 RECENT = 600.0  # seconds for which an annotator counts as active after a label
 FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
 

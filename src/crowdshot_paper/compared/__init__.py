@@ -1,1 +1,1 @@
-"""The systems that the paper compares with, one family per module."""
+"""Implement the systems that the paper compares with, one family per module."""

@@ -1,7 +1,8 @@
-"""What perfect knowledge would give, to see how much is left to gain: not methods, as nobody has what they know.
+"""Compute upper bounds of accuracy from knowledge that is not available in practice.
 
-"True labels" are class averages of embeddings by the true classes of the support items. "True matrices" is Labelings
-with the annotators' true confusion matrices; those of real annotators are counted over the whole dataset.
+"True labels" classifies by class means of embeddings, computed from the true classes of the support items. "True
+matrices" is the labeling search with the annotators' true confusion matrices; those of real annotators are counted over
+the whole dataset.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from crowdshot_paper.compared import prototypical
 def true_labels(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
-    """Everyone tells the truth; an item that nobody labelled has no say."""
+    """Replace every label by the true class; items without a label stay unlabelled."""
     assert episodes.truth is not None
-    said = torch.where(episodes.labels >= 0, episodes.truth[..., None], -1)
-    return prototypical.soft_prototypical(episodes._replace(labels=said), encoder, candidates, seed)
+    labels = torch.where(episodes.labels >= 0, episodes.truth[..., None], -1)
+    return prototypical.soft_prototypical(episodes._replace(labels=labels), encoder, candidates, seed)
 
 
 def true_matrices(

@@ -1,18 +1,18 @@
-"""CNAL, MCNAL: confusions that all annotators share, beside those of each (CoNAL).
+"""CNAL, MCNAL: common and individual confusion matrices of annotators (CoNAL).
 
 Authors: Zhendong Chu, Jing Ma, Hongning Wang
 Title: Learning from Crowds by Modeling Common Confusions
 Year: 2021
 Link: https://arxiv.org/abs/2012.13052
 
-The network's class probabilities pass through two matrices, one common to all annotators and one of the annotator; a
-weight that depends on the item and on the annotator mixes what comes out. A regulariser pushes each annotator's matrix
-away from the common one, so that the two do not learn the same.
+The network's class probabilities are multiplied by two matrices: one is common to all annotators, one belongs to the
+annotator. A weight that depends on the item and on the annotator mixes the two products. A regulariser pushes each
+annotator's matrix away from the common one, so that they do not learn the same confusions.
 
-Left open by the paper, and decided here: as in the authors' program, matrices start at twice the identity and their
-outputs are scores of a softmax. The weight is sigmoid(v(item) · u(annotator)) with both vectors (20 numbers) of length
-one; v is two linear layers (128, 20) on the encoder's embedding, where the authors have the input features. All
-annotators start with the same u, so that their order does not matter. MCNAL fine-tunes the whole network from the
+Our choices where the paper is silent. As in the authors' program, the matrices start at twice the identity and their
+outputs are scores of a softmax. The weight is sigmoid(v(item) · u(annotator)), where both vectors have 20 numbers and
+length one. v is two linear layers (128, 20) on the encoder's embedding (on the input features in the authors' program).
+All annotators start with the same u, so that their order does not matter. MCNAL fine-tunes the whole network from the
 meta-learned encoder, as MCL does; ``frozen`` fixes the encoder.
 """
 
@@ -27,11 +27,11 @@ from torch.nn import functional as F  # noqa: N812
 from crowdshot.methods import Candidate, CrowdEpisodes
 from crowdshot_paper.compared.fine_tuning import Sizes, fine_tune_candidates, fresh_network, masked_cross_entropy
 
-WEIGHT, WIDTH, HIDDEN = 1e-5, 20, 128  # of the regulariser; of u and v; between v's layers
+WEIGHT, WIDTH, HIDDEN = 1e-5, 20, 128  # weight of the regulariser; length of u and v; width of v's hidden layer
 
 
 class CommonNoise:
-    """Matrices (G, R, K, K) and (G, K, K) as [true, observed], and what decides between them."""
+    """Individual (G, R, K, K) and common (G, K, K) matrices as [true, observed], and the network of their weight."""
 
     common: nn.Parameter
     individual: nn.Parameter
@@ -54,20 +54,20 @@ class CommonNoise:
         return list(vars(self).values())
 
     def mixing_weight(self, embeddings: Tensor) -> Tensor:
-        """How much of what annotator r says about item n is the common confusion, (G, N, R) in (0, 1)."""
+        """Return the weight of the common matrix for item n and annotator r, (G, N, R) in (0, 1)."""
         hidden = torch.baddbmm(self.hidden_bias, embeddings, self.hidden)
         item = F.normalize(torch.baddbmm(self.item_bias, hidden, self.item), dim=-1)
         annotator = F.normalize(self.annotator + self.annotator_bias, dim=-1)
         return torch.bmm(item, annotator.mT).sigmoid()
 
     def scores(self, embeddings: Tensor, logits: Tensor) -> Tensor:
-        """w p C + (1 - w) p W_r, (G, N, R, K)."""
+        """Return w p C + (1 - w) p W_r, (G, N, R, K)."""
         p, weight = logits.softmax(-1), self.mixing_weight(embeddings)[..., None]
         individual = torch.einsum("gnt,grto->gnro", p, self.individual)
         return weight * (p @ self.common)[:, :, None] + (1 - weight) * individual
 
     def separation(self) -> Tensor:
-        """sum_r |W_r - C|, (G,)."""
+        """Return sum_r |W_r - C|, (G,)."""
         difference = (self.individual - self.common[:, None]).flatten(2)
         distance: Tensor = torch.linalg.vector_norm(difference, dim=-1).sum(-1)
         return distance
@@ -79,7 +79,7 @@ class CommonNoise:
 def common_noise(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
-    """On the encoder that is given."""
+    """Fine-tune the given encoder."""
     return fine_tune_candidates(episodes, encoder, candidates, seed, CommonNoise)
 
 

@@ -1,17 +1,17 @@
-"""CL, MCL: a layer of its own for every annotator behind the network's output.
+"""CL, MCL: one output layer per annotator after the output of the network (crowd layer).
 
 Authors: Filipe Rodrigues, Francisco C. Pereira
 Title: Deep Learning from Crowds
 Year: 2018
 Link: https://arxiv.org/abs/1709.01779
 
-The network's class probabilities pass through one matrix for each annotator, learned together with the network, to
-become scores of what that annotator says. At test the matrices are taken off again.
+The network's class probabilities are multiplied by one matrix per annotator, which gives scores of the annotator's
+labels. The matrices are learned together with the network and removed at test.
 
-Left open by the paper, and decided here: of the authors' variants the full matrix (MW), which starts as the identity.
-MCL starts from the meta-learned encoder with a new output layer and fine-tunes the whole network: the paper says both
-"fine-tune" and "feature extraction", and its times for CL and MCL are alike, which they would not be with a fixed
-encoder; ``frozen`` fixes it. Batch normalisation is torch's.
+Our choices where the paper is silent. We use the authors' variant with a full matrix (MW), which starts as the
+identity. MCL starts from the meta-learned encoder with a new output layer and fine-tunes the whole network. The paper
+mentions both "fine-tune" and "feature extraction". Its times for CL and MCL are similar, which they would not be with a
+fixed encoder; ``frozen`` fixes it. Batch normalisation is torch's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CrowdLayer:
         return [self.matrices]
 
     def scores(self, logits: Tensor) -> Tensor:
-        """p W_r, (G, N, R, K), of which a softmax is what annotator r is expected to say."""
+        """Return p W_r, (G, N, R, K); its softmax is the distribution of annotator r's label."""
         return torch.einsum("gnt,grto->gnro", logits.softmax(-1), self.matrices)
 
     def __call__(self, embeddings: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class CrowdLayer:
 def crowd_layer(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
-    """On the encoder that is given."""
+    """Fine-tune the given encoder."""
     return fine_tune_candidates(episodes, encoder, candidates, seed, CrowdLayer)
 
 

@@ -1,11 +1,11 @@
-"""Networks that learn an episode by gradient descent, all episodes of a batch side by side.
+"""Fine-tune one network per episode by gradient descent, for all episodes of a batch at once.
 
-An episode's network is an encoder with a linear output layer; what turns its output into what annotators say, the
-`LabelLayer`, differs from method to method. B networks stand in one stack (`encoders.stack`), so that a step of all is
-one step, and predictions after 10, 100 and 300 iterations are read off one run.
+The network of an episode is an encoder with a linear output layer. A `LabelLayer`, which differs between methods, maps
+its output to the annotators' labels. The networks of B episodes form one stack (`crowdshot.training.stack`), which
+takes all their steps at once. Predictions after 10, 100 and 300 iterations come from a single run.
 
-Every episode starts from the same numbers, and so does every annotator: then neither an episode's neighbours nor the
-order of the annotators matters, and the labels alone make annotators differ.
+All episodes and all annotators start from the same parameters. Results therefore depend neither on the other episodes
+of the batch nor on the order of the annotators.
 """
 
 from __future__ import annotations
@@ -26,36 +26,37 @@ from crowdshot.training.first_block_gpu import Patches
 from crowdshot.training.stack import prepared, stack
 
 LEARNING_RATE = 1e-3
-# Numbers behind the first convolution. On a CPU a training step holds a few times as many; on a GPU, where
-# `first_block_gpu` writes none of them, a part, and the more networks a step has, the less it waits for Python.
+# Outputs of the first convolution in one step. A CPU holds a few times as many numbers. A GPU holds only a part of
+# them, because `first_block_gpu` does not write them to memory, and more networks per step reduce the overhead of
+# Python.
 ACTIVATIONS_AT_ONCE = {"cpu": 2**31, "cuda": 2**34}
 
 
 class LabelLayer(Protocol):
-    """What stands between a network and the labels, for G episodes."""
+    """Map the outputs of G networks to a loss on the annotators' labels."""
 
     def __call__(self, embeddings: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """(G, N, D), (G, N, K) and (G, N, R) -> losses (G,)."""
+        """Return losses (G,) of embeddings (G, N, D), logits (G, N, K) and labels (G, N, R)."""
         ...
 
     def parameters(self) -> list[nn.Parameter]: ...
 
 
 class Sizes:
-    """G episodes, D, R, K; and numbers to start from, the same for every episode."""
+    """Hold the sizes of G episodes, and draw initial parameters that are the same for every episode."""
 
     def __init__(self, G: int, D: int, R: int, K: int, seed: int, device: torch.device) -> None:
         self.G, self.D, self.R, self.K, self.device = G, D, R, K, device
         self.generator = torch.Generator().manual_seed(seed)
 
     def shared(self, value: Tensor) -> nn.Parameter:
-        """(G, *shape), each episode its own copy."""
+        """Return a parameter (G, *shape) with a copy of the value for each episode."""
         return nn.Parameter(value.to(self.device).expand(self.G, *value.shape).clone())
 
     def linear(self, n_in: int, n_out: int, copies: int = 1) -> tuple[nn.Parameter, nn.Parameter]:
-        """Weights (G, n_in, n_out) and biases (G, 1, n_out) of a linear layer, as torch draws them.
+        """Return weights (G, n_in, n_out) and biases (G, 1, n_out) of a linear layer, drawn as torch does.
 
-        ``copies`` puts that many equal layers side by side: n_out is then copies · n_out.
+        ``copies`` repeats the layer: the number of outputs is then copies · n_out.
         """
         bound = n_in**-0.5
         weight, bias = ((2 * torch.rand(n, n_out, generator=self.generator) - 1) * bound for n in (n_in, 1))
@@ -63,7 +64,7 @@ class Sizes:
 
 
 def fresh_network(shape: Sequence[int], seed: int) -> nn.Module:
-    """An untrained encoder for items of this shape: Conv4 for images, else a network of two linear layers."""
+    """Return an untrained encoder for items of this shape: Conv4 for images, else a network of two linear layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if len(shape) == 3 and min(shape[1:]) >= 16:
@@ -78,7 +79,10 @@ def fine_tune_candidates(
     seed: int,
     crowd: Callable[..., LabelLayer],
 ) -> list[Tensor]:
-    """One run for the candidates that differ in the number of iterations alone; ``crowd(sizes, candidate=...)``."""
+    """Predict by each candidate; those that differ only in the number of iterations share a run.
+
+    ``crowd(sizes, candidate=...)`` returns the label layer.
+    """
     runs: dict[str, list[int]] = defaultdict(list)
     for place, candidate in enumerate(candidates):
         runs[repr(sorted((k, v) for k, v in candidate.items() if k != "iterations"))].append(place)
@@ -101,16 +105,18 @@ def fine_tune(
     seed: int,
     frozen: bool = False,
 ) -> list[Tensor]:
-    """Probabilities of the queries (B, Q, K) after each number of iterations.
+    """Return class probabilities of the queries (B, Q, K) after each number of iterations.
 
-    Adam at 1e-3 on the whole support set. Batch normalisation uses the support's statistics in learning, running ones
-    in predicting, as torch does. On a GPU the networks compute in bfloat16, as meta-training may. ``frozen`` leaves the
-    encoder as it is; so is one that cannot be stacked.
+    Adam with learning rate 1e-3 uses the whole support set. Batch normalisation uses statistics of the support set in
+    training and running statistics in prediction, as torch does. On a GPU the networks compute in bfloat16. ``frozen``
+    fixes the encoder; an encoder that cannot be stacked is always fixed.
     """
     per_item = episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1)
     numbers = per_item * (episodes.support.shape[1] + episodes.query.shape[1])
     at_once = ACTIVATIONS_AT_ONCE.get(episodes.support.device.type, 2**31) // numbers
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True):  # its first choice of algorithm is a slow one
+    with torch.backends.cudnn.flags(
+        enabled=True, benchmark=True
+    ):  # without the benchmark cuDNN chooses a slow algorithm
         parts = [_fine_tune(part, encoder, crowd, iterations, seed, frozen) for part in episodes.parts(at_once)]
     return [torch.cat(after) for after in zip(*parts, strict=True)]
 
@@ -162,7 +168,7 @@ def _fine_tune(
 
 
 def masked_cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the labels that were given: scores (G, N, R, K) and labels (G, N, R), -1 = none -> (G,)."""
+    """Return the mean over labels, (G,), of scores (G, N, R, K) and labels (G, N, R); -1 means no label."""
     losses = F.cross_entropy(scores.flatten(0, 2), labels.flatten(), ignore_index=-1, reduction="none")
-    given = (labels >= 0).sum((1, 2)).clamp_min(1)
-    return losses.view_as(labels).sum((1, 2)) / given
+    n_labels = (labels >= 0).sum((1, 2)).clamp_min(1)
+    return losses.view_as(labels).sum((1, 2)) / n_labels

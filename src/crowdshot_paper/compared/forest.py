@@ -1,22 +1,23 @@
-"""RFMV, RFDS: a random forest on the items as they are.
+"""RFMV, RFDS: a random forest on the raw items.
 
 Authors: Leo Breiman
 Title: Random Forests
 Year: 2001
 Link: https://doi.org/10.1023/A:1010933404324
 
-Many decision trees, each grown on a resampled support set with a random choice of pixels at every split, vote on the
-class. The crowd's verdict (majority vote, or Dawid–Skene's posterior) serves as labels, and no source class is used.
+Decision trees vote on the class. Each is grown on a bootstrap sample of the support set, with a random choice of pixels
+at every split. The labels are the aggregated labels (majority vote or posterior of Dawid–Skene). No source class is
+used.
 
-Left open by the paper, and decided here: the trees are scikit-learn's with its defaults (Gini impurity, the square root
-of the number of features at each split, grown until pure, midway thresholds, leaves vote with their shares).
-Dawid–Skene's posteriors are soft labels: a tree that draws an item draws its class too. The candidates' trees are the
-first 10, 50, 100 of one forest of 200. A class without weight has probability zero; where no item has a label, all are
-alike.
+Our choices where the paper is silent. The trees follow scikit-learn's defaults: Gini impurity, the square root of the
+number of features at each split, grown until pure, midway thresholds, leaves vote with their class frequencies. The
+posteriors of Dawid–Skene are soft labels: a tree that draws an item also draws its class. The candidates' trees are the
+first 10, 50 and 100 of one forest of 200. A class without weight has probability zero. If no item has a label, all
+classes are equally probable.
 
-All trees of all episodes grow at once, level by level, and only where a query goes. No tree is kept: a query that
-reaches a leaf takes its shares along. Random numbers are a function of seed, tree and node, so that an episode's forest
-does not depend on its neighbours, nor on the device.
+All trees of all episodes grow at once, level by level, and only along the paths of queries. Trees are not stored: a
+query that reaches a leaf receives its class frequencies. Random numbers are a function of seed, tree and node, so that
+an episode's forest depends neither on the other episodes nor on the device.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from torch.nn import functional as F  # noqa: N812
 from crowdshot.methods import Candidate, CrowdEpisodes
 from crowdshot_paper.compared import prototypical
 
-LEAST = 1e-6  # of a posterior, to be worth a row
-APART = 1e-7  # values closer than this are one, to scikit-learn too
+LEAST = 1e-6  # the smallest posterior that gets a row
+APART = 1e-7  # values closer than this are equal, as in scikit-learn
 NUMBERS_AT_ONCE = {"cuda": 2**28, "cpu": 2**23}
 
 
 class Nodes(NamedTuple):
-    """J nodes of all trees: whose they are, and who is in them."""
+    """J nodes of all trees, with their items and queries."""
 
     episode: Tensor  # (J,)
     tree: Tensor  # (J,)
-    path: Tensor  # (J,) a number for the way from the root, for random numbers
-    weight: Tensor  # (J, N, K) of the resampled items; zero for those that went elsewhere
+    path: Tensor  # (J,) the path from the root as a number, which seeds random numbers
+    weight: Tensor  # (J, N, K) of the resampled items; zero for items of other nodes
     here: Tensor  # (J, Q) queries
 
     def part(self, which: Tensor | slice) -> Nodes:
@@ -55,12 +56,12 @@ def random_forest(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = episodes.support.flatten(2), episodes.query.flatten(2)
-    alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)  # candidates that differ in their trees alone
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)  # candidates that differ in their trees alone
     for place, candidate in enumerate(candidates):
-        alike[candidate.get("steps"), candidate.get("hard")].append(place)
+        groups[candidate.get("steps"), candidate.get("hard")].append(place)
     out: list[Tensor] = [torch.empty(0)] * len(candidates)
-    for places in alike.values():
-        posterior = prototypical.believe(episodes.labels, episodes.n_classes, candidates[places[0]])
+    for places in groups.values():
+        posterior = prototypical.aggregated(episodes.labels, episodes.n_classes, candidates[places[0]])
         sizes = [int(candidates[place]["trees"]) for place in places]
         for place, found in zip(places, grow(support, posterior, query, sizes, seed), strict=True):
             out[place] = found
@@ -68,7 +69,10 @@ def random_forest(
 
 
 def grow(support: Tensor, posterior: Tensor, query: Tensor, sizes: Sequence[int], seed: int) -> list[Tensor]:
-    """(B, N, d), (B, N, K) and (B, Q, d): probabilities (B, Q, K) of forests with so many trees each."""
+    """Return class probabilities (B, Q, K) by forests of each size.
+
+    ``support`` is (B, N, d), ``posterior`` (B, N, K) and ``query`` (B, Q, d).
+    """
     B, K = len(support), posterior.shape[-1]
     ends = sorted(set(sizes))
     block = torch.bucketize(
@@ -82,7 +86,7 @@ def grow(support: Tensor, posterior: Tensor, query: Tensor, sizes: Sequence[int]
         later, divisible = [], _divisible(nodes)
         _vote(votes, nodes.part(~divisible), block)
         nodes = nodes.part(divisible)
-        items, order = _inside(nodes).sum(-1).sort(descending=True)  # nodes of like size share their arrays
+        items, order = _inside(nodes).sum(-1).sort(descending=True)  # nodes of similar size share arrays
         nodes, start = nodes.part(order), 0
         while start < len(order):
             most = int(items[start])
@@ -94,12 +98,12 @@ def grow(support: Tensor, posterior: Tensor, query: Tensor, sizes: Sequence[int]
             start += len(some.tree)
         nodes = Nodes(*map(torch.cat, zip(*later, strict=True))) if later else nodes.part(slice(0))
     total = dict(zip(ends, votes.cumsum(0), strict=True))
-    silent = (posterior <= LEAST).all(-1).all(-1)[:, None, None]  # nobody said anything
-    return [torch.where(silent, 1 / K, total[size] / size) for size in sizes]
+    unlabelled = (posterior <= LEAST).all(-1).all(-1)[:, None, None]
+    return [torch.where(unlabelled, 1 / K, total[size] / size) for size in sizes]
 
 
 def _roots(posterior: Tensor, Q: int, trees: int, seed: int) -> Nodes:
-    """Every tree draws as many (item, class) as there are items, with replacement and by their weights."""
+    """Draw as many pairs (item, class) for every tree as there are items, with replacement and by their weights."""
     B, N, K = posterior.shape
     rows = torch.where(posterior > LEAST, posterior, 0).flatten(1)  # (B, N · K)
     n_items = (posterior > LEAST).any(-1).sum(1)
@@ -117,17 +121,17 @@ def _roots(posterior: Tensor, Q: int, trees: int, seed: int) -> Nodes:
 
 
 def _inside(nodes: Nodes) -> Tensor:
-    """Whose items they have, (J, N)."""
+    """Return which items are in each node, (J, N)."""
     return nodes.weight.sum(-1) > 0
 
 
 def _divisible(nodes: Nodes) -> Tensor:
-    """Whether a node (J,) has several classes, and several items to be told apart."""
+    """Return whether a node (J,) has several classes and several items."""
     return ((nodes.weight.sum(1) > 0).sum(-1) > 1) & (_inside(nodes).sum(-1) > 1)
 
 
 def _best_splits(x: Tensor, nodes: Nodes, features: int, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each node (J,) the feature and threshold that leave the least impurity, and whether there are any.
+    """Return feature and threshold with the least impurity for each node (J,), and whether any splits the node.
 
     No node has more than ``most`` items.
     """
@@ -135,11 +139,11 @@ def _best_splits(x: Tensor, nodes: Nodes, features: int, most: int, seed: int) -
     key = (seed, nodes.tree[:, None], nodes.path[:, None])
     if d <= 4096:
         tried = _uniform(*key, torch.arange(d, device=x.device)).topk(features, largest=False).indices  # (J, f)
-    else:  # so many that hardly any is drawn twice
+    else:  # with so many features hardly any is drawn twice
         tried = (_uniform(*key, torch.arange(features, device=x.device)) * d).long().clamp(max=d - 1)
     feature, threshold, found = _best_of(x, nodes, tried, most)
     constant = ~found
-    if bool(constant.any()):  # all that were tried: scikit-learn goes on to the first that is not
+    if bool(constant.any()):  # all tried features are constant: continue to one that varies, as scikit-learn does
         feature[constant], threshold[constant], found[constant] = _best_of(
             x, nodes.part(constant), _some_that_varies(x, nodes.part(constant), seed), most
         )
@@ -147,15 +151,17 @@ def _best_splits(x: Tensor, nodes: Nodes, features: int, most: int, seed: int) -
 
 
 def _best_of(x: Tensor, nodes: Nodes, tried: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Among the features tried (J, f): feature, threshold, and whether any splits the node at all."""
-    inside, own = _inside(nodes).to(torch.uint8).topk(most, sorted=False)  # (J, n), those inside among them
-    values = x[nodes.episode[:, None, None], tried[..., None], own[:, None]]  # (J, f, n)
+    """Return the best of the features tried (J, f), its threshold, and whether any of them splits the node."""
+    inside, item = (
+        _inside(nodes).to(torch.uint8).topk(most, sorted=False)
+    )  # (J, n), which includes all items of the node
+    values = x[nodes.episode[:, None, None], tried[..., None], item[:, None]]  # (J, f, n)
     values, order = values.masked_fill(inside[:, None] == 0, torch.inf).sort(-1)
-    weight = nodes.weight.gather(1, own[..., None].expand(-1, -1, nodes.weight.shape[-1]))  # (J, n, K)
+    weight = nodes.weight.gather(1, item[..., None].expand(-1, -1, nodes.weight.shape[-1]))  # (J, n, K)
     weight = weight[:, None].expand(-1, tried.shape[1], -1, -1)
     left = weight.gather(2, order[..., None].expand_as(weight)).cumsum(2)[:, :, :-1]  # (J, f, n - 1, K)
     right = nodes.weight.sum(1)[:, None, None] - left
-    # Weighted Gini impurity is a constant minus this.
+    # the weighted Gini impurity is a constant minus this
     purity = sum(side.square().sum(-1) / side.sum(-1).clamp_min(1e-12) for side in (left, right))
     gap = values[..., 1:] - values[..., :-1]
     possible = (gap > APART) & values[..., 1:].isfinite()
@@ -169,7 +175,7 @@ def _best_of(x: Tensor, nodes: Nodes, tried: Tensor, most: int) -> tuple[Tensor,
 
 
 def _some_that_varies(x: Tensor, nodes: Nodes, seed: int) -> Tensor:
-    """One of each node's features that are not the same for all its items, (J, 1); any where there is none."""
+    """Return a random feature of each node that varies over its items, (J, 1); any feature if there is none."""
     inside = _inside(nodes)[:, None]
     values = x[nodes.episode]  # (J, d, N)
     high, low = values.masked_fill(~inside, -torch.inf).amax(-1), values.masked_fill(~inside, torch.inf).amin(-1)
@@ -178,7 +184,7 @@ def _some_that_varies(x: Tensor, nodes: Nodes, seed: int) -> Tensor:
 
 
 def _children(x: Tensor, q: Tensor, nodes: Nodes, feature: Tensor, threshold: Tensor) -> list[Nodes]:
-    """Those on the left and on the right that a query goes to."""
+    """Return the left and right children that a query reaches."""
     children = []
     goes_left = x[nodes.episode, feature] <= threshold[:, None]  # (J, N)
     asks_left = q[nodes.episode, feature] <= threshold[:, None]  # (J, Q)
@@ -190,7 +196,7 @@ def _children(x: Tensor, q: Tensor, nodes: Nodes, feature: Tensor, threshold: Te
 
 
 def _vote(votes: Tensor, leaves: Nodes, block: Tensor) -> None:
-    """Add the shares of leaves to the queries in them."""
+    """Add the class frequencies of leaves to the votes for their queries."""
     weight = leaves.weight.sum(1)  # (J, K)
     share = F.normalize(weight, p=1, dim=-1).to(votes.dtype)
     leaf, query = leaves.here.nonzero(as_tuple=True)
@@ -198,7 +204,7 @@ def _vote(votes: Tensor, leaves: Nodes, block: Tensor) -> None:
 
 
 def _uniform(seed: int, *numbers: Tensor) -> Tensor:
-    """A number in [0, 1) that looks random for each combination of whole numbers; they broadcast."""
+    """Return a pseudo-random number in [0, 1) for each combination of integers, which broadcast."""
     state = torch.full((1,), seed & 0x7FFFFFFF, dtype=torch.int64, device=numbers[0].device)
     for number in numbers:
         state = _mix(state * 0x9E3779B1 + number)
@@ -206,7 +212,7 @@ def _uniform(seed: int, *numbers: Tensor) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Scrambles 32 bits; any change of the input changes about half of the output."""
+    """Hash 32 bits; any change of the input changes about half of the output bits."""
     x = (x ^ (x >> 32)) & 0xFFFFFFFF
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF

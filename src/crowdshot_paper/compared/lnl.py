@@ -1,20 +1,20 @@
-"""LNL: prototypes that listen less to items far from the rest of their (noisy) class.
+"""LNL: prototypes with lower weight for items that are far from the rest of their (noisy) class.
 
 Authors: Kevin J. Liang, Samrudhdhi B. Rangrej, Vladan Petrovic, Tal Hassner
 Title: Few-shot Learning with Noisy Labels
 Year: 2022
 Link: https://arxiv.org/abs/2204.05494
 
-A mislabelled item lies far from the other items of the class it was put in; so each item is weighted by its squared
-distances to them before a prototype is taken, and the encoder is meta-trained under label noise with these prototypes.
-Annotators are not told apart.
+A mislabelled item is far from the other items of its noisy class. Each item is therefore weighted by its squared
+distances to them before the prototype is computed, and the encoder is meta-trained under label noise with these
+prototypes. Annotators are not distinguished.
 
-Left open by the paper, and decided here: which noisy class an item belongs to when annotators disagree: every label
-counts as one example of the class it names, so that an item on which many agree stands several times, at distance zero
-from itself, and gains weight. The weights of a class are softmax(-d) over its examples, d being the mean squared
-distance to the class's other examples; the encoder, trained through it, finds the scale, and at test ``sharpness`` can
-change it: softmax(-sharpness d), one of four chosen on validation, as other systems choose theirs. The authors' second
-model, a transformer, is not the one that the paper describes.
+Our choices where the paper is silent. If annotators disagree, every label counts as one example of its class. An item
+with several equal labels occurs several times, at distance zero from itself, and gains weight. The weights of a class
+are softmax(-d) over its examples, where d is the mean squared distance to the other examples of the class. Training the
+encoder through these weights finds the scale. At test ``sharpness`` can change it, softmax(-sharpness d); one of four
+values is chosen on validation, like the settings of the other systems. The authors' second model, a transformer, is not
+the one that the paper describes.
 """
 
 from __future__ import annotations

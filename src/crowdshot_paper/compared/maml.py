@@ -1,21 +1,24 @@
-"""MaMV, MaDS: a network from which a few gradient steps lead to any episode's classifier (MAML).
+"""MaMV, MaDS: adapt meta-learned weights to an episode by a few gradient steps (MAML).
 
 Authors: Chelsea Finn, Pieter Abbeel, Sergey Levine
 Title: Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks
 Year: 2017
 Link: https://arxiv.org/abs/1703.03400
 
-Meta-training looks for weights such that three gradient steps on a support set give a network that is right on the
-queries; it differentiates through these steps, second derivatives included. At test the same steps are taken with the
-crowd's verdict for labels: the majority vote (MaMV) or Dawid–Skene's posterior (MaDS).
+Meta-training finds weights such that three gradient steps on a support set give a network with a low loss on the
+queries. It differentiates through these steps, including second derivatives. At test the same steps use the aggregated
+labels: the majority vote (MaMV) or the posterior of Dawid–Skene (MaDS).
 
-Left open by the paper, and decided here: the output layer starts each episode at zero and is not meta-learned (the
-"zeroing trick" of Kao et al., ICLR 2022, who find it better): then what is learned is an ordinary encoder, and serves
-any number of classes. Batch normalisation always uses batch statistics, as MAML's authors have it; queries are
-normalised together with the support set, so that one query alone can be classified, and hardly depend on each other.
-The step size of meta-training is that of test (`Needs.by`). With simulated annotators, meta-training's targets are soft
-votes, for MaMV and MaDS alike. ``gradient_steps`` are three at test, as in meta-training; two fit wrong labels less,
-and are better from three items a class on (docs/research/reproduction-details.md).
+Our choices where the paper is silent:
+
+- The output layer starts each episode at zero and is not meta-learned. Kao et al. (ICLR 2022) find this "zeroing trick"
+  better. The learned network is then an ordinary encoder for any number of classes.
+- Batch normalisation always uses batch statistics, as in the authors' program. Queries are normalised together with the
+  support set. A single query can then be classified, and queries hardly depend on each other.
+- Meta-training and test use the same step size (`Needs.by`).
+- With simulated annotators, the targets of meta-training are soft votes, for both MaMV and MaDS.
+- ``gradient_steps`` is three at test, as in meta-training. Two steps fit wrong labels less and are better from three
+  items per class on (docs/research/reproduction-details.md).
 """
 
 from __future__ import annotations
@@ -36,32 +39,29 @@ from crowdshot.training.stack import STACKABLE, pure_stack
 from crowdshot.training.trainer import Trainer, only_in_use, query_losses
 from crowdshot_paper.compared import prototypical
 
-# ---- gradient steps ------------------------------------------------------------
-#
-# MAML's inner loop on tensors: from meta-learned weights, a few gradient steps to an episode's classifier.
-
+# ---- the inner loop: gradient steps from meta-learned weights to the classifier of an episode ----
 
 GRADIENT_STEPS = 3
 Weights = Mapping[str, Tensor]
 
 
 def start(networks: Any, weights: Weights, items: Tensor, n_classes: int) -> dict[str, Tensor]:
-    """The weights of G episodes before any step: the encoders', and output layers of zeros."""
+    """Return the initial weights of G episodes: those of the encoders, and output layers of zeros."""
     width = functional_call(networks, dict(weights), (items[:, :2],)).shape[-1]
     head = {"head": items.new_zeros(len(items), width, n_classes), "bias": items.new_zeros(len(items), 1, n_classes)}
     return {**{f"body.{name}": value for name, value in weights.items()}, **head}
 
 
 def logits(networks: Any, weights: Weights, items: Tensor) -> Tensor:
-    """(G, n, *shape) -> (G, n, K), normalised by the statistics of an episode's n items."""
+    """Return logits (G, n, K) of items (G, n, *shape), normalised by the statistics of the episode's n items."""
     body = {name.removeprefix("body."): value for name, value in weights.items() if name.startswith("body.")}
     embeddings = functional_call(networks, body, (items,)).to(weights["head"].dtype)
-    with torch.autocast(items.device.type, enabled=False):  # which is for the network alone
+    with torch.autocast(items.device.type, enabled=False):  # only the network uses lower precision
         return torch.baddbmm(weights["bias"], embeddings, weights["head"])
 
 
 def inner_loss(weights: Weights, networks: Any, items: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy with soft targets (G, N, K): each episode's is a mean over their mass, and all are added up."""
+    """Return the sum over episodes of the mean cross-entropy with soft targets (G, N, K)."""
     losses = -(targets * logits(networks, weights, items).log_softmax(-1)).sum((1, 2))
     return (losses / targets.sum((1, 2)).clamp_min(1)).sum()
 
@@ -76,8 +76,21 @@ def classify(
     gradient_steps: int = GRADIENT_STEPS,
     twice: bool = False,
 ) -> Tensor:
-    """G episodes, each on its own network: (G, N, *shape), (G, N, K), (G, Q, *shape) and (G,) -> log-probabilities
-    (G, Q, K). ``twice``: they can be differentiated, as meta-training does; ``networks`` must be made for that."""
+    """Adapt one network per episode and return log-probabilities of the queries (G, Q, K).
+
+    Parameters
+    ----------
+    networks, weights
+        A stack of G networks and its parameters.
+    support, targets, query : Tensor
+        Items (G, N, *shape), soft labels (G, N, K) and queries (G, Q, *shape).
+    step_sizes : Tensor
+        The step size of each episode, (G,).
+    gradient_steps : int
+        The number of steps.
+    twice : bool
+        Whether the result can be differentiated, as meta-training requires. The networks must support this.
+    """
     G = len(support)
     slopes_of = grad(inner_loss) if twice else _slopes
     adapted = start(networks, weights, support, targets.shape[-1])
@@ -90,21 +103,23 @@ def classify(
 
 
 def _slopes(weights: Weights, networks: Any, items: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Of the inner loss, and nothing else: what cannot be differentiated again need not be remembered."""
-    here = {name: value.detach().requires_grad_() for name, value in weights.items()}
+    """Return the gradients of the inner loss, which cannot be differentiated again; this needs less memory."""
+    leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
     with torch.enable_grad():
-        loss = inner_loss(here, networks, items, targets)
-    return dict(zip(here, torch.autograd.grad(loss, list(here.values())), strict=True))
+        loss = inner_loss(leaves, networks, items, targets)
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
-# ---- maml ------------------------------------------------------------
+# ---- prediction ----
 
-
-ACTIVATIONS_AT_ONCE = {"cpu": 2**28, "cuda": 2**31}  # numbers behind the first convolution; held a few times
+ACTIVATIONS_AT_ONCE = {
+    "cpu": 2**28,
+    "cuda": 2**31,
+}  # outputs of the first convolution, several copies of which are held
 
 
 def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int) -> list[Tensor]:
-    """All episodes of a batch side by side, each on its own copy of the encoder."""
+    """Adapt one copy of the encoder to each episode, as many episodes at once as fit in memory."""
     return [
         torch.cat([_adapt(part, encoder, candidate) for part in episodes.parts(_at_once(episodes, encoder))])
         for candidate in candidates
@@ -113,7 +128,7 @@ def maml(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candi
 
 def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) -> Tensor:
     support, labels, query, K = episodes[:4]
-    targets = prototypical.believe(labels, K, candidate).to(support)
+    targets = prototypical.aggregated(labels, K, candidate).to(support)
     networks = pure_stack([encoder] * len(labels)).to(support.device)
     weights = {name: value.detach() for name, value in networks.named_parameters()}
     sizes = torch.full((len(labels),), float(candidate["step_size"]), device=support.device)
@@ -122,7 +137,7 @@ def _adapt(episodes: CrowdEpisodes, encoder: nn.Module, candidate: Candidate) ->
 
 
 def _at_once(episodes: CrowdEpisodes, encoder: nn.Module) -> int:
-    """How many copies can stand side by side: as many as fit in memory, or one that cannot be stacked."""
+    """Return how many copies of the encoder fit in memory; 1 if it cannot be stacked."""
     if type(encoder) not in STACKABLE:
         return 1
     items = episodes.support.shape[1] + episodes.query.shape[1]
@@ -130,20 +145,17 @@ def _at_once(episodes: CrowdEpisodes, encoder: nn.Module) -> int:
     return at_once // (items * episodes.support[0, 0].numel() * (64 if episodes.support.ndim == 5 else 1))
 
 
-# ---- maml trainer ------------------------------------------------------------
+# ---- meta-training ----
 #
-# Meta-training of MAML (`crowdshot_paper.compared.maml`): as everywhere, with gradient steps in the place of EM.
-#
-# Second derivatives are some 3,000 operations, most of them passes over an activation that PyTorch does not fuse. So on a
-# GPU the slopes of a step, second derivatives and all, are traced once as one function and compiled (a minute or two):
-# five models of 84×84 images take 18 ms a step in the place of 110 in float32.
-
+# Second derivatives are about 3,000 operations, most of them passes over an activation that PyTorch does not fuse. On a
+# GPU the gradients of a step, including second derivatives, are therefore traced once and compiled (1 to 2 minutes).
+# Five models of 84×84 images then take 18 ms per step instead of 110 ms in float32.
 
 Slopes = Callable[[list[Tensor], list[Tensor | None]], tuple[list[Tensor], Tensor]]
 
 
 class MAMLTrainer(Trainer):
-    """G models, each with its own step size. A recipe's EM steps and priors are not used."""
+    """Meta-train G models, each with its own step size. The recipe's EM steps and priors are not used."""
 
     compiled: Slopes | None = None
 
@@ -156,22 +168,22 @@ class MAMLTrainer(Trainer):
         return self.learn_compiled(batch, share, "inductor")
 
     def learn_compiled(self, batch: Batch, share: float, backend: str) -> Tensor:
-        """The same by one function that is compiled when it is first needed; no shape changes in a run."""
+        """Accumulate gradients with a compiled function. It is compiled once, as shapes do not change in a run."""
         parameters = list(self.stack.parameters())
         values, tensors = [p.detach() for p in parameters], list(batch)
         with torch.no_grad():
             if self.compiled is None:
                 slopes_of = torch.func.grad(self._total_loss, has_aux=True)
-                traced = make_fx(lambda *given: slopes_of(*given))(values, tensors)  # a method's self is no argument
+                traced = make_fx(lambda *inputs: slopes_of(*inputs))(values, tensors)  # make_fx takes functions only
                 self.compiled = torch.compile(traced, backend=backend)
             slopes, losses = self.compiled(values, tensors)
             for p, slope in zip(parameters, slopes, strict=True):
-                slope = slope.contiguous() * share  # a compiled function lays numbers out as it likes, Adam as p
+                slope = slope.contiguous() * share  # Adam needs the memory layout of p
                 p.grad = slope if p.grad is None else p.grad + slope
         return losses * share
 
     def _total_loss(self, values: list[Tensor], tensors: list[Tensor | None]) -> tuple[Tensor, Tensor]:
-        """Of all models, which has all their slopes; and each model's, (G,)."""
+        """Return the sum of the models' losses, whose gradient is that of each model, and the losses (G,)."""
         batch = Batch(*tensors)  # type: ignore[arg-type]
         weights = dict(zip(dict(self.stack.named_parameters()), values, strict=True))
         log_p = self._classified(self.stack, weights, batch, self.step_sizes, twice=True)
@@ -195,6 +207,6 @@ class MAMLTrainer(Trainer):
         return only_in_use(found, batch.classes_in_use)
 
     def _repeated(self, value: Tensor, repeat: int) -> Tensor:
-        """A parameter of G models side by side, each ``repeat`` times."""
+        """Repeat each model's part of a stacked parameter ``repeat`` times."""
         each = value.view(self.size, -1, *value.shape[1:])
         return each.repeat_interleave(repeat, 0).flatten(0, 1).view(-1, *value.shape[1:])

@@ -1,20 +1,19 @@
-"""PrMV, PrDS, PrSV: distances to class averages of meta-learned embeddings.
+"""PrMV, PrDS, PrSV: nearest class mean of meta-learned embeddings (prototypical networks).
 
 Authors: Jake Snell, Kevin Swersky, Richard Zemel
 Title: Prototypical Networks for Few-shot Learning
 Year: 2017
 Link: https://arxiv.org/abs/1703.05175
 
-An encoder is meta-trained so that items lie close to the average of their class. Here averages are taken with the
-crowd's verdict as weights: the majority vote (PrMV), Dawid–Skene's posterior (PrDS), or each label counting alike
-(PrSV, which the paper leaves out and which is strong).
+An encoder is meta-trained so that items are close to the mean of their class. The means are weighted by the aggregated
+labels: the majority vote (PrMV), the posterior of Dawid–Skene (PrDS), or soft votes, which give each label the same
+weight (PrSV). PrSV is not in the paper; it is a strong baseline.
 
-Left open by the paper, and decided here: Dawid–Skene's posteriors enter as weights, since the paper says so for one EM
-step. ``hard`` takes their most probable class instead, which is worse, and gives what the paper reports for PrDS
-(docs/reproduction.md). A class that got no weight is never predicted. (At the average of all items, where one might put
-what nothing is known of, it would be nearer to most queries than any class that is known.) Distances are squared
-Euclidean and halved, as in the mixture with which the encoder is trained. "w/ PA" differs in the encoder alone; its
-meta-training weighs items by soft votes.
+Our choices where the paper is silent. The posteriors of Dawid–Skene are weights, as the paper describes for one EM
+step. ``hard`` uses their most probable class instead; this is worse and matches the paper's numbers for PrDS
+(docs/reproduction.md). A class without weight is never predicted. (If its mean were the mean of all items, it would be
+nearer to most queries than any known class.) Distances are squared Euclidean and halved, as in the mixture with which
+the encoder is trained. "w/ PA" differs in the encoder only; its meta-training weights items by soft votes.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from crowdshot.methods import Candidate, CrowdEpisodes
 from crowdshot.model import prototypes
 from crowdshot.model.prototypes import classify, dawid_skene, known_classes, majority_vote
 
-# ---- verdicts ------------------------------------------------------------
-#
-# The crowd's verdict that a candidate asks for: what follows takes it as soft labels, targets or weights.
 
+def aggregated(labels: Tensor, n_classes: int, candidate: Mapping[str, Any]) -> Tensor:
+    """Return class probabilities (B, N, K), which methods use as soft labels, targets or weights.
 
-def believe(labels: Tensor, n_classes: int, candidate: Mapping[str, Any]) -> Tensor:
-    """Dawid–Skene where the candidate has a number of steps, else the majority vote; ``hard`` keeps the likeliest."""
+    They come from Dawid–Skene if the candidate has a number of EM steps, else from the majority vote. ``hard`` keeps
+    the most probable class only.
+    """
     if candidate.get("steps") is None:
         return majority_vote(labels, n_classes)
     posterior = dawid_skene(labels, n_classes, candidate["steps"])
@@ -45,14 +44,11 @@ def believe(labels: Tensor, n_classes: int, candidate: Mapping[str, Any]) -> Ten
     return posterior
 
 
-# ---- prototypes ------------------------------------------------------------
-
-
 def prototypical(
     episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Candidate], seed: int
 ) -> list[Tensor]:
     support, query = embed(encoder, episodes.support), embed(encoder, episodes.query)
-    posteriors = [believe(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
+    posteriors = [aggregated(episodes.labels, episodes.n_classes, candidate) for candidate in candidates]
     return [known_classes(classify(support, weights, query), weights) for weights in posteriors]
 
 

@@ -1,17 +1,17 @@
-"""LRMV, LRDS: logistic regression on the items as they are.
+"""LRMV, LRDS: logistic regression on the raw items.
 
 Authors: David R. Cox
 Title: The Regression Analysis of Binary Sequences
 Year: 1958
 Link: https://doi.org/10.1111/j.2517-6161.1958.tb00292.x
 
-A linear map from pixels (or features) to class scores is fitted to the support set alone, with the crowd's verdict
-(majority vote, or Dawid–Skene's posterior) for labels. It needs no source classes, and shows what they are worth.
+A linear map from pixels (or features) to class scores is fitted to the support set alone, with aggregated labels
+(majority vote or posterior of Dawid–Skene). It uses no source classes, so it shows how much they contribute.
 
-Left open by the paper, and decided here: Dawid–Skene's posteriors are soft labels, which is to say that an item counts
-once for every class, weighted by its posterior. Inputs are not scaled beyond what the network's input is. The problem
-is scikit-learn's, in all its details: C multiplies the loss, the intercept is not penalised, a class without weight is
-no class (probability zero), and where two classes are left the penalty falls on one vector, not on two.
+Our choices where the paper is silent. The posteriors of Dawid–Skene are soft labels: an item counts once for every
+class, weighted by its posterior. Inputs are scaled like the input of the network. The objective is that of
+scikit-learn: C multiplies the loss, the intercept is not penalised, a class without weight has probability zero, and
+with two remaining classes the penalty applies to one weight vector, not to two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crowdshot.methods import Candidate, CrowdEpisodes
 from crowdshot_paper.compared import prototypical
 
 NEWTON_STEPS, HALVINGS, TOLERANCE = 50, 12, 1e-7
-NUMBERS_AT_ONCE = 2**26  # of Hessians
+NUMBERS_AT_ONCE = 2**26  # in the Hessians of a batch
 
 
 def logistic_regression(
@@ -37,7 +37,7 @@ def logistic_regression(
     at_once = max(1, NUMBERS_AT_ONCE // ((support.shape[-1] + 1) * K) ** 2)
     out = []
     for candidate in candidates:
-        targets = prototypical.believe(episodes.labels, K, candidate).double()
+        targets = prototypical.aggregated(episodes.labels, K, candidate).double()
         parts = []
         for start in range(0, B, at_once):
             which = slice(start, start + at_once)
@@ -48,10 +48,10 @@ def logistic_regression(
 
 
 def in_span(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
-    """The same geometry in at most N dimensions: (B, N, D) and (B, Q, D) -> (B, N, d) and (B, Q, d).
+    """Project support (B, N, D) and query (B, Q, D) to at most N dimensions.
 
-    A penalised solution lies in the span of the centred support items, so that coordinates in it lose nothing; what a
-    query has beyond the span, no solution looks at. The intercept takes up the centre.
+    The penalised solution lies in the span of the centred support items, so coordinates in this span are sufficient.
+    The rest of a query does not change its scores. The intercept absorbs the centre.
     """
     centre = support.mean(1, keepdim=True)
     support, query = support - centre, query - centre
@@ -62,17 +62,23 @@ def in_span(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit(x: Tensor, targets: Tensor, C: float) -> tuple[Tensor, Tensor]:
-    """Minimise C sum_nk t_nk (-log p_nk) + |W|^2 / 2 by damped Newton steps: W (B, d, K) and intercepts (B, K).
+    """Minimise C sum_nk t_nk (-log p_nk) + |W|^2 / 2 by damped Newton steps.
 
-    Intercepts may all be moved alike without effect; a penalty on their sum, zero at the solution, fixes them. Classes
-    without weight get an intercept of -inf.
+    Adding a constant to all intercepts has no effect; a penalty on their sum, which is zero at the solution, makes them
+    unique.
+
+    Returns
+    -------
+    weights : Tensor of shape (B, d, K)
+    intercepts : Tensor of shape (B, K)
+        -inf for classes without weight.
     """
     B, _, d = x.shape
     K = targets.shape[-1]
     present = targets.sum(1) > 0  # (B, K)
-    silence = ~present.any(-1, keepdim=True)  # where nobody said anything, all classes are alike
-    pinned = (~present | silence).to(x)  # intercepts that nothing decides, and that would leave a singular matrix
-    present = present | silence
+    unlabelled = ~present.any(-1, keepdim=True)  # all classes are then equally probable
+    pinned = (~present | unlabelled).to(x)  # intercepts that the data do not determine: the Hessian would be singular
+    present = present | unlabelled
     cost = torch.where(present.sum(-1) == 2, C / 2, C).to(x)  # (B,)
     x = torch.cat([x, torch.ones_like(x[..., :1])], -1)  # (B, N, d + 1)
     mass = targets.sum(-1)  # (B, N)
@@ -104,7 +110,7 @@ def fit(x: Tensor, targets: Tensor, C: float) -> tuple[Tensor, Tensor]:
         step = torch.linalg.solve(hessian, gradient)
         descent = (gradient * step).sum(-1)
         size = torch.ones_like(value)
-        for _ in range(HALVINGS):  # each episode halves its own step until it goes down
+        for _ in range(HALVINGS):  # halve the step of each episode until its objective decreases
             good = objective((flat - size[:, None] * step).view_as(theta)) <= value - 1e-4 * size * descent + 1e-12
             if bool(good.all()):
                 break

@@ -1,11 +1,10 @@
-"""Class pools and crowds to train on and to test with, one source a file: `load_dataset` reads the paper's datasets.
+"""Read the datasets of the paper: `load_dataset` returns the items of each class and the annotators' labels.
 
 >>> load_dataset("omniglot", "data").pool.examples.shape  # doctest: +SKIP
 torch.Size([964, 20, 28, 28])
 
-``data`` has a folder for each dataset, with the archives as they come or already unpacked; docs/datasets.md tells where
-to get them. Decoded images are kept beside the archives, or in ``cache`` where that folder is read-only, and read again
-the next time.
+``data`` has a folder for each dataset, with the original archives or the unpacked files; docs/datasets.md lists their
+sources. Decoded images are cached next to the archives, or in the folder ``cache`` if that folder is read-only.
 
 >>> from crowdshot import DATASETS
 >>> "labelme" in DATASETS
@@ -35,24 +34,60 @@ DATASETS: dict[str, Loader] = {
 
 
 def find_dataset(name: str, root: str | os.PathLike[str], *, download: bool = False) -> list[Path]:
-    """The files that a dataset is read from; ``download`` fetches what is absent, where that is possible."""
+    """Return the files of a dataset.
+
+    Parameters
+    ----------
+    name : str
+        A name in `DATASETS`.
+    root : path
+        The folder that contains the folders of the datasets.
+    download : bool
+        Whether to download missing files, if the dataset allows it.
+
+    Raises
+    ------
+    CrowdshotError
+        If the dataset is unknown, or a file is missing or damaged.
+    """
     loader = DATASETS.get(name)
     if loader is None:
-        raise CrowdshotError(f"dataset is {name!r}, expected one of {listing(DATASETS)}.")
+        raise CrowdshotError(f"is {name!r}", argument="name", found=name, expected=f"one of {listing(DATASETS)}")
     return find_parts(name, loader.parts, Path(root) / loader.folder, download)
 
 
 def load_dataset(
     name: str, root: str | os.PathLike[str], *, download: bool = False, cache: Path | None = None
 ) -> Dataset:
-    """Read a dataset from its folder below ``root``; ``download`` as for `find_dataset`.
+    """Read a dataset.
 
-    ``cache`` is a folder for decoded images, used where the dataset's own folder is read-only.
+    Parameters
+    ----------
+    name : str
+        A name in `DATASETS`.
+    root : path
+        The folder that contains the folders of the datasets.
+    download : bool
+        Whether to download missing files, if the dataset allows it.
+    cache : Path, optional
+        The folder for decoded images, used if the folder of the dataset is read-only.
 
-    >>> from crowdshot import load_dataset
-    >>> load_dataset("omniglot", "data")  # the file images_background.zip lies in data/omniglot
+    Returns
+    -------
+    Dataset
+        The items by class, the labels of real annotators if there are any, and a note about the source.
+
+    Raises
+    ------
+    CrowdshotError
+        If the dataset is unknown, or a file is missing, damaged or not as expected.
+
+    Examples
+    --------
+    >>> from crowdshot_paper.datasets import load_dataset
+    >>> load_dataset("omniglot", "data")  # reads data/omniglot/images_background.zip
     Traceback (most recent call last):
-    crowdshot.errors.CrowdshotError: omniglot: data/omniglot does not exist, expected images_background.zip or ...
+    crowdshot.errors.CrowdshotError: data/omniglot does not exist, expected images_background.zip or ...
     """
     paths = find_dataset(name, root, download=download)
     loader = DATASETS[name]
@@ -61,13 +96,14 @@ def load_dataset(
     height, width = loader.input.size
     expected = (height, width) if loader.input.channels == 1 else (3, height, width)
     if pool.examples.shape[2:] != expected:
-        colour = "in grey" if pool.examples.ndim == 4 else "in colour"
-        raise CrowdshotError(f"{name}: {shown(folder)} holds images {colour}, expected {loader.input.describe()}.")
+        colour = "grey" if pool.examples.ndim == 4 else "colour"
+        expected_images = f"{loader.input.describe()} for {name}"
+        raise CrowdshotError(f"has {colour} images", where=shown(folder), found=colour, expected=expected_images)
     return Dataset(name, pool, loader.input, loader.note(pool))
 
 
 def _cache_folder(folder: Path, cache: Path | None) -> Path:
-    """Return the dataset's own folder where it can be written to or there is no other."""
+    """Return the folder of the dataset if it is writable or there is no other."""
     if cache is None or is_writable(folder):
         return folder
     cache.mkdir(parents=True, exist_ok=True)

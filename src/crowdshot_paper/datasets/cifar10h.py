@@ -1,9 +1,10 @@
 """CIFAR-10H: Peterson et al., Human uncertainty makes classification more robust, 2019.
 
-2,571 people labelled 200 of CIFAR-10's test images each, nearly always rightly. The paper keeps the 25 of lowest
-accuracy, as Chu & Wang (2021) do. Accuracy is counted over all answers of the file that are no attention checks; of
-people equally accurate those with more answers come first (0 of 15 is worse than 0 of 7), then those of smaller number.
-In the whole file everyone has 200 answers; in a part of it people have few, and the 25 are others than the paper's.
+Each of 2,571 annotators labelled 200 of CIFAR-10's test images, nearly always correctly. The paper keeps the 25
+annotators of lowest accuracy, as Chu & Wang (2021) do. Accuracy is computed over all answers in the file except
+attention checks. Ties are broken by the number of answers (0 of 15 is worse than 0 of 7), then by the annotator's
+number. In the complete file everyone has 200 answers. In a part of it annotators have fewer, and the 25 differ from the
+paper's.
 """
 
 from __future__ import annotations
@@ -28,14 +29,11 @@ from crowdshot.training.pools import ClassPool, answers_of, count_labels, paths_
 from crowdshot.training.source_files import AT_ONCE, SourceItems, find_items
 from crowdshot_paper.datasets.dataset_files import COLOUR, Loader, Part, column, member, whole_numbers
 
-# ---- cifar10 ------------------------------------------------------------
+# ---- CIFAR-10's test images: Krizhevsky, Learning multiple layers of features from tiny images, 2009 ----
 #
-# CIFAR-10's test images: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
-#
-# Two crowds labelled them (`cifar10h`, `cifar10s`). They come as the official binary version, or some of them as image
-# files; either way image i is called by its place in the test set, as five digits. The pickled version is not read,
-# because a pickle can run any program.
-
+# Two crowds labelled them (`cifar10h`, `cifar10s`). The images are read from the official binary version or from image
+# files. The ID of an image is its position in the test set, as five digits. The pickled version is not read, because a
+# pickle can run any program.
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 N_IMAGES = 10_000
@@ -52,7 +50,7 @@ IMAGES = Part(
 
 
 def find_test_images(path: Path) -> SourceItems:
-    """The images at any of ``IMAGES.names``; their classes too, unless they are image files in no folders."""
+    """Read the images at one of ``IMAGES.names``, and their classes unless they are image files without folders."""
     if path.name == FOLDER:
         return _from_batch(path / BATCH, _read(path / BATCH))
     if path.name.endswith(".tar.gz"):
@@ -64,26 +62,30 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CrowdshotError(f"{shown(path)} could not be read ({error.strerror}).") from None
+        raise CrowdshotError(f"could not be read ({error.strerror})", where=shown(path)) from None
 
 
 def _unpack(path: Path) -> bytes:
-    """The one file of the archive that is needed, read where it is."""
+    """Read the file of the test images from the archive, without unpacking it to disk."""
     try:
         with tarfile.open(path) as archive:
             file = archive.extractfile(f"{FOLDER}/{BATCH}")
             return b"" if file is None else file.read()
     except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
-        raise CrowdshotError(f"{shown(path)} is damaged or of another kind ({error}), expected CIFAR-10.") from None
+        expected = "the archive cifar-10-binary.tar.gz"
+        message = f"is damaged or not CIFAR-10 ({error})"
+        raise CrowdshotError(message, where=shown(path), expected=expected) from None
 
 
 def _from_batch(path: Path, data: bytes) -> SourceItems:
     if not data or len(data) % RECORD:
-        raise CrowdshotError(f"{shown(path)}: {BATCH} has {len(data):,} bytes, expected {RECORD:,} for each image.")
+        message, expected = f"has {len(data):,} bytes", f"a multiple of {RECORD:,}, the bytes of an image"
+        raise CrowdshotError(message, where=f"{shown(path)}: {BATCH}", found=len(data), expected=expected)
     records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, RECORD)
     pixels = records[:, 1:].view(-1, 3, 32, 32)
     if records[:, 0].max() >= len(CLASSES):
-        raise CrowdshotError(f"{shown(path)}: {BATCH} has class {int(records[:, 0].max())}, expected 0 to 9.")
+        found = int(records[:, 0].max())
+        raise CrowdshotError(f"has class {found}", where=f"{shown(path)}: {BATCH}", found=found, expected="0 to 9")
 
     def load(wanted: Sequence[int]) -> Iterator[Tensor]:
         for batch in image_batches(pixels[np.asarray(wanted)], ImageInput(COLOUR.size, 3), AT_ONCE):
@@ -93,8 +95,7 @@ def _from_batch(path: Path, data: bytes) -> SourceItems:
     return SourceItems(ids, [CLASSES[i] for i in records[:, 0].tolist()], COLOUR, load)
 
 
-# ---- cifar10h ------------------------------------------------------------
-
+# ---- the labels of CIFAR-10H ----
 
 N_ANNOTATORS = 25
 FILE = "cifar10h-raw.csv"
@@ -102,35 +103,33 @@ URL = "https://github.com/jcpeterson/cifar-10h/raw/master/data/cifar10h-raw.zip"
 
 
 def read(paths: Sequence[Path]) -> ClassPool:
-    """All images are in the pool; those that none of the 25 labelled have a crowd of -1.
+    """Read all images, and the labels of the 25 annotators of lowest accuracy, the lowest first.
 
-    Annotators come from the least accurate on. Answers about images that are not there count for accuracy only.
+    Images without a label of these annotators have labels of -1. Answers for images that are missing count for the
+    accuracy of annotators only.
     """
     labels, images = paths
     table = read_answers(labels)
     items = find_test_images(images)
     if items.classes is None:
-        raise CrowdshotError(f"{shown(images)} has no folders, expected one a class.")
+        raise CrowdshotError("has no folders", where=shown(images), expected="one folder per class")
     class_of = {file.stem: name for file, name in zip(paths_of(items), items.classes, strict=True)}
     chosen = least_accurate(table, N_ANNOTATORS)
     known = table[table["annotator"].isin(chosen) & table["item"].isin(list(class_of))]
     if len(known) == 0:
-        raise CrowdshotError(
-            f"{shown(labels)} has no label by its {len(chosen)} annotators of lowest accuracy for any image of "
-            f"{shown(images)}, expected some."
-        )
+        message = f"has no label by its {len(chosen)} annotators of lowest accuracy for any image in {shown(images)}"
+        raise CrowdshotError(message, where=shown(labels))
     wrong = known["truth"] != known["item"].map(class_of)
     if wrong.any():
         item, truth = known.loc[wrong.idxmax(), ["item", "truth"]]
-        raise CrowdshotError(
-            f"{shown(labels)} has image {item} as {truth}, expected {class_of[item]} as in {shown(images)}."
-        )
+        message, expected = f"has class {truth} for image {item}", f"{class_of[item]} as in {shown(images)}"
+        raise CrowdshotError(message, where=shown(labels), found=truth, expected=expected)
     annotations = Annotations.from_frame(known, annotators=chosen, duplicates="first", source=shown(labels))
     return pool_of(items, answers_of(annotations, items, shown(labels)))
 
 
 def read_answers(path: Path) -> pd.DataFrame:
-    """item (five digits), annotator (a number), truth and label (names), without attention checks."""
+    """Return item (five digits), annotator (a number), truth and label (names), without attention checks."""
     table = parse_table(member(path, FILE), shown(path))
     item = whole_numbers(table, "cifar10_test_test_idx")
     answers = pd.DataFrame(
@@ -145,7 +144,7 @@ def read_answers(path: Path) -> pd.DataFrame:
 
 
 def least_accurate(answers: pd.DataFrame, n: int) -> list[int]:
-    """The n annotators of lowest accuracy, the lowest first."""
+    """Return the n annotators of lowest accuracy, the lowest first."""
     right = (answers["truth"] == answers["label"]).groupby(answers["annotator"]).agg(["mean", "size"])
     order = np.lexsort((right.index, -right["size"], right["mean"]))
     return [int(annotator) for annotator in right.index[order[:n]]]
@@ -158,11 +157,11 @@ def note(pool: ClassPool) -> str:
     n_annotators = pool.crowd_labels.shape[2]
     crowd = f"{n_labels:,} labels ({n_right / n_labels:.0%} right) of the {n_annotators} annotators of lowest accuracy"
     if n_images >= N_IMAGES:
-        return f"CIFAR-10H, {n_images:,} images brought to 84×84 with {crowd}, as in the paper."
+        return f"CIFAR-10H, {n_images:,} images resized to 84×84, with {crowd}, as in the paper."
     n_labelled = int((pool.crowd_labels >= 0).any(2).sum())
     return (
-        f"A part of CIFAR-10H, {n_images:,} of its {N_IMAGES:,} images brought to 84×84 with {crowd}, who "
-        f"labelled {n_labelled} of them, {n_labels / n_annotators:.1f} each where the paper's labelled 200."
+        f"A part of CIFAR-10H, {n_images:,} of its {N_IMAGES:,} images resized to 84×84, with {crowd}, who "
+        f"labelled {n_labelled} images, {n_labels / n_annotators:.1f} each (200 each in the paper)."
     )
 
 

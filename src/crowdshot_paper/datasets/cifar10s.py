@@ -1,7 +1,7 @@
 """CIFAR-10S: Collins, Bhatt & Weller, Eliciting and learning with soft labels from every annotator, 2022.
 
-248 people said of 25 of CIFAR-10's test images each what they most probably show. The images are harder than the test
-set's average, so this crowd errs more than CIFAR-10H's.
+Each of 248 annotators chose the most probable class of 25 of CIFAR-10's test images. The images are harder than the
+average of the test set, so these annotators make more mistakes than CIFAR-10H's.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from crowdshot_paper.datasets import cifar10h
 from crowdshot_paper.datasets.dataset_files import COLOUR, Loader, Part, column
 
 ADVICE = (
-    "make it from raw_human_data.csv of https://github.com/cambridge-mlg/cifar-10s: in annotations.csv a row (task, "
-    "worker, label) for each first answer, with the image (00022.png is image 22), the subject and the most probable "
-    "class in lower case, in truth.csv a row (task, label) for each image"
+    "make annotations.csv and truth.csv from raw_human_data.csv of https://github.com/cambridge-mlg/cifar-10s: "
+    "annotations.csv has a row (task, worker, label) for each first answer, with the image (00022.png is image 22), "
+    "the subject and the most probable class in lower case; truth.csv has a row (task, label) for each image"
 )
 
 
 def read(paths: Sequence[Path]) -> ClassPool:
-    """The images that ``truth.csv`` lists, with all annotators."""
+    """Read the images that ``truth.csv`` lists, with the labels of all annotators."""
     answers, truth, images = paths
     items = _with_truth(cifar10h.find_test_images(images), truth)
     table = read_table(answers)
@@ -47,7 +47,8 @@ def _with_truth(items: SourceItems, path: Path) -> SourceItems:
     if (row < 0).any():
         lost = first(row < 0)
         where = table.place(lost, table.header.index("task"))
-        raise CrowdshotError(f"{where} is {names[lost]!r}, expected an image that is there.")
+        expected = "the name of an image of CIFAR-10's test set"
+        raise CrowdshotError(f"is {names[lost]!r}", where=where, found=names[lost], expected=expected)
     classes = np.full(len(items), "", dtype=object)
     classes[row] = truth
     return replace(items, classes=classes.tolist())
@@ -57,8 +58,8 @@ def note(pool: ClassPool) -> str:
     n_labels, n_right = count_labels(pool)
     assert pool.crowd_labels is not None
     return (
-        f"CIFAR-10S, {int(pool.counts.sum()):,} of CIFAR-10's test images brought to 84×84 with {n_labels:,} labels of "
-        f"{pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
+        f"CIFAR-10S, {int(pool.counts.sum()):,} of CIFAR-10's test images resized to 84×84, with {n_labels:,} labels "
+        f"of {pool.crowd_labels.shape[2]} annotators, {n_right / n_labels:.0%} right; the paper does not use it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a dataset's files are, and what to say when they are not there."""
+"""Find the files of a dataset, download them, and cache the decoded images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from crowdshot.encoders.image_input import ImageInput
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing, shown
 from crowdshot.io.atomic import replacing
 from crowdshot.io.cells import Ids
@@ -29,9 +29,16 @@ from crowdshot.training.source_files import CHARACTERS, PHOTO_MEAN, PHOTO_STD, P
 
 @dataclass(frozen=True)
 class Part:
-    """Something that a dataset is read from: the first of ``names`` that lies in its folder.
+    """A file or folder that a dataset is read from.
 
-    ``advice`` ends the sentence that says it is absent: where to get it.
+    Parameters
+    ----------
+    names : tuple of str
+        The accepted names; the first that exists in the folder of the dataset is used.
+    advice : str
+        How to get it, as a clause for error messages: "get https://…".
+    download : Download, optional
+        The download, if it is allowed.
     """
 
     names: tuple[str, ...]
@@ -40,26 +47,37 @@ class Part:
 
 
 def find_parts(dataset: str, parts: Sequence[Part], folder: Path, download: bool) -> list[Path]:
-    """The path of each part, fetched first where it is absent, can be fetched and ``download`` says so."""
+    """Return the path of each part; ``download`` downloads missing parts if possible."""
     return [_find(dataset, part, folder, download) for part in parts]
 
 
 def _find(dataset: str, part: Part, folder: Path, download: bool) -> Path:
     for path in (folder / name for name in part.names):
         if path.suffix == ".zip" and path.is_file() and not zipfile.is_zipfile(path):
-            raise CrowdshotError(f"{dataset}: {shown(path)} is damaged or no zip, expected one; {part.advice}.")
+            raise CrowdshotError("is damaged or not a zip file", where=shown(path), hint=_sentence(part.advice))
         if path.exists():
             return path
     if download and part.download is not None:
         return fetch(part.download, folder)
     names = " or ".join(part.names)
-    found = "has none" if folder.is_dir() else "does not exist"
-    offer = ", or pass download=True" if part.download else "; it cannot be downloaded for you" if download else ""
-    raise CrowdshotError(f"{dataset}: {shown(folder)} {found}, expected {names} in it; {part.advice}{offer}.")
+    found = f"has no file of {dataset} with the expected name" if folder.is_dir() else "does not exist"
+    hint: Use | str = _sentence(part.advice)
+    if part.download is not None:
+        hint = Use(f"to download it, or {part.advice}", download=True)
+    elif download:
+        hint = f"It cannot be downloaded automatically: {part.advice}"
+    raise CrowdshotError(found, where=shown(folder), expected=f"{names} in it", hint=hint)
+
+
+def _sentence(clause: str) -> str:
+    return clause[0].upper() + clause[1:]
 
 
 def member(path: Path, name: str) -> bytes:
-    """The file of that name in a folder or zip, the topmost where there are several; a file is that file itself."""
+    """Return the content of a file in a folder or zip; the one with the shortest path if there are several.
+
+    If the path is a file, its name must be ``name``.
+    """
     if path.is_dir():
         inside = sorted(path.rglob(name), key=lambda file: (len(file.parts), file))
         if inside:
@@ -71,36 +89,36 @@ def member(path: Path, name: str) -> bytes:
                 if names:
                     return archive.read(min(names, key=lambda other: (other.count("/"), other)))
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise CrowdshotError(f"{shown(path)} is damaged or encrypted ({error}), expected a zip.") from None
+            message = f"is damaged or encrypted ({error})"
+            raise CrowdshotError(message, where=shown(path), expected="a readable zip file") from None
     elif path.name == name:
         return read_bytes(path)
-    raise CrowdshotError(f"{shown(path)} has no file {name}, expected one.")
+    raise CrowdshotError(f"has no file {name}", where=shown(path))
 
 
 def column(table: Table, name: str) -> Ids:
-    """(n,) the cells of the column of that name, as text."""
-    return table.text(_place(table, name))
+    """Return the cells of a column as text, (n,)."""
+    return table.text(_position(table, name))
 
 
 def whole_numbers(table: Table, name: str) -> Positions:
-    """(n,) the cells of the column of that name, as whole numbers."""
-    at = _place(table, name)
+    """Return the cells of a column as whole numbers, (n,)."""
+    at = _position(table, name)
     numbers = table.numbers(at)
-    for row in (numbers % 1 != 0).nonzero()[0]:  # NaN, for a blank cell, is unequal to anything
-        raise CrowdshotError(f"{table.place(row, at)} is {table.text(at)[row]!r}, expected a whole number.")
+    for row in (numbers % 1 != 0).nonzero()[0]:  # a blank cell is NaN, and NaN % 1 != 0
+        cell = table.text(at)[row]
+        raise CrowdshotError(f"is {cell!r}", where=table.place(row, at), found=cell, expected="a whole number")
     return numbers.astype("int64")
 
 
-def _place(table: Table, name: str) -> int:
+def _position(table: Table, name: str) -> int:
     if name not in table.header:
-        raise CrowdshotError(f"{table.name} has the columns {listing(table.header)}, expected {name!r} among them.")
+        message = f"has no column {name!r}; its columns are {listing(table.header)}"
+        raise CrowdshotError(message, where=table.name, found=table.header)
     return table.header.index(name)
 
 
-# ---- loader ------------------------------------------------------------
-#
-# What a dataset is, and what a module of this folder says of its own.
-
+# ---- datasets and their loaders ----
 
 INK = ImageInput((CHARACTERS, CHARACTERS), 1, ink=True)
 COLOUR = ImageInput((PHOTOS, PHOTOS), 3, mean=PHOTO_MEAN, std=PHOTO_STD)
@@ -108,9 +126,18 @@ COLOUR = ImageInput((PHOTOS, PHOTOS), 3, mean=PHOTO_MEAN, std=PHOTO_STD)
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """``pool``: bytes (C, M, H, W) or (C, M, 3, H, W), with a crowd (C, M, A) where real annotators labelled.
+    """A dataset of the paper.
 
-    ``input`` is what an encoder for it is fed; ``note`` one sentence: what it is, and how it differs from the paper's.
+    Attributes
+    ----------
+    name : str
+        Its name in `DATASETS`.
+    pool : ClassPool
+        Items of C classes as bytes, (C, M, H, W) or (C, M, 3, H, W), and labels (C, M, A) if real annotators gave them.
+    input : ImageInput
+        The input of encoders for this dataset.
+    note : str
+        A sentence about the dataset and its differences from the paper's.
     """
 
     name: str
@@ -121,9 +148,22 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Loader:
-    """How a dataset is read: ``read`` is given the path of each of its ``parts``, which lie in ``folder`` below a root.
+    """Define how a dataset is read.
 
-    ``version`` goes up when ``read`` makes something else of the same files, so that what was kept is made anew.
+    Parameters
+    ----------
+    folder : str
+        The folder of the dataset, relative to the root.
+    parts : tuple of Part
+        The files that ``read`` needs.
+    input : ImageInput
+        The input of encoders for this dataset.
+    read : callable
+        Returns the pool; its argument is the paths of the parts.
+    note : callable
+        Returns a sentence about the dataset and its differences from the paper's.
+    version : int
+        Increase it when ``read`` returns something else for the same files: cached images are then decoded again.
     """
 
     folder: str
@@ -134,16 +174,13 @@ class Loader:
     version: int = 1
 
 
-# ---- cache ------------------------------------------------------------
-#
-# Decoded images are kept beside the files they came from or in a cache folder, so that a dataset is decoded once.
-
+# ---- cache of decoded images ----
 
 ANYBODY_MAY_WRITE = 0o222
 
 
 def read_once(loader: Loader, paths: Sequence[Path], file: Path) -> ClassPool:
-    """What ``loader.read`` makes of these paths, kept in ``file`` until one of them changes."""
+    """Return the pool, cached in ``file`` until one of the paths changes."""
     key = " ".join([f"version {loader.version}", *map(_fingerprint, paths)])
     pool = _load(file, key)
     if pool is None:
@@ -153,12 +190,12 @@ def read_once(loader: Loader, paths: Sequence[Path], file: Path) -> ClassPool:
 
 
 def is_writable(folder: Path) -> bool:
-    """Return whether the folder's mode allows writing; root, whom modes do not stop, respects it too."""
+    """Return whether the folder may be written to. A read-only mode counts for root as well, who could ignore it."""
     return bool(folder.stat().st_mode & ANYBODY_MAY_WRITE) and os.access(folder, os.W_OK)
 
 
 def _fingerprint(path: Path) -> str:
-    """Name, size and time of a file, or a digest of these for all files of a folder."""
+    """Return name, size and time of a file, or a digest of these for all files of a folder."""
     if not path.is_dir():
         stat = path.stat()
         return f"{path.name} {stat.st_size} {stat.st_mtime_ns}"
@@ -172,18 +209,18 @@ def _fingerprint(path: Path) -> str:
 
 def _load(file: Path, key: str) -> ClassPool | None:
     try:
-        if str(read_arrays(file, ["key"])[0]["key"]) != key:  # before the rest, which may be large
+        if str(read_arrays(file, ["key"])[0]["key"]) != key:  # read the key first, as the other arrays may be large
             return None
         arrays, _ = read_arrays(file, ("examples", "counts", "names", "crowd"))
         names = tuple(arrays.pop("names").tolist())
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return ClassPool(tensors["examples"], tensors["counts"], names, tensors.get("crowd"))
-    except Exception:  # absent, or damaged in any way: then it is made anew
+    except Exception:  # missing or damaged in any way: the dataset is decoded again
         return None
 
 
 def _save(file: Path, key: str, pool: ClassPool) -> None:
-    """Quietly nothing where the folder may not be written to, or is marked so for users whom marks do not stop."""
+    """Write the cache if the folder is writable."""
     if not is_writable(file.parent):
         return
     crowd = {} if pool.crowd_labels is None else {"crowd": pool.crowd_labels.numpy()}

@@ -1,7 +1,7 @@
 """miniImageNet: Vinyals et al., Matching networks for one shot learning, 2016.
 
-In the layout of Ravi & Larochelle (2017): all images in one folder, and three tables (filename, label) that say which
-class each is of. The tables' own split is put together again: the paper draws its own, 70/10/20 classes.
+The layout is that of Ravi & Larochelle (2017): all images in one folder, and three tables (filename, label) with the
+class of each image. The split into three tables is ignored: the paper draws its own splits of 70, 10 and 20 classes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADVICE = (
 
 
 def read(paths: Sequence[Path]) -> ClassPool:
-    """Images that no table lists are left out."""
+    """Read the images that a table lists."""
     images, *tables = paths
     items = find_items(str(images), COLOUR.size[0])
     classes = [""] * len(items)
@@ -40,13 +40,19 @@ def read(paths: Sequence[Path]) -> ClassPool:
         if (row < 0).any():
             lost = first(row < 0)
             raise CrowdshotError(
-                f"{table.place(lost, at)} is {files[lost]!r}, expected an image in {shown(images)} ("
-                f"{(row < 0).sum()} of {len(row)} are missing)."
+                f"is {files[lost]!r}",
+                where=table.place(lost, at),
+                found=files[lost],
+                expected=f"an image in {shown(images)} ({(row < 0).sum()} of {len(row)} are missing)",
             )
         twice = np.array([bool(classes[i]) for i in row], dtype=bool) | (np.bincount(row)[row] > 1)
         if twice.any():
+            repeated = files[first(twice)]
             raise CrowdshotError(
-                f"{table.place(first(twice), at)} is {files[first(twice)]!r}, expected each image in one row only."
+                f"repeats {repeated!r}",
+                where=table.place(first(twice), at),
+                found=repeated,
+                expected="each image in one row only",
             )
         for i, label in zip(row, labels, strict=True):
             classes[i] = label
@@ -63,6 +69,6 @@ LOADER = Loader(
     read=read,
     note=lambda pool: (
         f"miniImageNet, {len(pool.names)} classes with {pool.smallest} images each; the classes of its three tables "
-        "are put together, as the paper's random splits need (it has 100 classes with 600 images)."
+        "are pooled for the paper's random splits (it has 100 classes with 600 images)."
     ),
 )

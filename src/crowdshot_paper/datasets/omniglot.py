@@ -1,6 +1,7 @@
 """Omniglot: Lake et al., Human-level concept learning through probabilistic program induction, 2015.
 
-Characters of many alphabets, each drawn once by 20 people, black on white; here 28×28 pixels of bright ink on black.
+Characters of many alphabets, each drawn once by 20 people, black on white. They are read as 28×28 pixels, white on
+black.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 
 
 def read(paths: Sequence[Path]) -> ClassPool:
-    """Classes are called alphabet/character."""
+    """Read the drawings; the name of a class is alphabet/character."""
     return pool_of(find_items(str(paths[0]), INK.size[0]))
 
 
@@ -33,7 +34,7 @@ BACKGROUND = Loader(
     read=read,
     note=lambda pool: (
         f"Omniglot's background set, {len(pool.names)} characters with {pool.smallest} drawings each, as in the paper "
-        "(964 with 20; its count of 50 alphabets includes the evaluation set's, these are of 30)."
+        "(964 with 20; its 50 alphabets include those of the evaluation set, the background set has 30)."
     ),
 )
 

@@ -76,7 +76,7 @@ class Run:
         The commands of the next steps; that of "ask" has no budget yet.
     respelled : sequence of str
         Labels that were read under another name.
-    near_duplicates : sequence of Twins
+    near_duplicates : sequence of `Twins`
         Names that differ only in spelling.
     feature_value : sequence of str
         Sentences about the value of the images, texts or features.
