@@ -11,8 +11,8 @@ results/ without its ending, the method, and the cell as items and annotators (n
 ones), or the dataset where the table has a line for each.
 
     <!-- quoted
-    0.934 beyond/omniglot-fair Labelings
-    0.777 beyond/omniglot-fair Labelings 4x3
+    0.934 beyond/omniglot-fair labeling-search
+    0.777 beyond/omniglot-fair labeling-search 4x3
     -->
 """
 
@@ -21,7 +21,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -32,7 +34,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = re.compile(r"(<!-- numbers: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 QUOTED = re.compile(r"<!-- quoted\n(.*?)-->", re.DOTALL)
 NOTHING = "–"
-OMNIGLOT, STAND_IN = "Omniglot", "stand-in for miniImageNet"
+OMNIGLOT = "Omniglot"
+NOT_RUN = "Not run"
 
 
 @cache
@@ -58,96 +61,161 @@ def number(table: str, method: str, cell: str = "", column: str = "accuracy") ->
 
 
 def beyond() -> str:
-    """The default beside the paper's method and its rivals, theirs and with an encoder trained as the default's."""
-    tables = {
-        OMNIGLOT: "beyond/omniglot-fair",
-        "the same, flippers and class-wise spammers too": "beyond-other-annotators/omniglot-fair",
-        STAND_IN: "stand-in/beyond/tiny-imagenet-100-fair",
-        "the same, flippers and class-wise spammers too ": "stand-in/beyond-other-annotators/tiny-imagenet-100-fair",
-        "LabelMe, real annotators (500 episodes a line)": "stand-in/beyond-more-episodes/labelme-fair",
-        "CIFAR-10S, real annotators (500 episodes a line)": "stand-in/beyond-more-episodes/cifar10s-fair",
-    }
-    methods = {
-        "the paper's method": "Ours",
-        "soft votes": "PrSV",
-        "Dawid–Skene": "PrDS",
-        "soft votes, wide encoder": "PrSV wide",
-        "Dawid–Skene, wide encoder": "PrDS wide",
-        "the paper's EM, centred, wide encoder": "EM wide",
-        "the paper's method, wide recipe": "Ours wide",
-        "labeling-search": "labeling-search",
-        "the default": "combined",
-    }
-    lines = {name: [_shown(number(table, method)) for method in methods.values()] for name, table in tables.items()}
-    return _table(["", *methods], lines)
+    """Return the project's methods beside the paper's and its rivals, a line for each dataset with rows."""
+    lines, missing = {}, []
+    for name, table in BEYOND.items():
+        if number(table, "labeling-search") is None:
+            missing.append(name)
+        else:
+            lines[name] = [_shown(number(table, method)) for method in METHODS.values()]
+    text = _table(["", *METHODS], lines)
+    return f"{text}\n{NOT_RUN}: {_listed(missing)}.\n" if missing else text
 
 
 def attribution() -> str:
-    """How much of the lead over the paper's method is the encoder's and the origin's, and how much the search's."""
-    told = []
-    for name, table in ((OMNIGLOT, "beyond/omniglot-fair"), ("the stand-in", "stand-in/beyond/tiny-imagenet-100-fair")):
-        ours, em, labelings = (number(table, method) for method in ("Ours", "EM wide", "labeling-search"))
-        trained = number(table, "Ours wide")
-        if ours is None or em is None or labelings is None:
-            return OUTSIDE
-        told.append(
-            f"On {name} the paper's own EM, around the support's centre and on Labelings' encoder, has {em:.3f}: of "
-            f"the lead over the paper's method, {labelings - ours:.3f}, {em - ours:.3f} is the encoder's and the "
-            f"centring's, and {labelings - em:.3f} the search's own."
-            + (f" The paper's method meta-trained by the wide recipe has {trained:.3f}." if trained else "")
-        )
-    return "\n".join([*told, ""])
-
-
-OUTSIDE = """\
-About half of the lead over the paper's method, or more, is not the search's. The paper's own EM, around the support's
-centre and on Labelings' encoder, has 0.909 to 0.913 on Omniglot and 0.561 to 0.563 on the stand-in: that much is the
-encoder's and the centring's. The search's own part is about 0.02 on Omniglot, and 0.012 to 0.02 on the stand-in.
-(Measured outside `results/`; `crowdshot paper run beyond --methods "EM wide,Ours wide"` makes rows of it.)
-"""
+    """Return the gains over the paper's method: of the encoder and the origin, and of the search."""
+    lines = {}
+    for name, table in BEYOND.items():
+        ours, em, search = (number(table, method) for method in ("Ours", "EM wide", "labeling-search"))
+        if ours is not None and em is not None and search is not None:
+            lines[name] = [*map(_shown, (ours, em, search)), *map(_signed, (em - ours, search - em))]
+    head = ["", "Ours", "EM wide", "labeling-search", "gain from encoder and origin", "gain from the search"]
+    return _table(head, lines)
 
 
 def scorecard() -> str:
-    """Return a line for each experiment of the paper: the averages, and how many numbers agree."""
-    lines = {}
+    """Return a line for each experiment of the paper: averages, agreement of cells and of the order of systems."""
+    lines: dict[str, list[str]] = {}
+    lost: dict[str, list[str]] = {}
     for experiment, dataset, table, method in SCORED:
-        twin = read(f"{experiment}/{table}-twin")
-        if "dataset" in twin:
-            twin = twin[twin["dataset"] == dataset]
-        averages = twin if "dataset" in twin else twin[twin["n_support"].isna()]
-        cells = twin if "dataset" in twin else twin[twin["n_support"].notna()]
+        twin, shown = read(f"{experiment}/{table}-twin"), read(f"{experiment}/{table}")
+        if "dataset" in twin:  # one line per dataset, without cells
+            averages = cells = twin[twin["dataset"] == dataset]
+            shown = shown[shown["dataset"] == dataset]
+        else:
+            averages, cells = twin[twin["n_support"].isna()], twin[twin["n_support"].notna()]
+            shown = shown[shown["n_support"].isna()]
         cells = cells[cells["in_standard_errors"].notna()]
         ours = cells.loc[cells["method"] == method, "in_standard_errors"]
         average = averages[averages["method"] == method]
-        link = f"[{experiment.removeprefix('stand-in/')}](../results/{experiment}/tables.md)"
-        data = DATASETS[dataset] + " (stand-in's encoders)" * (
-            experiment.startswith("stand-in/") and dataset == "labelme"
-        )
-        lines[link, dataset] = [
-            data,
+        both = averages.dropna(subset=["accuracy", "paper"]).set_index("method")
+        if method not in both.index:
+            lost.setdefault(DATASETS[dataset], []).append(experiment)
+            continue
+        key = f"[{TABLES[experiment]}, {experiment}](../results/{experiment}/tables.md), {DATASETS[dataset]}"
+        within = (cells["in_standard_errors"].abs() <= 2).sum()
+        lines[key] = [
             method,
-            *(_shown(average[column].iloc[0]) if len(average) else NOTHING for column in ("paper", "accuracy")),
+            *(_shown(average[column].iloc[0]) for column in ("paper", "accuracy")),
             f"{(ours < -2).sum()} / {(ours.abs() <= 2).sum()} / {(ours > 2).sum()}",
-            f"{(cells['in_standard_errors'].abs() <= 2).sum()} of {len(cells)}",
-            _best(averages),
+            f"{within} of {len(cells)}",
+            _order(both),
+            _best(both, shown),
         ]
-    head = ["experiment", "data", "system", "the paper", "here", "lower / within two standard errors / higher"]
-    head += ["all systems within two standard errors", "best system in the paper / here"]
-    return _table(head, {link + " " * n: cells for n, ((link, _), cells) in enumerate(lines.items())})
+    head = ["table and data", "system", "the paper", "here", "lower / within / higher"]
+    text = _table([*head, "all within", "pairs", "best: the paper / here"], lines)
+    for where, experiments in lost.items():
+        text += f"\n{NOT_RUN} on {where}: {', '.join(experiments)}.\n"
+    return text
 
 
-def _best(averages: pd.DataFrame) -> str:
-    """Return the best of the systems that both the paper and this run have."""
-    both = averages.dropna(subset=["accuracy", "paper"]).set_index("method")
-    return f"{both['paper'].idxmax()} / {both['accuracy'].idxmax()}" if len(both) > 1 else NOTHING
+def missing() -> str:
+    """Return the paper's systems that have no rows, a line for each experiment and dataset."""
+    lines = {}
+    for experiment, dataset, table, _ in SCORED:
+        twin = read(f"{experiment}/{table}-twin")
+        twin = twin[twin["dataset"] == dataset] if "dataset" in twin else twin
+        known, run = (twin.dropna(subset=[column])["method"].unique() for column in ("paper", "accuracy"))
+        names = [method for method in known if method not in run]
+        if names:
+            lines[f"{experiment}, {DATASETS[dataset]}"] = [", ".join(names)]
+    return _table(["experiment and data", "systems without rows"], lines)
 
 
+def figures() -> str:
+    """Return, for each share of spammers, the systems of the paper that a paired test does not tell from the best."""
+    lines = {}
+    for dataset in ("omniglot", "miniimagenet"):
+        rows = read(f"spammers/{dataset}")
+        rows = rows[~rows["method"].isin(OURS_ALONE)]
+        for share, group in rows.groupby("spammers"):
+            named = group.set_index("method")["accuracy"]
+            lines[f"{DATASETS[dataset]}, {100 * share:.0f} % spammers"] = [
+                ", ".join(group[group["best"]]["method"]) or named.idxmax(),
+                *(_shown(named[method]) for method in ("Ours", "PrDS", "PrMV")),
+            ]
+    return _table(["crowd", "best systems", "Ours", "PrDS", "PrMV"], lines)
+
+
+def steps() -> str:
+    """Return the accuracy of Ours and of w/o PA against the number of EM steps."""
+    lines = {}
+    for dataset in ("omniglot", "miniimagenet", "labelme"):
+        rows = read(f"em-steps/{dataset}")
+        for method in ("Ours", "w/o PA"):
+            found = rows[rows["method"] == method].set_index("J")["accuracy"]
+            lines[f"{method}, {DATASETS[dataset]}"] = [_shown(found.get(j)) for j in STEPS]
+    return _table(["EM steps J", *map(str, STEPS)], lines)
+
+
+def _order(both: pd.DataFrame) -> str:
+    """Return how many pairs of systems have the same order of averages in the paper and here."""
+    pairs = list(combinations(range(len(both)), 2))
+    if not pairs:
+        return NOTHING
+    paper, here = both["paper"].to_numpy(), both["accuracy"].to_numpy()
+    same = sum((paper[i] - paper[j]) * (here[i] - here[j]) > 0 for i, j in pairs)
+    return f"{same} of {len(pairs)}"
+
+
+def _best(both: pd.DataFrame, shown: pd.DataFrame) -> str:
+    """Return the best system in the paper and, of its systems, those that a paired test does not tell from the best."""
+    if len(both) < 2:
+        return NOTHING
+    marked = shown[shown["best"].astype(bool) & shown["method"].isin(both.index)]["method"].tolist()
+    return f"{both['paper'].idxmax()} / {', '.join(marked) or both['accuracy'].idxmax()}"
+
+
+OURS_ALONE = ("PrSV",)  # not a system of the paper
+STEPS = (1, 2, 3, 4, 5, 10)
+BEYOND = {
+    OMNIGLOT: "beyond/omniglot-fair",
+    "Omniglot, other kinds of annotators": "beyond-other-annotators/omniglot-fair",
+    "LabelMe, real annotators": "beyond/labelme-fair",
+    "miniImageNet": "beyond/miniimagenet-fair",
+    "miniImageNet, other kinds of annotators": "beyond-other-annotators/miniimagenet-fair",
+    "CIFAR-10H, real annotators": "beyond/cifar10h-fair",
+}
+METHODS = {
+    "Ours": "Ours",
+    "PrSV": "PrSV",
+    "PrDS": "PrDS",
+    "PrSV wide": "PrSV wide",
+    "PrDS wide": "PrDS wide",
+    "Ours wide": "Ours wide",
+    "EM wide": "EM wide",
+    "features": "features",
+    "labeling-search": "labeling-search",
+    "combined": "combined",
+}
 DATASETS = {
     "omniglot": OMNIGLOT,
     "miniimagenet": "miniImageNet",
-    "tiny-imagenet-100": "stand-in",
     "labelme": "LabelMe",
     "cifar10h": "CIFAR-10H",
+}
+TABLES = {
+    "main": "1",
+    "labelme": "2",
+    "other-annotators": "3–4",
+    "dirichlet-b": "5",
+    "class-imbalance": "6",
+    "with-pseudo-annotation": "7",
+    "noisy-label-learning": "8",
+    "example-dependent": "9",
+    "cifar10h": "10",
+    "large-support": "11",
+    "large-annotators": "12",
 }
 SCORED = [
     ("main", "omniglot", "omniglot", "Ours"),
@@ -161,21 +229,34 @@ SCORED = [
     ("dirichlet-b", "labelme", "average", "Ours b=100"),
     ("class-imbalance", "labelme", "average", "Ours b=100"),
     ("with-pseudo-annotation", "omniglot", "average", "PrMV w/ PA"),
-    ("stand-in/with-pseudo-annotation", "tiny-imagenet-100", "average", "PrMV w/ PA"),
-    ("stand-in/with-pseudo-annotation", "labelme", "average", "PrMV w/ PA"),
+    ("with-pseudo-annotation", "miniimagenet", "average", "PrMV w/ PA"),
+    ("with-pseudo-annotation", "labelme", "average", "PrMV w/ PA"),
     ("noisy-label-learning", "omniglot", "average", "LNL"),
-    ("stand-in/noisy-label-learning", "tiny-imagenet-100", "average", "LNL"),
-    ("stand-in/noisy-label-learning", "labelme", "average", "LNL"),
+    ("noisy-label-learning", "miniimagenet", "average", "LNL"),
+    ("noisy-label-learning", "labelme", "average", "LNL"),
     ("example-dependent", "omniglot", "average", "MLF"),
-    ("stand-in/example-dependent", "tiny-imagenet-100", "average", "MLF"),
-    ("stand-in/example-dependent", "labelme", "average", "MLF"),
+    ("example-dependent", "miniimagenet", "average", "MLF"),
+    ("example-dependent", "labelme", "average", "MLF"),
     ("large-support", "miniimagenet", "miniimagenet", "Ours"),
     ("large-annotators", "miniimagenet", "miniimagenet", "Ours"),
 ]
 
 
+def _listed(names: list[str]) -> str:
+    return "; ".join(names)
+
+
 def _shown(value: float | None) -> str:
-    return NOTHING if value is None or pd.isna(value) else f"{value:.3f}"
+    return NOTHING if value is None or pd.isna(value) else _rounded(value, 3)
+
+
+def _rounded(value: float, decimals: int) -> str:
+    """Round half up, as tables.md does: the CSV files keep six digits, so that halves occur."""
+    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def _table(head: list[str], lines: dict[str, list[str]]) -> str:
@@ -186,7 +267,14 @@ def _table(head: list[str], lines: dict[str, list[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {"beyond": beyond, "attribution": attribution, "scorecard": scorecard}
+PARTS: dict[str, Callable[[], str]] = {
+    "beyond": beyond,
+    "attribution": attribution,
+    "scorecard": scorecard,
+    "missing": missing,
+    "figures": figures,
+    "steps": steps,
+}
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -208,7 +296,7 @@ def wrong(text: str) -> list[str]:
         *method, cell = words if has_cell else [*words, ""]
         value = number(table, " ".join(method), cell)
         decimals = len(quoted.partition(".")[2])
-        said = NOTHING if value is None else f"{value:.{decimals}f}"
+        said = NOTHING if value is None else _rounded(value, decimals)
         if said != quoted:
             found.append(f"quotes {quoted}, results/{table} has {said} for {' '.join(words)}")
         if quoted not in prose:

@@ -20,8 +20,8 @@ def fit(X=X, labels=LABELS, encoder="identity", **options):
 @pytest.mark.parametrize(
     ("do", "told"),
     [
-        (lambda: fit(labels=[[["a"], "b"], *LABELS[1:]]), "labels holds a list, expected names or numbers."),
-        (lambda: fit(labels=[[{}, {}]] * 4), "labels holds a dict, expected names or numbers."),
+        (lambda: fit(labels=[[["a"], "b"], *LABELS[1:]]), "labels has a list as a label, expected names or numbers."),
+        (lambda: fit(labels=[[{}, {}]] * 4), "labels has a dict as a label, expected names or numbers."),
         (lambda: fit(labels=sparse.csr_matrix(NUMBERS)), "labels is a sparse or empty csr_matrix, expected an array"),
         (
             lambda: fit(labels=torch.tensor(NUMBERS).to_sparse()),
@@ -61,7 +61,7 @@ def test_features_of_torchs_sparse_layout_are_features():
 def test_a_zero_character_would_come_back_in_a_table_that_nobody_reads(tmp_path):
     row = '{"item": "a%sb", "annotator": "x", "label": "cat"}\n'
     (tmp_path / "l.jsonl").write_text(row % "\\u0000" + row % "c")
-    with pytest.raises(CrowdshotError, match=r"l\.jsonl, row 1 is not JSON .*\\u0000, which no table can hold"):
+    with pytest.raises(CrowdshotError, match=r"l\.jsonl, row 1 is not JSON .*\\u0000, which tables cannot hold"):
         read_labels(tmp_path / "l.jsonl")
     (tmp_path / "l.jsonl").write_text(row % "\\\\u0000" + row % "c")
     assert read_labels(tmp_path / "l.jsonl").annotations.items.tolist() == ["a\\u0000b", "acb"]

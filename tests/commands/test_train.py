@@ -400,7 +400,7 @@ def test_ctrl_c_on_a_real_command_line(source, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "same command to continue from" in said
     assert "Traceback" not in said
     assert "iterations/s" in said
 

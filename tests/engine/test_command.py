@@ -44,14 +44,14 @@ def test_a_command_that_was_killed_goes_on_and_says_when_there_is_nothing_to_do(
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)  # CSV has six digits
     again = run(*words)
     assert again.returncode == 0
-    assert f"{out} was finished before: nothing is left to do." in again.stderr
+    assert f"{out} is complete already" in again.stderr
     assert json.loads(again.stdout) == json.loads(done.stdout)
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path):
     (tmp_path / "labels.csv").write_text("item,annotator,label\na,ann,x\n")
     for words, sentence in (
-        (("--engine", "local"), "crowdshot: --engine is 'local' without --out, expected a folder to write to."),
+        (("--engine", "local"), "crowdshot: --engine needs an output folder."),
         (("--engine", "local", "--memory", "lots", "--out", "o"), "crowdshot: --memory is 'lots', expected a size"),
     ):
         done = run(tmp_path / "labels.csv", *words)

@@ -51,7 +51,7 @@ def test_labels_in_a_store_are_read(tmp_path, monkeypatch, store, kind):
 
 def test_what_a_store_does_not_have_is_told(tmp_path, store):
     write(tmp_path / "bucket", rows(), "csv")
-    with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file, expected some of labels\.$"):
+    with pytest.raises(CrowdshotError, match=r"^s3:/bucket/\*\.parquet matches no file, expected label files\.$"):
         aggregate_parts(LabelFiles([Path("s3://bucket/*.parquet")]), "soft", 1, tmp_path / "out")
     with pytest.raises(CrowdshotError, match=r"none\.csv does not exist\.$"):
         aggregate_parts(LabelFiles([Path("s3://bucket/none.csv")]), "soft", 1, tmp_path / "out")

@@ -65,5 +65,7 @@ def test_weights_and_probabilities_go_by_names_where_x_has_them():
 
 def test_a_feature_that_single_precision_cannot_hold_is_told():
     X = np.c_[1.7e9 + np.arange(8.0), np.arange(8) % 2]
-    with pytest.warns(UserWarning, match="X, column 0 lies between 1700000000 and 1700000007, which single precision"):
+    with pytest.warns(
+        UserWarning, match="values between 1700000000 and 1700000007 in column 0, which single precision"
+    ):
         CrowdClassifier(encoder="identity").fit(X, (np.arange(8) % 2)[:, None].repeat(2, 1))

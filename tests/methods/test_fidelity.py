@@ -349,7 +349,7 @@ def test_lnl_training_beside_the_mixture_is_training_alone():
 
 def test_maml_stands_in_a_stack_of_its_own():
     first, second = jobs(2, 6)
-    with pytest.raises(CrowdshotError, match="in one stack, expected maml alone"):
+    with pytest.raises(CrowdshotError, match="maml in a stack of its own"):
         train([first, replace(second, recipe=replace(second.recipe, objective="maml"))], blobs())
 
 

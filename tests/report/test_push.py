@@ -238,4 +238,4 @@ def test_as_it_is_typed(table, monkeypatch):
     monkeypatch.delenv("LABEL_STUDIO_API_KEY")
     done = subprocess.run([*command, "--url", address], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "no token in LABEL_STUDIO_API_KEY, expected one" in done.stderr
+    assert "LABEL_STUDIO_API_KEY has no valid access token" in done.stderr

@@ -51,7 +51,7 @@ def test_no_other_address_without_a_token_and_nothing_listens(tmp_path):
         command = [*COMMAND, "--data", "two", "--host", "0.0.0.0", "--port", port]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 2
-        assert "expected --auth with it" in done.stderr
+        assert "Use --auth" in done.stderr
         assert not (tmp_path / "two").exists()
 
 

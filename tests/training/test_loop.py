@@ -32,6 +32,6 @@ def test_what_takes_long_is_told_with_what_does_not():
     job = Job(network, range(6), range(6, 10), Recipe(iterations=30_000))
     assert warn_time(100, job) == "30,000 iterations of conv4 take about 100 s on this CPU"
     assert warn_time(120_000, job) == (
-        "30,000 iterations of conv4 take about 33 h on this CPU; shipped encoders (crowdshot encoders) need no"
-        " training, a head on a frozen one a minute (docs/training.md)"
+        "30,000 iterations of conv4 take about 33 h on this CPU. Shipped encoders (`crowdshot encoders`) need no"
+        " training, and training a head on a frozen encoder takes a minute (docs/training.md)."
     )
