@@ -6,7 +6,7 @@ torch.Size([964, 20, 28, 28])
 ``data`` has a folder for each dataset, with the original archives or the unpacked files; docs/datasets.md lists their
 sources. Decoded images are cached next to the archives, or in the folder ``cache`` if that folder is read-only.
 
->>> from crowdshot import DATASETS
+>>> from crowdshot_paper.datasets import DATASETS
 >>> "labelme" in DATASETS
 True
 """
