@@ -1,4 +1,4 @@
-"""The reference pages of the site, made of the program: every public name, and every command as --help tells it."""
+"""Generate the reference pages of the site: all public names, and the help text of every command."""
 
 import os
 
@@ -9,20 +9,21 @@ from typer.testing import CliRunner
 import crowdshot
 from crowdshot._cli.main import app
 
-PYTHON = """# Every public name
+PYTHON = """# Public names
 
-`from crowdshot import …` has all of these; loaded when first used. [Use it from Python](../python.md) tells how
-they go together. What is not here may change without notice ([what is promised](../deprecation.md)).
+All of these can be imported from `crowdshot`. The [Python guide](../python.md) shows how to use them. Other names may
+change without notice ([stability](../deprecation.md)).
 """
-COMMANDS = """# Every command
+COMMANDS = """# Commands
 
-What `crowdshot COMMAND --help` tells. Exit codes: 0 fine, 1 a failure nobody expected (a bug), 2 bad input or usage,
-130 interrupted. Results go to stdout, all else to stderr.
+The output of `crowdshot COMMAND --help`. Exit codes: 0 success, 1 internal error (a bug), 2 bad input or usage, 130
+interrupted. Results go to stdout, everything else to stderr.
 """
 
 
 def python_page():
-    places = {name: f"crowdshot.{where}.{name}" for name, where in {**crowdshot._NAMES, **crowdshot._MODULES}.items()}
+    places = {name: f"crowdshot.{where}.{name}" for name, where in crowdshot._NAMES.items()}
+    places |= {name: f"crowdshot.{where}" for name, where in crowdshot._MODULES.items()}
     parts = [PYTHON]
     for name in sorted(crowdshot.__all__, key=lambda name: (name in crowdshot._MODULES, name.lower())):
         parts.append(f"::: {places.get(name, f'crowdshot.errors.{name}')}\n")
@@ -33,8 +34,8 @@ def commands_page():
     parts = [COMMANDS]
     for words in _commands(typer.main.get_command(app)):
         os.environ["COLUMNS"] = "100"
-        told = CliRunner().invoke(app, [*words, "--help"], prog_name="crowdshot", terminal_width=100).stdout
-        parts.append(f"## {' '.join(words)}\n\n```text\n{told.strip()}\n```\n")
+        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="crowdshot", terminal_width=100).stdout
+        parts.append(f"## {' '.join(words)}\n\n```text\n{shown.strip()}\n```\n")
     return "\n".join(parts)
 
 
