@@ -170,7 +170,7 @@ def test_images(method):
 def test_says_what_it_is(method):
     assert method.summary
     assert method.summary[0] != " "
-    for word in ("Authors:", "Title:", "Year:", "Link: https://", "Left open by the paper"):
+    for word in ("Authors:", "Title:", "Year:", "Link: https://", "Our choices where the paper is silent"):
         assert word in method.documentation
     assert all(set(candidate) <= set(method.default) for candidate in method.candidates)
     assert len({repr(sorted(candidate.items())) for candidate in method.candidates}) == len(method.candidates)

@@ -54,7 +54,7 @@ def map_em(episodes: CrowdEpisodes, encoder: nn.Module, candidates: Sequence[Can
     simulated annotators. "w/o PA" is the same model at test time, with an encoder that was meta-trained on clean
     labels.
 
-    Left open by the paper: whether J and b at test time must equal those of training. In the experiments they do
+    Our choices where the paper is silent. In the experiments J and b at test time equal those of training
     (`Needs.by`). They need not: one encoder serves all candidates, and more steps at test time often help.
     For "w/o PA" the encoder is the prototypical network's: according to the paper's section on computation cost, it
     shares its meta-training with PrMV, PrDS, MCL and MCNAL. That encoder was trained without tau, which draws
@@ -100,8 +100,8 @@ def average(
     less accurate; the search finds wrong labels by itself. In the experiments the encoder learns from 16 classes at a
     time, more than in a test episode, and from augmented photographs (`crowdshot_paper`).
 
-    Left open by the paper, as future work: integrating over the parameters instead of maximising. Selected on
-    validation: the scale of the embedding's evidence, and tau.
+    Our choices where the paper is silent. It integrates over the parameters instead of maximising, which the paper
+    names as future work. Validation selects the scale of the embedding's evidence, and tau.
 
     The settings of a candidate are arguments of `labeling_search.fit`. With ``knows_matrices`` the true confusion
     matrices are known, for upper bounds.
@@ -135,8 +135,8 @@ def predict_features(
     averages ridge regressions in two feature spaces, nearest class means and logistic regressions, each weighted by its
     likelihood of held-out labels (`crowdshot.model.feature_model`).
 
-    Left open by the paper: how to weigh an embedding that was trained for another purpose against the annotators.
-    Nothing is selected on validation.
+    Our choices where the paper is silent. An embedding that was trained for another purpose is weighed against the
+    annotators by how well it predicts held-out labels. Nothing is selected on validation.
     """
 
     def predict(x: Floats, labels: Positions, query: Floats, K: int) -> list[Floats]:
@@ -159,8 +159,8 @@ def predict_combined(
     labeling search is averaged with the feature model if it predicts held-out labels about as well; otherwise the
     feature model is used alone (`crowdshot.model.combined`).
 
-    Left open by the paper: how to detect that an encoder does not suit the items. Selected on validation: the scale of
-    the embedding's evidence in the search, and tau.
+    Our choices where the paper is silent. An encoder that does not suit the items is detected by how badly the search
+    predicts held-out labels. Validation selects the scale of the embedding's evidence in the search, and tau.
 
     The settings of a candidate are arguments of `labeling_search.fit`.
     """
