@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
+    from crowdshot._cli.inputs import ItemFiles, LabelFiles
     from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
+    from crowdshot.report.summary import LeftOut, Result
 
 # Columns of the result that columns of the labels must not have the same names as.
 RESERVED_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
@@ -56,7 +57,7 @@ class Estimate(NamedTuple):
     labels: LabelsRead
     annotations: Annotations
     probabilities: PosteriorMatrix
-    left_out: dict[str, Any]
+    left_out: LeftOut
     texts: Sequence[str] = ()
 
 
@@ -96,8 +97,8 @@ def ask(
     out: Path | None = None,
     available: Sequence[str] | Path | None = None,
     stop_at: float | None = None,
-) -> tuple[Report, pd.DataFrame]:
-    """Return a report and a table with one row per question, the most useful first.
+) -> tuple[Result, pd.DataFrame]:
+    """Return the result and a table with one row per question, the most useful first.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def ask(
         The annotators who can be asked, or a table of them. Unknown names are new annotators. By default all known
         annotators are asked, except those whose labels do not depend on the items.
     stop_at : float, optional
-        A share of the items. The report then has the number of labels after which this share is accepted.
+        A share of the items. The result then has the number of labels after which this share is accepted.
     """
     import numpy as np
 
@@ -138,8 +139,8 @@ def ask(
     if out is not None:
         with progress("writing"):
             _write(out, table, estimate)
-    report = _report(estimate, candidates, chosen, budget, stop_at)
-    return {**report, "files": [] if out is None else [str(out)]}, table
+    files = [] if out is None else [out]
+    return _result(estimate, candidates, chosen, budget, stop_at, files), table
 
 
 def _check_arguments(
@@ -355,40 +356,47 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     return Chosen(questions, most, limit, float(uncertainty(p).sum()), mended)
 
 
-def _report(estimate: Estimate, candidates: Candidates, chosen: Chosen, budget: float, stop_at: float | None) -> Report:
+def _result(
+    estimate: Estimate,
+    candidates: Candidates,
+    chosen: Chosen,
+    budget: float,
+    stop_at: float | None,
+    files: Sequence[Path],
+) -> Result:
     import numpy as np
 
-    from crowdshot._cli.inputs import spellings
     from crowdshot.labels import asking, labels_needed
     from crowdshot.labels.confidence import THRESHOLD
     from crowdshot.model.posteriors import likeliest
+    from crowdshot.report import summary
 
     ann, askable, price, closed = estimate.annotations, candidates.askable, candidates.price, candidates.closed
     questions, limit = chosen.questions, chosen.limit
     not_accepted = np.flatnonzero(likeliest(estimate.probabilities)[1] < THRESHOLD)
-    report: Report = {
-        "items": ann.n_items,
-        "annotators": ann.n_annotators,
-        "labels": ann.n_labels,
-        "classes": ann.classes.tolist(),
-        "n_questions": len(questions),
-        "asked_items": len({question.item for question in questions}),
-        "asked_annotators": len({question.annotator for question in questions}),
-        "cost": float(sum(price[question.annotator] for question in questions)),
-        "budget": budget,
-        "doubt": chosen.uncertainty,
-        "gain": float(sum(question.gain for question in questions)),
-        "errors_mended": chosen.errors_mended,
-        "unasked": ann.n_items * int(askable.sum()) - int(askable[ann.annotator].sum()),
-        "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
-        "most": chosen.most,
-        "not_accepted": len(not_accepted),
-        "nobody_left": asking.nobody_left(not_accepted, closed, questions, limit),
-    }
-    if stop_at is not None:
-        report["stop_at"] = labels_needed.forecast(ann, estimate.probabilities, stop_at)._asdict()
-    left_out = {**estimate.left_out, "costs of people who gave no label": candidates.other_costs}
-    return {**report, **spellings(estimate.labels), "left_out": left_out}
+    asked = summary.Questions(
+        n_questions=len(questions),
+        asked_items=len({question.item for question in questions}),
+        asked_annotators=len({question.annotator for question in questions}),
+        cost=float(sum(price[question.annotator] for question in questions)),
+        budget=budget,
+        uncertainty=chosen.uncertainty,
+        gain=float(sum(question.gain for question in questions)),
+        errors_mended=chosen.errors_mended,
+        unasked=ann.n_items * int(askable.sum()) - int(askable[ann.annotator].sum()),
+        fewer=asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
+        most=chosen.most,
+        not_accepted=len(not_accepted),
+        nobody_left=asking.nobody_left(not_accepted, closed, questions, limit),
+        stop_at=None if stop_at is None else labels_needed.forecast(ann, estimate.probabilities, stop_at),
+    )
+    return summary.Result(
+        counts=summary.count(ann),
+        questions=asked,
+        names=summary.note_spellings(estimate.labels),
+        left_out={**estimate.left_out, "costs of people who gave no label": candidates.other_costs},
+        files=files,
+    )
 
 
 def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDArray[np.float64] | None) -> pd.DataFrame:
@@ -522,5 +530,5 @@ def ask_next(
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    report, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
-    print_result(report, as_json, table if out is None else None, "questions")
+    result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
+    print_result(result, as_json, table if out is None else None, "questions")

@@ -27,11 +27,12 @@ from crowdshot.progress import progress
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdshot._cli.inputs import ItemFiles, Report
+    from crowdshot._cli.inputs import ItemFiles
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.report.summary import Result
 
 
-def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame | None]:
+def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Result, pd.DataFrame | None]:
     """Predict the label, confidence and class probabilities of new items.
 
     Parameters
@@ -45,8 +46,8 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
 
     Returns
     -------
-    report : dict
-        The report of the command.
+    result : Result
+        The result of the command.
     table : DataFrame or None
         The predictions, if there is no ``out``.
     """
@@ -56,34 +57,34 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
     from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.report.summary import Accepted, Counts, Result
 
     if out is not None:
         check_table(out, model, given.features, given.texts)
     clf = CrowdClassifier.load(model)
-    counts = {"items": 0, "accepted": 0}
+    n_items = n_accepted = 0
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
     has_header = False
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(written(out))
         for table, kind, unreadable in _tables(clf, model, given):
-            counts["items"] += len(table)
-            counts["accepted"] += int((table["confidence"] >= THRESHOLD).sum())
+            n_items += len(table)
+            n_accepted += int((table["confidence"] >= THRESHOLD).sum())
             left_out.setdefault(f"unreadable {kind}", []).extend(unreadable)
             if file is None:
                 tables.append(table)
             else:
                 write_csv(table, file, header=not has_header)
                 has_header = True
-    report = {
-        **method_of(clf),
-        **counts,
-        "classes": clf.classes_.tolist(),
-        "accepted_at": THRESHOLD,
-        "left_out": left_out,
-        "files": [] if out is None else [str(out)],
-    }
-    return report, pd.concat(tables, ignore_index=True) if out is None else None
+    result = Result(
+        method=method_of(clf),
+        counts=Counts(n_items, classes=clf.classes_.tolist()),
+        accepted=Accepted(n_accepted, THRESHOLD),
+        left_out=left_out,
+        files=[] if out is None else [out],
+    )
+    return result, pd.concat(tables, ignore_index=True) if out is None else None
 
 
 def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
@@ -157,5 +158,5 @@ def predict(
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)
-    report, table = run_predict(model, items, out)
-    print_result(report, as_json, table, "predictions")
+    result, table = run_predict(model, items, out)
+    print_result(result, as_json, table, "predictions")

@@ -28,6 +28,7 @@ from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.indexing import Positions, positions, unique_ids
 from crowdshot.labels.matching import file_finder, match_files, named_like
 from crowdshot.service.journal import State
+from crowdshot.service.schemas import Annotator
 
 NEW_ANNOTATOR = "\N{REPLACEMENT CHARACTER} somebody new"
 
@@ -140,13 +141,15 @@ class Version:
         ]
 
     @cached_property
-    def annotators(self) -> list[dict[str, Any]]:
-        """A JSON object for each annotator with labels."""
+    def annotators(self) -> list[Annotator]:
+        """The quality of each annotator with labels."""
         names = ("n_labels", "accuracy", "low", "high")
         table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
         return [
-            {"annotator": str(name), **dict(zip(names, values, strict=True))} for name, *values in rows if values[0]
+            Annotator(annotator=str(name), n_labels=n, accuracy=accuracy, low=low, high=high)
+            for name, n, accuracy, low, high in rows
+            if n
         ]
 
 

@@ -98,7 +98,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
 
 def forecast_sentence(found: Facts, confidence: float) -> str:
     """Return how many more labels are needed until most items are accepted."""
-    text = summary.until_accepted(nearest(found.curves, confidence).forecast._asdict())
+    text = summary.until_accepted(nearest(found.curves, confidence).forecast)
     return f"{text[:1].upper()}{text[1:]}."
 
 
