@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import handle_errors, print_json
-from crowdshot._cli.options import AsJson
-from crowdshot._cli.parameters import INPUT, OUTPUT, TRAINING, PanelCommand, flat
+from crowdshot._cli.options import INPUT, OUTPUT, TRAINING, AsJson, PanelCommand, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command_line, listing, plural
 from crowdshot.io.json_text import INLINE, to_json

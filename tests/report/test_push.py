@@ -47,7 +47,7 @@ def test_label_studio_gets_predictions_and_goes_by_them(table):
         found = run_push(table, "label-studio", address, "3", threshold=0.5)
     name = found.name
     assert name.startswith(f"crowdshot-{__version__}-")
-    assert found == {"pushed": 2, "lost": [], "name": name}
+    assert found == (2, [], name)
     result = {"from_name": "kind", "to_name": "img", "type": "choices"}
 
     def prediction(task, label, score):

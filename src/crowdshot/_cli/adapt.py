@@ -12,6 +12,8 @@ import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
+    METHOD,
+    OUTPUT,
     AsJson,
     Copies,
     EncoderName,
@@ -20,6 +22,7 @@ from crowdshot._cli.options import (
     ExportFolder,
     Features,
     Folder,
+    FromText,
     Images,
     Labels,
     Overwrite,
@@ -29,8 +32,8 @@ from crowdshot._cli.options import (
     Texts,
     Threshold,
     as_settings,
+    flat,
 )
-from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
 from crowdshot.formatting import command, in_a_terminal
 from crowdshot.progress import progress
 
@@ -49,7 +52,7 @@ NEW_ITEMS = {"images": "new-images", "features": "new-features.csv", "texts": "n
 
 def run_adapt(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     output: Output,
     method: str = "auto",
     settings: Mapping[str, Any] | None = None,
@@ -62,7 +65,7 @@ def run_adapt(
     ----------
     labels : LabelFiles
         The labels.
-    given : ItemFiles
+    item_files : ItemFiles
         The items.
     output : Output
         The folder.
@@ -82,9 +85,9 @@ def run_adapt(
 
     check_folder(output.out, output.overwrite)
     if export is not None:
-        export.check(given.images, output.out)
+        export.check(item_files.images, output.out)
         check_folder(export.folder, output.overwrite)
-    fitted = fit(labels, given, method, settings, anonymous)
+    fitted = fit(labels, item_files, method, settings, anonymous)
     clf, items = fitted.clf, fitted.items
     effect = _feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
     options: dict[str, Any] = {
@@ -96,7 +99,7 @@ def run_adapt(
     }
     if export is not None:
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
-    run = _describe_run(labels, given, fitted, options, effect)
+    run = _describe_run(labels, item_files, fitted, options, effect)
     with progress("writing the results and a report"):
         found = facts.gather(clf, fitted.embeddings, run)
         files = _write(fitted, found, output, export)
@@ -120,7 +123,7 @@ def _write(fitted: FittedFromFiles, found: facts.Facts, output: Output, export: 
 
 def _describe_run(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     fitted: FittedFromFiles,
     options: Mapping[str, Any],
     effect: FeatureEffect,
@@ -135,7 +138,7 @@ def _describe_run(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     shown_labels = labels.without_names() if options["anonymous"] else labels
     hide_files = options["anonymous"] and len(labels.paths) > 1
-    inputs: dict[str, Any] = {**given.options(), **shown_labels.options()}
+    inputs: dict[str, Any] = {**item_files.options(), **shown_labels.options()}
     again = {**inputs, **options}
     new_items = {items.kind: NEW_ITEMS[items.kind]}
     return Run(
@@ -143,7 +146,7 @@ def _describe_run(
         items_from=items.source,
         paths=items.paths,
         texts=items.texts,
-        how=describe(clf, given.encoder),
+        how=describe(clf, item_files.encoder),
         command=command("adapt", shown_labels.paths, again),
         commands={
             "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
@@ -170,7 +173,7 @@ def _result(
     files: list[Path],
 ) -> Result:
     from crowdshot._cli.fitting import method_of
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
     from crowdshot.report.page.next_steps import steps
     from crowdshot.report.result_tables import records

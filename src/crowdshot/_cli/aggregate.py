@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import note, print_result
-from crowdshot._cli.options import AsJson, ExportFolder, File, Labels, ReadingOptions, Threshold
-from crowdshot._cli.parameters import COMPUTING, METHOD, OUTPUT, flat
+from crowdshot._cli.options import (
+    COMPUTING,
+    METHOD,
+    OUTPUT,
+    AsJson,
+    ExportFolder,
+    File,
+    Labels,
+    ReadingOptions,
+    Threshold,
+    flat,
+)
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.progress import progress
 
@@ -23,12 +33,12 @@ if TYPE_CHECKING:
 
     from crowdshot._cli.inputs import LabelFiles
     from crowdshot.engine.run import Done, Job
+    from crowdshot.io.cells import Positions
     from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.columns import Columns
     from crowdshot.labels.formats.label_file import LabelsRead
-    from crowdshot.labels.indexing import Positions
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
     from crowdshot.report.summary import Result
@@ -179,7 +189,7 @@ def _result(
 ) -> Result:
     """``held_out``: the result without gold labels, and the gold class of each item (-1: unknown)."""
     from crowdshot.labels import gold_labels
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
     from crowdshot.report.result_tables import records
 
@@ -290,7 +300,7 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
     from crowdshot.engine.run import Job
     from crowdshot.labels import gold_labels
     from crowdshot.labels.aggregation import require_default
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.report.result_tables import check_columns
 
     def gold(columns: Columns) -> dict[str, str]:
@@ -316,7 +326,7 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
 
 
 def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Result:
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
     from crowdshot.report.result_tables import records
 

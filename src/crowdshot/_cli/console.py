@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
 
-from crowdshot._cli.parameters import option_names
+from crowdshot._cli.options import option_names
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 if TYPE_CHECKING:

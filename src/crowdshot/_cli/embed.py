@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import note, print_json
-from crowdshot._cli.options import AsJson, Engine, EngineName, Processes
-from crowdshot._cli.parameters import COMPUTING, INPUT, METHOD, OUTPUT
+from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, AsJson, Engine, EngineName, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
@@ -60,13 +59,13 @@ def run_embed(
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .npz")
     network = _load_image_encoder(encoder, images)
-    given = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
-    given.embed_ahead(given.open().paths, network, precision)
+    item_files = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
+    item_files.embed_ahead(item_files.open().paths, network, precision)
     ids: list[str] = []
     unreadable: list[str] = []
     with tempfile.TemporaryFile(dir=out.absolute().parent) as raw:
         width = 0
-        for names, features, bad in _pieces(given, network, device, precision):
+        for names, features, bad in _pieces(item_files, network, device, precision):
             ids += names
             unreadable += bad
             if features is not None:
@@ -99,7 +98,7 @@ def _load_image_encoder(name: str, images: Path) -> Encoder:
 
 
 def _pieces(
-    given: ItemFiles, network: Encoder, device: str, precision: str
+    item_files: ItemFiles, network: Encoder, device: str, precision: str
 ) -> Iterator[tuple[list[str], NDArray[np.float32] | None, list[str]]]:
     """Yield the ids and features of the readable images, and the names of the unreadable ones."""
     import numpy as np
@@ -109,8 +108,8 @@ def _pieces(
     from crowdshot.io.embedding_store import embedding_cache
 
     with embedding_cache(), progress("embedding") as report_progress:
-        for items, done, total in given.pieces(mixed=False):
-            kept, bad = find_readable(items, given.skip_bad, lambda done, total: None, some=done == total)
+        for items, done, total in item_files.pieces(mixed=False):
+            kept, bad = find_readable(items, item_files.skip_bad, lambda done, total: None, some=done == total)
             items, before = items.take(kept), done - len(items)
             features = None
             if len(items):

@@ -14,16 +14,16 @@ from torch import Tensor
 from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.feature_learners import FEATURES, SEVERAL
+from crowdshot.classifier.learner_contract import check_classes, known_of
 from crowdshot.classifier.learners import AUTO
-from crowdshot.classifier.side_information import check_classes, known_of
 from crowdshot.encoders.items import Items, check_kind, find_readable
 from crowdshot.errors import CrowdshotError, Use
+from crowdshot.io.cells import Positions, positions
 from crowdshot.io.embedding_store import embedding_cache
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.formats.label_studio import UNLABELLED
-from crowdshot.labels.indexing import Positions, positions
 from crowdshot.labels.matching import named_like, rows_of
 from crowdshot.methods import find
 from crowdshot.progress import progress

@@ -16,11 +16,11 @@ from crowdshot.io.feature_files import array_pieces, features_of, is_array
 from crowdshot.io.file_names import expand
 from crowdshot.io.tables import can_be_cut, table_pieces
 from crowdshot.labels import gold_labels
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotations import refuse_many
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.label_values import refuse_many
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.text_files import read_text_items, texts_of

@@ -13,9 +13,12 @@ import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
+    METHOD,
+    OUTPUT,
     AsJson,
     EncoderName,
     Features,
+    FromText,
     Images,
     Labels,
     ReadingOptions,
@@ -23,8 +26,8 @@ from crowdshot._cli.options import (
     Texts,
     as_available,
     as_costs,
+    flat,
 )
-from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import apart, first, listing, show
 from crowdshot.progress import progress
@@ -91,7 +94,7 @@ class Chosen(NamedTuple):
 def ask(
     labels: LabelFiles,
     budget: float,
-    given: ItemFiles | None = None,
+    item_files: ItemFiles | None = None,
     cost: Mapping[str, float] | Path | None = None,
     most: int | None = None,
     out: Path | None = None,
@@ -106,7 +109,7 @@ def ask(
         The labels.
     budget : float
         The maximal cost of all questions.
-    given : ItemFiles, optional
+    item_files : ItemFiles, optional
         The items. Without them, only the labels are used.
     cost : mapping or Path, optional
         The cost of an answer of each annotator, or a table of costs. All others cost 1.
@@ -125,9 +128,9 @@ def ask(
     from crowdshot._cli.inputs import NO_ITEMS
     from crowdshot.report.result_tables import check_columns
 
-    given = NO_ITEMS if given is None else given
-    _check_arguments(labels, given, cost, out, available, stop_at)
-    estimate = _from_items(labels, given) if given else _from_labels(labels, given.encoder)
+    item_files = NO_ITEMS if item_files is None else item_files
+    _check_arguments(labels, item_files, cost, out, available, stop_at)
+    estimate = _from_items(labels, item_files) if item_files else _from_labels(labels, item_files.encoder)
     check_columns(estimate.annotations.columns, str(labels), RESERVED_NAMES)
     if stop_at is not None and not isinstance(estimate.probabilities, np.ndarray):
         sizes = f"{estimate.annotations.n_classes:,} classes and {estimate.annotations.n_annotators:,} annotators"
@@ -145,7 +148,7 @@ def ask(
 
 def _check_arguments(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     cost: Mapping[str, float] | Path | None,
     out: Path | None,
     available: Sequence[str] | Path | None,
@@ -155,16 +158,16 @@ def _check_arguments(
 
     if out is not None:
         lists = [file for file in (cost, available) if isinstance(file, Path)]
-        check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
+        check_table(out, *labels.inputs, item_files.features, item_files.texts, *lists, endings=(*TABLES, ".json"))
     if stop_at is not None and not 0 < stop_at <= 1:
         expected = "a share of the items, above 0 and at most 1"
         raise CrowdshotError(f"is {stop_at:g}", argument="stop_at", found=stop_at, expected=expected)
 
 
-def _from_items(labels: LabelFiles, given: ItemFiles) -> Estimate:
+def _from_items(labels: LabelFiles, item_files: ItemFiles) -> Estimate:
     from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
 
-    fitted = fit(labels, given)
+    fitted = fit(labels, item_files)
     clf = fitted.clf
     return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, fitted.items.texts)
 
@@ -267,7 +270,7 @@ def _available(available: Sequence[str] | Path | None, ann: Annotations) -> tupl
     """Return the annotations with new annotators added, and (R,) which annotators can be asked."""
     import numpy as np
 
-    from crowdshot.labels.indexing import unique_ids
+    from crowdshot.io.cells import unique_ids
 
     if available is None:
         return ann, np.ones(ann.n_annotators, dtype=bool)
@@ -294,7 +297,7 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
     """Return (R,) the cost of an answer of each annotator, and the number of costs of other people in a file."""
     import numpy as np
 
-    from crowdshot.labels.indexing import positions
+    from crowdshot.io.cells import positions
 
     costs = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
     place = positions(ann.annotators.astype(str), costs)
@@ -340,7 +343,7 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     import numpy as np
 
     from crowdshot.labels import aggregation, annotator_quality, asking
-    from crowdshot.labels.confidence import uncertainty
+    from crowdshot.labels.consensus import uncertainty
 
     ann, askable, price = estimate.annotations, candidates.askable, candidates.price
     history = estimate.labels.history.of(ann.annotators)
@@ -367,7 +370,7 @@ def _result(
     import numpy as np
 
     from crowdshot.labels import asking, labels_needed
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.model.posteriors import likeliest
     from crowdshot.report import summary
 
@@ -407,7 +410,7 @@ def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDAr
     import numpy as np
     import pandas as pd
 
-    from crowdshot.labels.indexing import as_index
+    from crowdshot.io.cells import as_index
     from crowdshot.model.posteriors import likeliest
 
     ann = estimate.annotations

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from crowdshot.report.summary import Result
 
 
-def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Result, pd.DataFrame | None]:
+def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> tuple[Result, pd.DataFrame | None]:
     """Predict the label, confidence and class probabilities of new items.
 
     Parameters
     ----------
     model : Path
         The classifier that `crowdshot adapt` wrote.
-    given : ItemFiles
+    item_files : ItemFiles
         The items.
     out : Path, optional
         The file for the table. It is written in pieces, so the number of items is not limited by memory.
@@ -56,11 +56,11 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     from crowdshot._cli.fitting import method_of
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report.summary import Accepted, Counts, Result
 
     if out is not None:
-        check_table(out, model, given.features, given.texts)
+        check_table(out, model, item_files.features, item_files.texts)
     clf = CrowdClassifier.load(model)
     n_items = n_accepted = 0
     left_out: dict[str, list[str]] = {}
@@ -68,7 +68,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     has_header = False
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(written(out))
-        for table, kind, unreadable in _tables(clf, model, given):
+        for table, kind, unreadable in _tables(clf, model, item_files):
             n_items += len(table)
             n_accepted += int((table["confidence"] >= THRESHOLD).sum())
             left_out.setdefault(f"unreadable {kind}", []).extend(unreadable)
@@ -87,7 +87,7 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     return result, pd.concat(tables, ignore_index=True) if out is None else None
 
 
-def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
+def _tables(clf: CrowdClassifier, model: Path, item_files: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
     """Yield predictions in pieces, the kind of items, and the unreadable items."""
     import numpy as np
 
@@ -103,10 +103,10 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     wanted = table.columns if table else getattr(clf, "feature_names_in_", None)
     width = None if table else getattr(clf, "n_features_in_", None)
     first = True
-    if given.images is not None:
-        given.embed_ahead(given.open().paths, clf.reader_)
+    if item_files.images is not None:
+        item_files.embed_ahead(item_files.open().paths, clf.reader_)
     with embedding_cache(), progress("predicting") as report_progress:
-        for items, done, total in given.pieces(table is not None, labelled, wanted):
+        for items, done, total in item_files.pieces(table is not None, labelled, wanted):
             check_kind(clf.encoder_, items, f"{model}")
             check_width(items, width, f"{model}")
             counts_items = items.kind == "images"  # other kinds count bytes or rows
@@ -114,7 +114,7 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
             def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:
                 report_progress(before + n, total)
 
-            kept, unreadable = find_readable(items, given.skip_bad, _ignore, some=first and done == total)
+            kept, unreadable = find_readable(items, item_files.skip_bad, _ignore, some=first and done == total)
             items, first = items.take(kept), False
             p = np.empty((0, len(clf.classes_)))
             if len(items):

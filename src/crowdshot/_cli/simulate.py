@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import print_result
-from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
-from crowdshot._cli.parameters import CROWD
+from crowdshot._cli.options import CROWD, AsJson, Folder, Overwrite, Seed, as_names, as_shares
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
 

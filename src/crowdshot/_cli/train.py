@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import print_json
-from crowdshot._cli.options import AsJson, as_shares
-from crowdshot._cli.parameters import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, flat
+from crowdshot._cli.options import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, AsJson, as_shares, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import about_duration, command_line
 from crowdshot.io.json_text import INLINE, OMITTED

@@ -21,25 +21,28 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import saving
 from crowdshot.classifier.encoder_choice import are_features, encoder_input
-from crowdshot.classifier.learner_contract import FittedModel, Learner, posterior_of
+from crowdshot.classifier.learner_contract import (
+    FittedModel,
+    Learner,
+    SideInformation,
+    check_classes,
+    known_of,
+    posterior_of,
+)
 from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.mixture_learners import ARGUMENTS
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.classifier.side_information import SideInformation, check_classes, known_of
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.networks import choose_device
 from crowdshot.encoders.table_input import TableInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, ordered, positions, unique_ids
 from crowdshot.labels import gold_labels
-from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import PriorsInput
-from crowdshot.labels.annotator_quality import judge, label_quality, likely_wrong
+from crowdshot.labels.annotations import Annotations, categories_order, warn_alphabetical_order
+from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.indexing import ordered, positions, unique_ids
-from crowdshot.labels.label_values import categories_order, warn_alphabetical_order
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 from crowdshot.labels.wide_tables import wide_table
 from crowdshot.model import priors

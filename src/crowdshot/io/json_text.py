@@ -76,11 +76,11 @@ def to_json(value: Any) -> Any:
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Result:
-    ...     uncertainty: float = field(metadata={"key": "doubt"})
+    ...     kind: str = field(metadata={"key": "of"})
     ...     files: list[Path]
     ...     gain: float | None = field(default=None, metadata=OPTIONAL)
-    >>> to_json(Result(0.5, [Path("a.csv")]))
-    {'doubt': 0.5, 'files': ['a.csv']}
+    >>> to_json(Result("images", [Path("a.csv")]))
+    {'of': 'images', 'files': ['a.csv']}
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}

@@ -20,12 +20,10 @@ from scipy.sparse.csgraph import connected_components
 
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first, show
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, Positions, as_index, positions
 from crowdshot.io.file_names import PICTURES, strings_in
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.columns import find_columns
-from crowdshot.labels.indexing import Positions, as_index, positions
-from crowdshot.labels.label_values import warn_alphabetical_order
 from crowdshot.labels.spelling import fold
 from crowdshot.labels.wide_tables import wide_table
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean, counted, first, percent, plural, show, spread
 from crowdshot.io.tables import Table, one_each, read_table
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.report.page.page_writer import STYLES, fill, inline
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"

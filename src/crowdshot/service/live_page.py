@@ -12,7 +12,7 @@ import numpy as np
 from crowdshot.formatting import clean, percent, plural
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
-from crowdshot.labels.confidence import THRESHOLD, Floats, uncertainty
+from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
 from crowdshot.report import summary
 from crowdshot.report.page.page_writer import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point

@@ -16,16 +16,14 @@ from torch import Tensor
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.encoders.items import Items
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, Positions, positions, unique_ids
 from crowdshot.labels import asking, gold_labels
 from crowdshot.labels.aggregation import aggregate_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.annotator_quality import judge
+from crowdshot.labels.annotator_quality import AnnotatorPriors, judge
 from crowdshot.labels.columns import Columns
-from crowdshot.labels.confidence import THRESHOLD, Floats
+from crowdshot.labels.consensus import THRESHOLD, Floats
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.indexing import Positions, positions, unique_ids
 from crowdshot.labels.matching import file_finder, match_files, named_like
 from crowdshot.service.journal import State
 from crowdshot.service.schemas import Annotator

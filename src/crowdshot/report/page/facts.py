@@ -19,7 +19,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import Statistic, statistics
-from crowdshot.labels.confidence import THRESHOLD, Share
+from crowdshot.labels.consensus import THRESHOLD, Share
 from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
@@ -31,7 +31,6 @@ from crowdshot.report.page.annotator_summaries import (
     file_names,
     summarise_annotators,
 )
-from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.class_summaries import (
     Class,
     Confusion,
@@ -42,11 +41,20 @@ from crowdshot.report.page.class_summaries import (
     find_odd,
     most_confused,
 )
-from crowdshot.report.page.item_map import Map, draw_map
-from crowdshot.report.page.next_questions import Asked, ask_next, confidence_if_fully_labelled, plan_round
-from crowdshot.report.page.review_items import Item, describe_items, excerpt, items_to_review
+from crowdshot.report.page.item_map import Map, Picture, draw_map, thumbnails
+from crowdshot.report.page.review_items import (
+    Asked,
+    Basis,
+    Floats,
+    Item,
+    ask_next,
+    confidence_if_fully_labelled,
+    describe_items,
+    excerpt,
+    items_to_review,
+    plan_round,
+)
 from crowdshot.report.page.thresholds import Automatic, Curve, Level, at, automatic, count_levels, curves, verdict
-from crowdshot.report.page.thumbnails import Picture, thumbnails
 from crowdshot.version import __version__
 
 COMPARED_NOTE = (

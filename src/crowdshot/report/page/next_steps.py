@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crowdshot.formatting import apart, percent, plural
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
 from crowdshot.report.page.facts import Facts
-from crowdshot.report.page.next_questions import ROUND, plan_round
+from crowdshot.report.page.review_items import ROUND, plan_round
 from crowdshot.report.page.thresholds import nearest
 
 MOST_STEPS, FEWEST_STEPS = 4, 2
