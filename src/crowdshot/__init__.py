@@ -96,7 +96,7 @@ _NAMES = {
     "METHODS": "methods",
     "WRITERS": "labels.formats",
     "Annotations": "labels.annotations",
-    "AnnotatorPriors": "labels.annotator_priors",
+    "AnnotatorPriors": "labels.annotator_quality",
     "ClassPool": "training.pools",
     "CrowdClassifier": "classifier.crowd_classifier",
     "Encoder": "encoders.encoder",
