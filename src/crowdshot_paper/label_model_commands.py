@@ -133,7 +133,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class TrainingResult:
+class NetworkResult:
     """The result of a run: ``files`` are the network, or the checkpoint of an interrupted run."""
 
     interrupted: bool
@@ -148,7 +148,7 @@ def run_train_inference(
     seed: int = 0,
     fine_tune: bool = False,
     command: Sequence[str] = (),
-) -> TrainingResult:
+) -> NetworkResult:
     """Train a network and save it with a card that describes its training.
 
     An interrupted run (``interrupted`` in the result) continues when it is called again with the same arguments.
@@ -178,7 +178,7 @@ def run_train_inference(
                 validation = _cross_validate(training, kept, files)
             network = training.run(kept, files.progress, "training")
     except _StoppedError:
-        return TrainingResult(True, None, None, [files.progress])
+        return NetworkResult(True, None, None, [files.progress])
     trained = Trained(
         iterations=settings.iterations,
         seed=seed,
@@ -187,7 +187,7 @@ def run_train_inference(
         scores=_rounded(score_each(network, kept)),
         scores_left_out=_rounded(score_each(network, left_out)),
     )
-    result = TrainingResult(False, validation, trained, [files.out])
+    result = NetworkResult(False, validation, trained, [files.out])
     save_network(files.out, network, _card(result, training.world, settings, files, fine_tune, command))
     for checkpoint in training.checkpoints:
         checkpoint.unlink(missing_ok=True)
@@ -277,7 +277,7 @@ def _rounded(scored: Mapping[str, Scores]) -> Scored:
 
 
 def _card(
-    result: TrainingResult,
+    result: NetworkResult,
     world: World,
     settings: Settings,
     files: InferenceFiles,
@@ -298,7 +298,7 @@ def _card(
     }
 
 
-def summarise(result: TrainingResult) -> str:
+def summarise(result: NetworkResult) -> str:
     """Return the result as text."""
     if result.trained is None:
         return f"Interrupted. Repeat the command to continue from {result.files[0]}."

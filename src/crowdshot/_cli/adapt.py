@@ -188,7 +188,7 @@ def _result(
         counts=replace(summary.count(clf.annotations_), items=_n_labelled(clf)),
         accepted=summary.Accepted(n_accepted, THRESHOLD, n_predicted, int((is_accepted & ~labelled).sum())),
         review=summary.Review(found.of_kind(), _on_new_items(found), do_next, found.agreement, effect),
-        annotators=summary.Annotators(clf.annotations_.columns.annotator, records(clf.annotators_)),
+        annotators=summary.AnnotatorTable(clf.annotations_.columns.annotator, records(clf.annotators_)),
         gold=summary.check_gold(clf.gold_, labels.gold_from),
         names=summary.note_spellings(fitted.labels),
         exported=None if export is None else summary.count_exported(export, consensus),

@@ -199,7 +199,7 @@ def _result(
         method=summary.MethodUsed(method),
         counts=replace(summary.count(found.annotations), classes=found.names.tolist()),
         accepted=summary.Accepted(int((table["confidence"] >= THRESHOLD).sum()), THRESHOLD),
-        annotators=summary.Annotators(found.annotations.columns.annotator, records(people)),
+        annotators=summary.AnnotatorTable(found.annotations.columns.annotator, records(people)),
         gold=summary.check_gold(compared, labels.gold_from),
         names=summary.note_spellings(read),
         exported=None if export is None else summary.count_exported(export, table),
@@ -333,9 +333,9 @@ def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators
     files = [job.out / f"part-{number:05d}.parquet" for number in range(done.parts)]
     return summary.Result(
         method=summary.MethodUsed(job.method, engine=engine),
-        counts=summary.Counts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
+        counts=summary.CrowdCounts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
         accepted=summary.Accepted(done.accepted, THRESHOLD),
-        annotators=summary.Annotators(done.columns.annotator, records(_least_accurate(done.people))),
+        annotators=summary.AnnotatorTable(done.columns.annotator, records(_least_accurate(done.people))),
         gold=summary.Gold(done.gold, gold_from),
         names=summary.SpellingNotes(done.twins, done.respelled),
         left_out=done.left_out,
@@ -352,9 +352,9 @@ def _restored(saved: Mapping[str, Any]) -> Result:
     respelled = [Respelled(**each) for each in saved["respelled"]]
     return summary.Result(
         method=summary.MethodUsed(saved["method"], engine=saved["engine"]),
-        counts=summary.Counts(*(saved[name] for name in ("items", "annotators", "labels", "classes"))),
+        counts=summary.CrowdCounts(*(saved[name] for name in ("items", "annotators", "labels", "classes"))),
         accepted=summary.Accepted(saved["accepted"], saved["accepted_at"]),
-        annotators=summary.Annotators(saved["annotator_column"], saved["annotator_table"]),
+        annotators=summary.AnnotatorTable(saved["annotator_column"], saved["annotator_table"]),
         gold=summary.Gold(saved["gold"], saved["gold_from"]),
         names=summary.SpellingNotes(twins, respelled),
         left_out=saved["left_out"],

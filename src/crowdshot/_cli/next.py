@@ -377,7 +377,7 @@ def _result(
     ann, askable, price, closed = estimate.annotations, candidates.askable, candidates.price, candidates.closed
     questions, limit = chosen.questions, chosen.limit
     not_accepted = np.flatnonzero(likeliest(estimate.probabilities)[1] < THRESHOLD)
-    asked = summary.Questions(
+    asked = summary.AskedQuestions(
         n_questions=len(questions),
         asked_items=len({question.item for question in questions}),
         asked_annotators=len({question.annotator for question in questions}),

@@ -57,7 +57,7 @@ def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> 
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
     from crowdshot.labels.consensus import THRESHOLD
-    from crowdshot.report.summary import Accepted, Counts, Result
+    from crowdshot.report.summary import Accepted, CrowdCounts, Result
 
     if out is not None:
         check_table(out, model, item_files.features, item_files.texts)
@@ -79,7 +79,7 @@ def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> 
                 has_header = True
     result = Result(
         method=method_of(clf),
-        counts=Counts(n_items, classes=clf.classes_.tolist()),
+        counts=CrowdCounts(n_items, classes=clf.classes_.tolist()),
         accepted=Accepted(n_accepted, THRESHOLD),
         left_out=left_out,
         files=[] if out is None else [out],

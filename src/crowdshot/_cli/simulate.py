@@ -98,7 +98,7 @@ def _write(
     import pandas as pd
 
     from crowdshot.io.atomic import csv_writers, write_folder
-    from crowdshot.report.summary import Counts, Result
+    from crowdshot.report.summary import CrowdCounts, Result
 
     item, annotator, label = triples
     names = [
@@ -111,7 +111,7 @@ def _write(
         "annotators": pd.DataFrame({"annotator": names[1], **people}),
     }
     files = write_folder(output.out, csv_writers(tables), output.overwrite)
-    counts = Counts(sizes.items, sizes.annotators, len(label), names[2].tolist())
+    counts = CrowdCounts(sizes.items, sizes.annotators, len(label), names[2].tolist())
     return Result(counts=counts, left_out={}, files=files)
 
 

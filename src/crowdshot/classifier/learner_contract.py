@@ -21,7 +21,7 @@ from crowdshot.classifier.encoder_choice import clean_encoder
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first, listing, show
-from crowdshot.io.cells import Positions
+from crowdshot.io.cells import Positions, positions
 from crowdshot.labels import gold_labels
 from crowdshot.labels.aggregation import check_probabilities
 from crowdshot.labels.annotations import Annotations
@@ -277,6 +277,32 @@ def posterior_of_untaught(ann: Annotations, predicted: Floats, confusion: Floats
     is_gold = side.gold >= 0
     posterior[is_gold] = np.eye(posterior.shape[1])[side.gold[is_gold]]
     return posterior
+
+
+def gold_of(ann: Annotations, known: SideInformation) -> dict[Any, Any]:
+    rows = (known.gold >= 0).nonzero()[0]
+    return dict(zip(ann.items[rows].tolist(), ann.classes[known.gold[rows]].tolist(), strict=True))
+
+
+def keep_side_information(
+    old: Annotations, before: SideInformation, new: Annotations, side: SideInformation
+) -> SideInformation:
+    """Return ``side`` with what was known of the old items and annotators.
+
+    New items have weight 1 and no predictions of another classifier.
+    """
+    added = new.n_items - old.n_items
+    history = weight = pred_probs = None
+    if before.history is not None:
+        history = np.zeros((new.n_annotators, 2))
+        history[positions(new.annotators, old.annotators)] = before.history
+    if before.weight is not None:
+        weight = np.append(before.weight, np.ones(added))
+    if before.pred_probs is not None:
+        pred_probs = np.zeros((new.n_items, new.n_classes))
+        pred_probs[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
+        pred_probs[old.n_items :] = np.nan
+    return replace(side, history=history, weight=weight, pred_probs=pred_probs, ordered=before.ordered)
 
 
 # ---- learners and fitted models ----

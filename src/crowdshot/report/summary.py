@@ -69,7 +69,7 @@ class MethodUsed:
 
 
 @dataclass(frozen=True)
-class Counts:
+class CrowdCounts:
     """The numbers of items, annotators and labels, and the names of the classes."""
 
     items: int
@@ -164,7 +164,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Annotators:
+class AnnotatorTable:
     """The table of annotators as records, and the name of its first column."""
 
     annotator_column: str
@@ -197,7 +197,7 @@ class Gold:
 
 
 @dataclass(frozen=True)
-class Questions:
+class AskedQuestions:
     """The chosen questions and their expected effect (see `crowdshot.labels.asking`).
 
     Attributes
@@ -263,20 +263,20 @@ class Result:
     """
 
     method: MethodUsed | None = field(default=None, metadata=INLINE)
-    counts: Counts = field(metadata=INLINE)
+    counts: CrowdCounts = field(metadata=INLINE)
     accepted: Accepted | None = field(default=None, metadata=INLINE)
     review: Review | None = field(default=None, metadata=INLINE)
-    annotators: Annotators | None = field(default=None, metadata=INLINE)
+    annotators: AnnotatorTable | None = field(default=None, metadata=INLINE)
     gold: Gold | None = field(default=None, metadata=INLINE)
-    questions: Questions | None = field(default=None, metadata=INLINE)
+    questions: AskedQuestions | None = field(default=None, metadata=INLINE)
     names: SpellingNotes | None = field(default=None, metadata=INLINE)
     exported: Exported | None = field(default=None, metadata=INLINE)
     left_out: LeftOut
     files: Sequence[Path]
 
 
-def count(ann: Annotations) -> Counts:
-    return Counts(ann.n_items, ann.n_annotators, ann.n_labels, ann.classes.tolist())
+def count(ann: Annotations) -> CrowdCounts:
+    return CrowdCounts(ann.n_items, ann.n_annotators, ann.n_labels, ann.classes.tolist())
 
 
 def check_gold(compared: pd.DataFrame, source: str) -> Gold:
@@ -352,7 +352,7 @@ def respelled(names: SpellingNotes | None) -> list[str]:
     return [*lines[:MOST_RESPELLED], *([f"{more} more labels are read under another name"] if more > 0 else [])]
 
 
-def _counts(found: Counts) -> str:
+def _counts(found: CrowdCounts) -> str:
     numbers = {"items": found.items, "annotators": found.annotators, "labels": found.labels}
     sizes = [counted(number, name) for name, number in numbers.items() if number is not None]
     number = "1 class" if len(found.classes) == 1 else f"{len(found.classes):,} classes"
@@ -430,7 +430,7 @@ def describe_feature_effect(effect: FeatureEffect, n_labelled: int) -> list[str]
     return sentences
 
 
-def _questions(found: Questions) -> str:
+def _questions(found: AskedQuestions) -> str:
     """Return the number of questions, their cost and their expected effect."""
     asked = found.n_questions
     if not asked:
@@ -480,7 +480,7 @@ def notes(result: Result) -> list[str]:
     return lines
 
 
-def _why_fewer(found: Questions) -> str:
+def _why_fewer(found: AskedQuestions) -> str:
     return {
         "gain": "no other answer is expected to change a label or its confidence",
         "most": f"every available annotator has {counted(found.most, 'questions')}, the limit (--max-per-annotator)",
