@@ -29,7 +29,7 @@ class Whole:
 
 
 def test_example():
-    assert doctest.testmod(json_text) == (0, 4)
+    assert doctest.testmod(json_text) == (0, 3)
 
 
 def test_keys_and_their_order():
@@ -44,4 +44,4 @@ def test_what_is_none_has_no_key_if_it_is_optional_or_inline():
 
 
 def test_everything_inside_is_converted():
-    assert to_json({"a": (Limits(0.0, 1.0), [Part(2)])}) == {"a": [{"low": 0.0, "high": 1.0}, {"first": 2}]}
+    assert to_json({"a": (Limits(0.0, 1.0), [Part(2)])}) == {"a": [{"low": 0.0, "high": 1.0}, [{"first": 2}]]}

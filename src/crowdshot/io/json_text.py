@@ -73,7 +73,7 @@ OMITTED = {"omitted": True}  # no key
 def to_json(value: Any) -> Any:
     """Convert dataclasses and named tuples to dicts, and paths to text; everything else is JSON already.
 
-    >>> from dataclasses import dataclass
+    >>> from dataclasses import dataclass, field
     >>> @dataclass
     ... class Result:
     ...     kind: str = field(metadata={"key": "of"})
