@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import described
+from crowdshot.io.cells import Positions, positions
 from crowdshot.labels import aggregation
 from crowdshot.labels.agreement import fleiss_kappa, krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions, positions
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 
 Floats = NDArray[np.float64]
