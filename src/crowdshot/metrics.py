@@ -376,7 +376,7 @@ def _annotations(estimator: Any, X: Any, labels: Any) -> Annotations:
         raise CrowdshotError("is None", argument="labels", expected="the labels of X's items")
     n_items = X.shape[0] if hasattr(X, "shape") else len(X)
     clf = _last(estimator)
-    missing = mark_of(clf.missing_, clf.classes_) if hasattr(clf, "missing_") else -1
+    missing = mark_of(clf.missing_, clf.classes_) if hasattr(clf, "missing_") else "auto"
     return annotations_of(labels, n_items, names_of(X), None, missing)
 
 

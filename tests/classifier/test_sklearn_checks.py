@@ -12,7 +12,6 @@ EXPECTED_FAILURES = {
     "check_fit_score_takes_y": "fit's second argument is what annotators said, no truth, and called labels",
     "check_sample_weight_equivalence_on_dense_data": "fit's second argument is called labels: see test_weights",
     "check_sample_weight_equivalence_on_sparse_data": "fit's second argument is called labels: see test_weights",
-    "check_classifiers_classes": "-1 as a class: here it means that there is no label, unless missing=None",
     "check_supervised_y_2d": "labels of shape (N, 1) are one annotator's, so there is no conversion to warn of",
     "check_dtype_object": "an array of dicts raises a ValueError, as all bad input does here, not a TypeError",
     "check_n_features_in_after_fitting": OUR_WORDS,

@@ -13,7 +13,7 @@ from crowdshot import aggregate
 from crowdshot._cli.aggregate import Aggregator
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.consensus import crowd_of
+from crowdshot.labels.gold_labels import crowd_of
 
 
 def likeliest_coin(ann, **settings):

@@ -148,7 +148,7 @@ def test_missing_ids_and_empty_tables(rows, message):
 
 
 def test_not_a_table():
-    with pytest.raises(CrowdshotError, match="is a list, expected a pandas DataFrame"):
+    with pytest.raises(CrowdshotError, match="is a list, expected a table"):
         Annotations.from_frame(PETS)
 
 

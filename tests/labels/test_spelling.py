@@ -3,7 +3,8 @@
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, read_labels
-from crowdshot.labels.spelling import Respelled, Twins, fold, near_duplicates, parts, spelling_of
+from crowdshot.io.cells import fold
+from crowdshot.labels.spelling import Respelled, Twins, near_duplicates, parts, spelling_of
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},

@@ -1,5 +1,7 @@
 """Tables with a column for each annotator, and labels of one annotator, as Python callers have them."""
 
+import re
+from contextlib import nullcontext
 from pathlib import PurePath
 
 import numpy as np
@@ -106,25 +108,44 @@ def test_continuous_numbers_are_no_classes_unless_listed():
         CrowdClassifier("identity").fit(X, [1.0, np.inf, 2.0, 1.0])
 
 
-def test_minus_one_is_no_label_and_the_sentence_says_so():
-    X, y = np.arange(8.0).reshape(4, 2), np.array([-1, 1, 1, -1])
-    with pytest.raises(CrowdshotError, match=r"labels has 1 alone .* -1 means no label"):
-        CrowdClassifier("identity").fit(X, y)
-    assert CrowdClassifier("identity").fit(X, y, classes=[-1, 1]).classes_.tolist() == [-1, 1]
+@pytest.mark.parametrize(
+    ("labels", "classes", "warning"),
+    [
+        (np.array([[-1, 0], [0, 1]]), [0, 1], None),  # integers have no other mark
+        (np.array([[-1, 5], [5, 7]]), [5, 7], None),
+        (np.array([[-2, -1], [1, 2]]), [-2, -1, 1, 2], None),  # another negative label
+        (np.array([[-2.0, -1], [np.nan, 2]]), [-2, -1, 2], None),
+        (np.array([["cat", -1], ["dog", "cat"]], dtype=object), ["cat", "dog"], None),
+        (np.array([[-1.0, 0], [np.nan, 1]]), [-1, 0, 1], "-1 is read as a class. Use missing=-1"),
+        ([[-1, 0], [None, 1]], [-1, 0, 1], "-1 is read as a class. Use missing=-1"),
+        (pd.DataFrame({"ann": [-1, 0, 1], "bob": [-1, None, 1]}), [-1, 0, 1], "-1 is read as a class"),
+        (pd.DataFrame({"ann": [-1.0, 0, 1], "bob": [-1.0, 0, 1]}), [0, 1], "missing label. Use missing=None"),
+        (np.array([-1, 1, 1, -1]), [-1, 1], "-1 beside 1; -1 is read as a class"),  # one annotator
+    ],
+)
+def test_minus_one_marks_missing_labels_where_nothing_else_can(labels, classes, warning):
+    with pytest.warns(UserWarning, match=re.escape(warning)) if warning else nullcontext():
+        assert Annotations.from_matrix(labels).classes.tolist() == classes
+    assert -1 in Annotations.from_matrix(labels, missing=None).classes.tolist()
+    assert -1 not in Annotations.from_matrix(labels, missing=-1).classes.tolist()
+    assert Annotations.from_matrix(labels, classes=[-2, -1, 0, 1, 2, 5, 7, "cat", "dog"]).n_classes == 9
 
 
-def test_minus_one_beside_0_and_1_is_a_label_where_others_are_missing_otherwise():
-    table = pd.DataFrame({"ann": [-1, 0, 1], "bob": [-1, None, 1]})
-    assert Annotations.from_matrix(table).classes.tolist() == [-1, 0, 1]
-    assert Annotations.from_matrix([[-1, 0], [None, 1]]).classes.tolist() == [-1, 0, 1]
-    assert Annotations.from_matrix(np.array([[-1, 0], [0, 1]])).classes.tolist() == [0, 1]
-    with pytest.warns(UserWarning, match=r"-1 .* read as a missing label\. Use missing=None"):
-        assert Annotations.from_matrix(table.fillna(0).astype(int)).classes.tolist() == [0, 1]
+def test_a_scale_with_negative_values_keeps_its_classes():
+    random = np.random.default_rng(0)
+    truth = random.integers(-2, 3, 60)
+    labels = np.where(random.random((60, 5)) < 0.7, truth[:, None], random.integers(-2, 3, (60, 5))).astype(float)
+    labels[random.random((60, 5)) < 0.3] = np.nan
+    clf = CrowdClassifier("identity").fit(np.eye(5)[truth + 2], labels)
+    assert clf.classes_.tolist() == [-2, -1, 0, 1, 2]
+    assert (clf.consensus_["label"] == truth).mean() > 0.9
+    assert clf.missing_ is None  # for `update`
 
 
 def test_a_column_of_something_else_is_left_out_of_a_dataframe_too():
     table = WIDE.assign(mail=["x@y.z", "x@y.z", ""], Dauer=[3, 4, 3], cyd=["DOG", "cat ", "dog"])
-    with pytest.warns(UserWarning, match="not annotators and are ignored: 'mail', 'Dauer'"):
+    spelled = pytest.warns(UserWarning, match="'DOG', 'dog', which may be one class")
+    with spelled, pytest.warns(UserWarning, match="not annotators and are ignored: 'mail', 'Dauer'"):
         assert of(table)[1] == ["ann", "bob", "cyd"]
 
 

@@ -38,12 +38,13 @@ from crowdshot.encoders.table_input import TableInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.matching import annotations_of, names_of, with_new_labels
+from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
 from crowdshot.model import priors
 
 
@@ -161,6 +162,7 @@ class Predictor(ClassifierMixin):
         if isinstance(X, Iterator):
             parts = [self.predict_log_proba(part) for part in _batches(X)]
             return np.concatenate(parts) if parts else self.predict_log_proba([])
+        X = to_pandas(X, "X")
         check_columns(X, self)
         embeddings = self.reader_.embed(X, device=choose_device(self.device), progress=progress)
         return self._log_proba(embeddings.to(self.shift_.device))  # a loaded classifier is on the CPU
@@ -457,7 +459,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         sample_weight: Any = None,
         pred_probs: Any = None,
         ordered: bool = False,
-        missing: Any = -1,
+        missing: Any = "auto",
     ) -> Self:
         """Embed the items and fit the model to their labels.
 
@@ -492,8 +494,9 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             Whether the classes are ordered (by ``classes`` or an ordered categorical dtype), so that confusions between
             neighbours are more likely. Only "features" and the feature model in "combined" use it.
         missing : scalar
-            Number that marks a missing label in an array or a DataFrame with a column for each annotator. With None,
-            only None and NaN do, and -1 is a class. `update` and `crowdshot.metrics` use the same mark.
+            Value that marks a missing label in an array or a DataFrame with a column for each annotator, besides None
+            and NaN. With "auto", -1 does if no cell is missing in another way and no other label is negative. With
+            None, no value does. `update` and `crowdshot.metrics` use the same mark.
 
         Returns
         -------
@@ -505,6 +508,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdshotError
             If the arguments do not fit together, or fewer than two classes occur.
         """
+        X = to_pandas(X, "X")
         names = names_of(X) if items is None else items
         return self.fit_embeddings(
             self.embed(X),
@@ -534,6 +538,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         Tensor
             (N, D): the encoder's embeddings or, for methods that work on the network itself, its flattened input.
         """
+        X = to_pandas(X, "X")
         self.encoder_ = self.choose_encoder(X)
         self.reader_ = self.learner().reader(self.encoder_)
         if are_features(X):
@@ -564,7 +569,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         sample_weight: Any = None,
         pred_probs: Any = None,
         ordered: bool = False,
-        missing: Any = -1,
+        missing: Any = "auto",
     ) -> Self:
         """Fit the model to embeddings; `fit` calls it after `embed`.
 
@@ -594,7 +599,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         if not hasattr(self, "encoder_"):
             self.encoder_ = self.choose_encoder(embeddings)
         self._fit(embeddings, annotations, known)
-        self.missing_ = missing
+        self.missing_ = mark_of(missing, self.classes_)
         return self
 
     def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation) -> Self:
@@ -632,6 +637,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             The updated classifier.
         """
         check_is_fitted(self, "fit_")
+        X = to_pandas(X, "X")
         before, added = self._old_and_new_embeddings(X)
         old, names = self.annotations_, names_of(X) if items is None else items
         more = with_new_labels(old, labels, len(added), names, self.missing_)

@@ -29,13 +29,13 @@ from crowdshot.engine.label_sources import Source, as_text, refuse_blank
 from crowdshot.engine.part_files import Arrays, smallest
 from crowdshot.errors import NoLabelError
 from crowdshot.io.atomic import put
-from crowdshot.io.cells import Ids, ordered
+from crowdshot.io.cells import Ids, fold, ordered
 from crowdshot.labels import wide_tables
 from crowdshot.labels.annotations import refuse_fractions, refuse_many
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.formats.cleaning import Naming, refuse_others
 from crowdshot.labels.formats.plain_tables import MINUS_ONE
-from crowdshot.labels.spelling import Respelled, fold, new_names, refuse_sets, respelled, spelling_of
+from crowdshot.labels.spelling import Respelled, new_names, refuse_sets, respelled, spelling_of
 
 
 class Scattered(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +32,16 @@ def trim(word: str) -> str:
     Invisible characters inside a word stay: they may join the parts of an emoji.
     """
     return word.strip(AROUND)
+
+
+def fold(name: str) -> str:
+    """Return a key that is equal for names that differ only in case, spaces or width; 7.0 equals 7."""
+    return as_whole(unicodedata.normalize("NFKC", " ".join(name.split())).casefold())
+
+
+def as_whole(label: str) -> str:
+    """Return a whole number such as 7.0 without its decimals; other labels stay unchanged."""
+    return re.sub(r"^(-?\d+)\.0*$", r"\1", label)
 
 
 def text(value: Any) -> str | None:
@@ -125,6 +136,14 @@ def factorize(values: Any) -> tuple[Positions, Ids]:
     if found.dtype != object:
         return position, found
     return without(position, found, np.array([isinstance(v, str) and not trim(v) for v in found], dtype=bool))
+
+
+def trimmed(position: Positions, ids: Ids) -> tuple[Positions, Ids]:
+    """Remove spaces around ids that are text; ids that become equal are merged."""
+    if ids.dtype != object or all(trim(name) == name for name in ids if isinstance(name, str)):
+        return position, ids
+    code, distinct = factorize(np.array([trim(name) if isinstance(name, str) else name for name in ids], dtype=object))
+    return np.append(code, -1)[position], distinct
 
 
 def without(position: Positions, ids: Ids, unwanted: NDArray[np.bool_]) -> tuple[Positions, Ids]:

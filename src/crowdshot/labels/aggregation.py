@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, listing, show
 from crowdshot.io.cells import Ids, positions, unique_ids
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.consensus import Consensus, check_numbers
@@ -224,6 +225,7 @@ def check_probabilities(ann: Annotations, pred_probs: Any, names: Sequence[Any] 
     CrowdshotError
         If the shape or the names do not fit, or a row is no probability distribution.
     """
+    pred_probs = to_pandas(pred_probs, "pred_probs")
     if isinstance(pred_probs, pd.DataFrame):
         pred_probs = _with_rows_of(_with_columns_of(pred_probs, ann), ann, names)
     try:

@@ -26,12 +26,15 @@ from crowdshot.io.cells import (
     arrange,
     as_index,
     factorize,
+    fold,
     ordered,
     positions,
     text,
+    trimmed,
     unique_ids,
     without,
 )
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels.columns import Columns, ColumnsInput, find_columns
 
 if TYPE_CHECKING:
@@ -126,6 +129,7 @@ class Annotations:
         Parameters
         ----------
         df : DataFrame
+            A table of pandas, polars, PyArrow or another library, or a list of dicts.
         columns : Columns, sequence of three names, or mapping, optional
             Names of the item, annotator and label columns, or some of them by role. The others are recognised by their
             usual names (``crowdshot.labels.columns.ALIASES``).
@@ -138,11 +142,12 @@ class Annotations:
         source : str
             The table's name in error messages, such as a file name. They count rows from 1.
         """
+        df = to_pandas(df)
         if not isinstance(df, pd.DataFrame):
-            raise CrowdshotError(f"is a {type(df).__name__}", where=source, expected="a pandas DataFrame")
+            raise CrowdshotError(f"is a {type(df).__name__}", where=source, expected="a table")
         names = find_columns(df.columns, columns, source)
         label_cells = df[names.label]
-        label, class_ids = factorize(label_cells)
+        label, class_ids = trimmed(*factorize(label_cells))
         rows = np.flatnonzero(label >= 0)
         if len(rows) == 0:
             raise NoLabelError(f"holds no label in its {len(df)} rows of {names.label!r}", where=source, expected="one")
@@ -153,7 +158,7 @@ class Annotations:
             return lambda row: f"{source}, row {rows[row] + 1}, column {name!r}"
 
         item, item_ids = _present(df[names.item], cell(names.item))
-        annotator, annotator_ids = _present(df[names.annotator], cell(names.annotator))
+        annotator, annotator_ids = trimmed(*_present(df[names.annotator], cell(names.annotator)))
         if items is not None:
             item, item_ids = arrange(item, item_ids, items, "items", cell(names.item))
         if annotators is not None:
@@ -184,22 +189,22 @@ class Annotations:
         classes: ListOfIds = None,
         items: ListOfIds = None,
         annotators: ListOfIds = None,
-        missing: Any = -1,
+        missing: Any = "auto",
     ) -> Self:
         """Convert an array of labels with a row per item and a column per annotator.
 
         Parameters
         ----------
         matrix : array of shape (N, R) or (N,), DataFrame or Series
-            NaN, None, "", -1 and masked cells are missing. Shape (N,) is one annotator.
+            NaN, None, "" and masked cells are missing. Shape (N,) is one annotator.
         classes : iterable, optional
             All classes, in order.
         items, annotators : iterable, optional
             Names of the rows and columns. By default, a DataFrame's index and columns, or 0, 1, 2, …. All of them are
             kept, labelled or not.
-        missing : any, default=-1
-            The value that marks a missing label. -1 is a label nevertheless if ``classes`` lists it, or if the only
-            values are -1, 0 and 1 and some cells are missing in another way. With ``missing=None``, -1 is a label.
+        missing : any
+            A further value that marks a missing label, unless ``classes`` lists it. With "auto", -1 does if no cell is
+            missing in another way and no other label is negative. With None, no value does.
 
         Examples
         --------
@@ -208,6 +213,7 @@ class Annotations:
         >>> Annotations.from_matrix([0, 1, -1, 1])
         Annotations(4 items × 1 annotators, 3 labels, 2 classes: 0, 1)
         """
+        matrix = to_pandas(matrix)
         if isinstance(matrix, pd.Series):
             matrix = matrix.to_frame(0 if matrix.name is None else matrix.name)
         if isinstance(matrix, pd.DataFrame):
@@ -218,10 +224,11 @@ class Annotations:
             unique_ids(range(size) if names is None else names, argument, size)
             for names, argument, size in zip((items, annotators), ("items", "annotators"), values.shape, strict=True)
         )
-        label, class_ids = factorize(values.ravel())
+        label, class_ids = trimmed(*factorize(values.ravel()))
         listed = None if classes is None else unique_ids(classes, "classes")
-        if _is_missing_mark(missing, listed, class_ids, label, is_table=isinstance(matrix, pd.DataFrame)):
-            marks = np.array([c == missing for c in class_ids.tolist()], dtype=bool)
+        mark = _missing_mark(missing, listed, class_ids, label, values)
+        if mark is not None:
+            marks = np.array([c == mark for c in class_ids.tolist()], dtype=bool)
             label, class_ids = without(label, class_ids, marks)
         cells = np.flatnonzero(label >= 0)
         if len(cells) == 0:
@@ -303,6 +310,25 @@ class Annotations:
         matrix[matrix < 0] = np.nan
         return pd.DataFrame(matrix, index=as_index(self.items), columns=as_index(self.annotators))
 
+    def merge_case(self) -> Self:
+        """Merge classes, and annotators, that differ only in case, spaces or width, or as '0' and 0 do.
+
+        The most frequent spelling is kept. If two annotators become one, the last of their labels for an item counts.
+
+        Examples
+        --------
+        >>> from crowdshot import Annotations
+        >>> ann = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "Cat", "bob": "dog"}})
+        >>> ann.merge_case().classes.tolist()
+        ['cat', 'dog']
+        """
+        classes, annotators = _merged(self.classes, self.label), _merged(self.annotators, self.annotator)
+        table = replace(self, classes=classes, annotators=annotators).to_frame()
+        listed = [dict.fromkeys(names.tolist()) for names in (classes, annotators)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CrowdshotWarning)  # repeated labels are expected
+            return self.from_frame(table, self.columns, items=self.items, classes=listed[0], annotators=listed[1])
+
     def vote_counts(self) -> NDArray[np.float64]:
         """Return an array (N, K): how many annotators gave each item each label."""
         cell = self.item * self.n_classes + self.label
@@ -377,23 +403,43 @@ def _as_values(matrix: Any) -> Ids:
     return values
 
 
-def _is_missing_mark(missing: Any, listed: Ids | None, found: Ids, label: Positions, is_table: bool) -> bool:
-    """Return whether ``missing`` marks missing labels, rather than being a label; warn if that is ambiguous."""
+def _missing_mark(missing: Any, listed: Ids | None, found: Ids, label: Positions, values: Ids) -> Any:
+    """Return the value that marks missing labels, or None; warn where that is ambiguous.
+
+    ``found`` are the values (N, R) that occur, ``label`` their positions, -1 in empty cells. If one annotator's labels
+    are -1 and 1, both are classes.
+    """
     if missing is None or (listed is not None and missing in listed.tolist()):
-        return False
-    ambiguous = missing == -1 and listed is None and set(found.tolist()) == {-1, 0, 1}
-    if ambiguous and (label < 0).any():
-        return False
-    if ambiguous and is_table:
-        warnings.warn(
-            CrowdshotWarning(
-                "has -1 beside 0 and 1, which is read as a missing label",
-                argument="labels",
-                hint=Use("if -1 is a label", missing=None),
-            ),
-            stacklevel=3,
-        )
-    return True
+        return None
+    if not (isinstance(missing, str) and missing == "auto"):
+        return missing
+    numbers = {value for value in found.tolist() if isinstance(value, int | float)}
+    if -1 not in numbers or (listed is not None and -1 in listed.tolist()) or min(numbers) < -1:
+        return None
+    if len(found) == 1:
+        return -1
+    if (label < 0).any() or (values.shape[1] == 1 and len(found) == 2):
+        reason = "empty cells" if (label < 0).any() else listing(sorted(numbers - {-1}))
+        _warn_ambiguous(f"has -1 beside {reason}; -1 is read as a class", Use("if -1 is a missing label", missing=-1))
+        return None
+    if set(found.tolist()) == {-1, 0, 1} and values.dtype.kind != "i":  # integers cannot be missing in another way
+        _warn_ambiguous("has -1 beside 0 and 1; -1 is read as a missing label", Use("if -1 is a class", missing=None))
+    return -1
+
+
+def _warn_ambiguous(message: str, hint: Use) -> None:
+    warnings.warn(CrowdshotWarning(message, argument="labels", found=-1, hint=hint), stacklevel=4)
+
+
+def _merged(ids: Ids, position: Positions) -> Ids:
+    """Return the most frequent spelling of each id, (n,); ``position`` (L,) are positions in ``ids``."""
+    frequency = np.bincount(position, minlength=len(ids))
+    kept: dict[str, Any] = {}
+    for place in np.argsort(-frequency, kind="stable"):
+        kept.setdefault(fold(str(ids[place])), ids.tolist()[place])
+    out = np.empty(len(ids), dtype=object)
+    out[:] = [kept[fold(str(name))] for name in ids.tolist()]
+    return out
 
 
 def _in_order(classes: Ids, labels: Any) -> Ids:

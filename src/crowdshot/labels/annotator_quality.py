@@ -30,6 +30,7 @@ from scipy.sparse import csr_array
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, listing, show
 from crowdshot.io.cells import Ids, as_index
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
@@ -371,6 +372,7 @@ PriorsInput: TypeAlias = "AnnotatorPriors | Mapping[Any, tuple[float, float] | s
 def as_priors(priors: PriorsInput) -> AnnotatorPriors:
     if priors is None:
         return AnnotatorPriors({})
+    priors = to_pandas(priors, "priors")
     if isinstance(priors, AnnotatorPriors):
         return priors
     if isinstance(priors, pd.DataFrame):

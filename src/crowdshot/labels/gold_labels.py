@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, trim, unique_ids
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.io.tables import ids_of, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, plain
@@ -71,6 +72,7 @@ def as_mapping(gold: Gold, ann: Annotations) -> dict[Any, Any]:
     """
     if gold is None:
         return {}
+    gold = to_pandas(gold, "gold")
     if isinstance(gold, list | tuple | np.ndarray):
         if len(gold) != ann.n_items or np.ndim(gold) != 1:
             raise CrowdshotError(

@@ -9,7 +9,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -20,13 +20,13 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from crowdshot.errors import CrowdshotError, Use
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, unique_ids
+from crowdshot.io.cells import Ids, Positions, as_index, fold, ordered, positions, unique_ids
+from crowdshot.io.dataframes import to_pandas
 from crowdshot.io.file_names import PICTURES, strings_in
 from crowdshot.labels.annotations import Annotations, categories_order, warn_alphabetical_order
-from crowdshot.labels.columns import find_columns
-from crowdshot.labels.spelling import fold
+from crowdshot.labels.columns import Columns, find_columns
 from crowdshot.labels.wide_tables import wide_table
 
 PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")  # prefix of files uploaded to Label Studio
@@ -69,17 +69,16 @@ def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callabl
 def as_annotations(labels: Any) -> Annotations:
     """Convert labels in any form to annotations.
 
-    Forms are an array or list (N, R), a long or wide table, a dict of dicts, and the result of `read_labels`.
+    Forms are an array or list (N, R), a long or wide table of any library, a list of dicts or of (item, annotator,
+    label) tuples, a dict of dicts, and the result of `read_labels`.
     """
-    if not isinstance(labels, pd.DataFrame):  # a table may have a column "annotations"
-        labels = getattr(labels, "annotations", labels)
+    labels, table = _read_form(labels)
     if isinstance(labels, Annotations):
         return labels
-    if isinstance(labels, dict):
-        return Annotations.from_dict(labels)
-    table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+    if isinstance(labels, Mapping):
+        return warn_near_duplicates(Annotations.from_dict(labels))
     if table is None and isinstance(labels, pd.DataFrame):
-        return Annotations.from_frame(labels)
+        return warn_near_duplicates(Annotations.from_frame(labels))
     if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
         raise CrowdshotError(
             f"is {_type_of(labels)}",
@@ -87,11 +86,74 @@ def as_annotations(labels: Any) -> Annotations:
             expected="Annotations, an array or a table",
             hint="Read files with read_labels.",
         )
-    return Annotations.from_matrix(labels if table is None else table)
+    return warn_near_duplicates(Annotations.from_matrix(labels if table is None else table))
+
+
+def _read_form(labels: Any) -> tuple[Any, pd.DataFrame | None]:
+    """Return labels as annotations, a mapping, a DataFrame or an array, and the table with annotators as columns."""
+    if not isinstance(labels, pd.DataFrame) and isinstance(getattr(labels, "annotations", None), Annotations):
+        labels = labels.annotations  # the result of read_labels
+    if isinstance(labels, Annotations):
+        return labels, None
+    labels = _of_columns(to_pandas(labels))
+    if isinstance(labels, list | tuple) and labels and all(type(row) is tuple for row in labels):
+        labels = _of_tuples(list(labels))
+    return labels, wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+
+
+def _of_columns(labels: Any) -> Any:
+    """Return a dict of equally long columns as a table, and anything else unchanged."""
+    if not isinstance(labels, Mapping) or not labels:
+        return labels
+    columns = list(labels.values())
+    same = all(
+        isinstance(column, list | np.ndarray | pd.Series) and len(column) == len(columns[0]) for column in columns
+    )
+    return pd.DataFrame(labels) if same else labels
+
+
+def _of_tuples(rows: list[tuple[Any, ...]]) -> Any:
+    """Return a list of (item, annotator, label) tuples as a table, and rows of a matrix unchanged.
+
+    Three columns that have no values in common are a table. Pairs of the first two values that occur twice show that
+    the rows are those of a matrix. Raises an error if neither is clear.
+    """
+    if any(len(row) != 3 for row in rows) or len({row[:2] for row in rows}) < len(rows):
+        return rows
+    columns = [{value for value in column if not pd.isna(value)} for column in zip(*rows, strict=True)]
+    if not (columns[0] & columns[1] or columns[0] & columns[2] or columns[1] & columns[2]):
+        return pd.DataFrame(rows, columns=list(Columns()))
+    raise CrowdshotError(
+        "is a list of tuples that may be (item, annotator, label) or the labels of three annotators",
+        argument="labels",
+        found=rows[:3],
+        expected="a table or an array",
+        hint="Use a DataFrame with the columns item, annotator and label, or a list of lists with a row for each item.",
+    )
+
+
+def warn_near_duplicates(ann: Annotations) -> Annotations:
+    """Warn about classes and annotators that may be spellings of one name, such as 'Cat' and 'cat', or '0' and 0."""
+    for ids, noun in ((ann.classes, "class"), (ann.annotators, "annotator")):
+        groups: dict[str, list[Any]] = {}
+        for name in ids.tolist() if ids.dtype == object and len(ids) <= MOST_COMPARED else []:
+            groups.setdefault(fold(str(name)), []).append(name)
+        found = next((group for group in groups.values() if len(group) > 1), None)
+        if found is not None:
+            warnings.warn(
+                CrowdshotWarning(
+                    f"has {listing(found)}, which may be one {noun}",
+                    argument="labels",
+                    found=found,
+                    hint="Annotations.from_frame(…).merge_case() merges such names.",
+                ),
+                stacklevel=4,
+            )
+    return ann
 
 
 def annotations_of(
-    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None, missing: Any = -1
+    labels: Any, n_items: int, items: Iterable[Any] | None, classes: Iterable[Any] | None, missing: Any = "auto"
 ) -> Annotations:
     """Convert labels in any form to annotations whose items are the rows of X, in X's order.
 
@@ -118,16 +180,19 @@ def annotations_of(
             found=len(names),
             expected=f"{n_items}, one for each row of X",
         )
-    table = wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+    given = labels
+    labels, table = _read_form(labels)
     if table is not None:
         by_row = row_by_row(table.index, names)
         labels = table if by_row else Annotations.from_matrix(table, classes=classes, missing=missing)
     elif isinstance(labels, pd.DataFrame):
         labels = _from_frame(labels, n_items, classes)
-    elif isinstance(labels, dict):
+    elif isinstance(labels, Mapping):
         labels = Annotations.from_dict(labels, classes=classes)
     if not isinstance(labels, Annotations):
-        return _from_rows(labels, table, n_items, names, classes, missing)
+        return warn_near_duplicates(_from_rows(labels, table, n_items, names, classes, missing))
+    if labels is not given:
+        warn_near_duplicates(labels)
     known = np.asarray(as_index(range(n_items) if names is None else names))
     return rows_of(labels, known, "X", advice="Name the rows of X with items=.")[0]
 
@@ -162,8 +227,9 @@ def _type_of(value: Any) -> str:
 
 
 def mark_of(missing: Any, classes: Ids) -> Any:
-    """Return the mark of missing labels for further labels: None if ``missing`` is one of the classes."""
-    return None if missing in classes.tolist() else missing
+    """Return the mark of missing labels for further labels: None if ``missing``, or -1 for "auto", is a class."""
+    mark = -1 if isinstance(missing, str) and missing == "auto" else missing
+    return None if mark in classes.tolist() else mark
 
 
 def row_by_row(index: pd.Index[Any], names: Sequence[Any] | None) -> bool:
@@ -423,7 +489,7 @@ def _claim(table: dict[str, int], key: str, index: int) -> None:
 
 
 def with_new_labels(
-    old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1
+    old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = "auto"
 ) -> Annotations:
     """Return old and new labels together, with old items first. A new label replaces the annotator's old one.
 
@@ -457,7 +523,8 @@ def with_new_labels(
         )
     if any(isinstance(name, PurePath) for name in added) and all(isinstance(name, str) for name in known):
         known = [PurePath(name) for name in known]  # labels may name files by the end of their path
-    named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
+    labels, table = _read_form(labels)
+    named = isinstance(labels, Mapping | Annotations) or (isinstance(labels, pd.DataFrame) and table is None)
     about = [*known, *added] if named or not n_added else added
     new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
     if not named:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing, show
-from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, trim
+from crowdshot.io.cells import Ids, Positions, as_index, as_whole, fold, ordered, positions, trim
 from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.annotations import Annotations, in_time
 from crowdshot.labels.columns import plain
@@ -67,16 +67,6 @@ def alike(of: str, counts: Mapping[str, int]) -> list[Twins]:
 def counts_of(ids: Any, positions: Positions) -> dict[str, int]:
     """Return the number of labels of each id; ``positions`` (L,) are the ids' positions for each label."""
     return dict(zip(map(str, ids), np.bincount(positions, minlength=len(ids)).tolist(), strict=True))
-
-
-def fold(name: str) -> str:
-    """Return a key that is equal for names that differ only in case, spaces or width; 7.0 equals 7."""
-    return as_whole(unicodedata.normalize("NFKC", " ".join(name.split())).casefold())
-
-
-def as_whole(label: str) -> str:
-    """Return a whole number such as 7.0 without its decimals; other labels stay unchanged."""
-    return re.sub(r"^(-?\d+)\.0*$", r"\1", label)
 
 
 def and_so(words: Sequence[str]) -> str:

@@ -17,9 +17,9 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
-from crowdshot.io.cells import text
+from crowdshot.io.cells import fold, text
 from crowdshot.labels.columns import TRUTH, Columns, find_columns, plain
-from crowdshot.labels.spelling import fold, parts
+from crowdshot.labels.spelling import parts
 
 Counts = Mapping[str, int]  # number of cells by value, as `fold` returns it
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, listing, show
+from crowdshot.io.cells import fold
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, refuse_fractions
 from crowdshot.labels.formats.label_file import LabelsRead
@@ -21,7 +22,6 @@ from crowdshot.labels.spelling import (
     Strangers,
     Twins,
     alike,
-    fold,
     names_of,
     new_names,
     parts,

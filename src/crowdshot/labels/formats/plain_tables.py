@@ -21,14 +21,14 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import first, listing
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, fold
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
 from crowdshot.labels.annotations import Annotations, in_time
 from crowdshot.labels.columns import TRUTH, WHEN, Columns, ColumnsInput, find_columns, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.question_choice import labels_in, of_question, refuse_several
-from crowdshot.labels.spelling import fold, spell_each, split_of
+from crowdshot.labels.spelling import spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
 
 RIGHT_OR_WRONG = {"correct", "true"}  # such columns may say instead whether the label is right
