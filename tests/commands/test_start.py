@@ -1,4 +1,4 @@
-"""What needs only labels or names starts at once: neither torch nor scikit-learn is loaded."""
+"""What needs only labels or names loads neither torch nor scikit-learn; the classifier is imported without torch."""
 
 import subprocess
 import sys
@@ -44,6 +44,15 @@ heavy = {"torch", "sklearn"} & set(sys.modules)
 sys.exit(", ".join(sorted(heavy)) or 0)
 """
 
+IMPORT = """
+import sys
+from crowdshot import CrowdClassifier
+CrowdClassifier(method="features", random_state=1).get_params()
+heavy = {"torch", "triton", "safetensors.torch", "matplotlib", "PIL", "jinja2"}
+heavy |= {f"sklearn.{name}" for name in ("neighbors", "metrics", "preprocessing", "linear_model", "decomposition")}
+sys.exit(", ".join(sorted(heavy & set(sys.modules))) or 0)
+"""
+
 
 def run(code, folder, *words):
     (folder / "labels.csv").write_text(LABELS)
@@ -62,3 +71,8 @@ def test_a_command_that_needs_no_items_loads_no_torch(tmp_path, words):
 def test_labels_are_read_and_aggregated_without_torch(tmp_path):
     done = run(READ, tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), "these slow it down"
+
+
+def test_the_classifier_is_imported_without_torch(tmp_path):
+    done = run(IMPORT, tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), "these slow down the import"

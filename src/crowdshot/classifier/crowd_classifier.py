@@ -1,4 +1,8 @@
-"""Provide `CrowdClassifier`, which learns a consensus, annotator qualities and a classifier from crowd labels."""
+"""Provide `CrowdClassifier`, which learns a consensus, annotator qualities and a classifier from crowd labels.
+
+Importing it does not import torch, which takes longer than all else: modules that need torch are imported by the
+methods that use them.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,17 @@ from dataclasses import replace
 from itertools import chain, islice
 from numbers import Integral
 from pathlib import PurePath
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
 
-from crowdshot.classifier import saving
-from crowdshot.classifier.encoder_choice import are_features, encoder_input
-from crowdshot.classifier.learner_contract import FittedModel, Learner, posterior_of
-from crowdshot.classifier.learners import learn, learner_of, without_gold
-from crowdshot.classifier.mixture_learners import ARGUMENTS
+from crowdshot.classifier.learner_contract import ARGUMENTS, FittedModel, Learner, posterior_of
 from crowdshot.classifier.outliers import find_outliers
 from crowdshot.classifier.side_information import SideInformation, check_classes, known_of
-from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.networks import choose_device
-from crowdshot.encoders.table_input import TableInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import Ids
@@ -42,7 +37,12 @@ from crowdshot.labels.indexing import ordered, positions, unique_ids
 from crowdshot.labels.label_values import categories_order, warn_alphabetical_order
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 from crowdshot.labels.wide_tables import wide_table
-from crowdshot.model import priors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from crowdshot.encoders.encoder import Encoder
+    from crowdshot.model import priors
 
 
 class Results:
@@ -155,6 +155,8 @@ class Predictor(ClassifierMixin):
         (N, K) array
             Columns are in the order of ``classes_``.
         """
+        from crowdshot.encoders.networks import choose_device
+
         check_is_fitted(self, "fit_")
         if isinstance(X, Iterator):
             parts = [self.predict_log_proba(part) for part in _batches(X)]
@@ -258,6 +260,8 @@ def _wrong_width(found: int, expected: int) -> CrowdshotError:
 
 def check_columns(X: Any, fitted: Any) -> None:
     """Raise an error unless a table has the fitted columns, in the same order if the encoder depends on the order."""
+    from crowdshot.encoders.table_input import TableInput
+
     if isinstance(fitted.reader_.input, TableInput):
         return
     names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
@@ -658,6 +662,9 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         Tensor
             (N, D): the encoder's embeddings or, for methods that work on the network itself, its flattened input.
         """
+        from crowdshot.classifier.encoder_choice import are_features
+        from crowdshot.encoders.networks import choose_device
+
         self.encoder_ = self.choose_encoder(X)
         self.reader_ = self.learner().reader(self.encoder_)
         if are_features(X):
@@ -671,6 +678,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def choose_encoder(self, X: Any) -> Encoder:
         """Return the encoder that the user named, or the one that suits X and the method."""
+        from crowdshot.classifier.encoder_choice import encoder_input
+
         learner = self.learner()
         if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
@@ -722,6 +731,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation) -> Self:
+        from crowdshot.classifier.learners import learn, without_gold
+
         learner = self.learner()
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.reader_ = learner.reader(self.encoder_)
@@ -755,6 +766,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdClassifier
             The updated classifier.
         """
+        import torch
+
         check_is_fitted(self, "fit_")
         before, added = self._old_and_new_embeddings(X)
         old, names = self.annotations_, names_of(X) if items is None else items
@@ -806,6 +819,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def learner(self) -> Learner:
         """Return the learner of the method; raise an error for bad settings."""
+        from crowdshot.classifier.learners import learner_of
+
         return learner_of(self.method, self.settings, self.arguments(), self.seed)
 
     def arguments(self) -> dict[str, Any]:
@@ -817,6 +832,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def learner_again(self) -> Learner:
         """Return the learner that fitted the model, with the settings that it selected."""
+        from crowdshot.classifier.learners import learner_of
+
         check_is_fitted(self, "fit_")
         return learner_of(self.learner_, self.settings_, {}, self.seed)
 
@@ -846,8 +863,10 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         path : str or path
             The .safetensors file.
         """
+        from crowdshot.classifier.saving import save_classifier
+
         check_is_fitted(self, "fit_")
-        saving.save_classifier(self, path)
+        save_classifier(self, path)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX file for other runtimes. Requires the extra ``onnx``.
@@ -888,6 +907,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdshotError
             If the file is damaged, or was fitted by a method that is not installed.
         """
+        from crowdshot.classifier.saving import load_classifier
+
         clf = cls()
-        saving.load_classifier(clf, path)
+        load_classifier(clf, path)
         return clf

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from crowdshot.classifier.encoder_choice import clean_encoder
 from crowdshot.classifier.side_information import SideInformation
-from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crowdshot.encoders.encoder import Encoder
+
+ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit` that a user may set
 
 
 class FittedModel(Protocol):
@@ -70,6 +74,8 @@ class Learner(ABC):
 
     def default_encoder(self, X: Any) -> Encoder:
         """Return the encoder for X when the user names none."""
+        from crowdshot.classifier.encoder_choice import clean_encoder  # imports torch
+
         return clean_encoder(X)
 
     def reader(self, encoder: Encoder) -> Encoder:
