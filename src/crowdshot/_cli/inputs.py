@@ -26,6 +26,7 @@ from crowdshot.labels.label_values import refuse_many
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.text_files import read_text_items, texts_of
+from crowdshot.progress import progress
 from crowdshot.report.export import Export
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class LabelFiles(ReadingOptions):
 
     def read(self) -> LabelsRead:
         self.naming.check()
-        return self.joined(self.parts())
+        with progress("reading labels"):
+            return self.joined(self.parts())
 
     @property
     def naming(self) -> Naming:

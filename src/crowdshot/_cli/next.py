@@ -161,7 +161,8 @@ def _check_arguments(
 
 
 def _from_items(labels: LabelFiles, given: ItemFiles) -> Estimate:
-    from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
+    with progress("loading libraries"):
+        from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
 
     fitted = fit(labels, given)
     clf = fitted.clf

@@ -52,14 +52,16 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     """
     import pandas as pd
 
-    from crowdshot._cli.fitting import method_of
-    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    with progress("loading libraries"):
+        from crowdshot._cli.fitting import method_of
+        from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
     from crowdshot.labels.confidence import THRESHOLD
 
     if out is not None:
         check_table(out, model, given.features, given.texts)
-    clf = CrowdClassifier.load(model)
+    with progress("loading the classifier"):
+        clf = CrowdClassifier.load(model)
     counts = {"items": 0, "accepted": 0}
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []

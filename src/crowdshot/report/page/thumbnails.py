@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from crowdshot.io.image_decoding import decode, quiet_pillow
+from crowdshot.progress import progress
 
 DETAIL = 12_000_000  # pixels of all detailed pictures together, about three megabytes
 SMALL, LARGE = 144, 400  # least and most pixels of a detailed picture's side
@@ -69,8 +70,12 @@ def sheet(paths: Sequence[Path]) -> Sheet:
 
 
 def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
-    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda path: _small(path, side), paths))
+    images: list[Image.Image | None] = []
+    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, progress("drawing images") as tick:
+        for image in pool.map(lambda path: _small(path, side), paths):
+            images.append(image)
+            tick(len(images), len(paths))
+    return images
 
 
 def _small(path: Path, side: int) -> Image.Image | None:
