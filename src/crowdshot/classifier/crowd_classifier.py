@@ -701,8 +701,6 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Fit the model to embeddings; `fit` calls it after `embed`.
 
-        With the mixture, it takes a few milliseconds for a few hundred labels.
-
         Parameters
         ----------
         embeddings : Tensor
