@@ -20,7 +20,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	for name in aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in startup aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # A real Label Studio, in an environment of its own, on loopback: see "A real Label Studio" in docs/research/reliability.md.
 integration: $(READY) .venv-integration/.ready
@@ -64,8 +64,8 @@ test-no-torch: wheel
 
 test-oldest: wheel
 	rm -rf .venv-oldest && $(PYTHON) -m venv .venv-oldest
-	$(BIN)/python release/oldest.py rich excel > .venv-oldest/oldest.txt
-	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[rich,excel]" pytest hypothesis pytest-xdist
+	$(BIN)/python release/oldest.py excel > .venv-oldest/oldest.txt
+	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[excel]" pytest hypothesis pytest-xdist
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
 

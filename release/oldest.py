@@ -1,4 +1,4 @@
-"""Print the oldest versions that pyproject.toml allows, as constraints for pip: `python release/oldest.py rich excel`.
+"""Print the oldest versions that pyproject.toml allows, as constraints for pip: `python release/oldest.py excel`.
 
 This includes the dependencies of the package and of the given extras. With `--names` first, only names are printed.
 torch keeps its version in constraints.txt: older builds for CPUs are not available everywhere, and others need

@@ -1,6 +1,9 @@
 """One thread (two on a busy machine crawl), no cache, reproducible hypothesis runs, and a way to run commands here."""
 
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported; processes that tests start inherit it
+
 import shutil
 from collections.abc import Iterator
 from typing import Any

@@ -1,104 +1,129 @@
-"""Report the progress of long work on stderr. Work that takes less than two seconds prints nothing.
+"""Report the stages of long work on stderr. A stage of less than a second prints nothing.
 
 >>> with progress("embedding") as tick:
 ...     for done in range(5000):
 ...         tick(done + 1, 5000)
 
-If stderr is a terminal and rich is installed, the progress is a bar. Otherwise it is a line such as "embedding
-1200/5000, about 3 min left" every few seconds, so that logs stay readable.
+On a terminal, one line is rewritten in place and disappears with the stage: "embedding 1200/5000, about 3 min left".
+Elsewhere, the line is printed when the stage has lasted a second, and again at growing intervals, so that logs stay
+short. A stage that nothing counts shows how long it has taken: "fitting, 12 s". Only the innermost stage is shown.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from contextvars import ContextVar
+from typing import TextIO, TypeVar
 
-PATIENCE = 2.0  # seconds before anything is shown
-EVERY = 5.0  # seconds between two lines
-LEAST_LEFT = 10.0  # seconds; a shorter remaining time is not shown
+PATIENCE = 1.0  # seconds before a stage is shown
+REFRESH = 0.2  # seconds between two states of a line on a terminal
+EVERY, MOST = 5.0, 60.0  # seconds between the first two printed lines; the interval doubles up to the second number
 
 Tick = Callable[[int, int], None]
 """A function of (done, total). Calls are cheap, so call it as often as is convenient."""
+T = TypeVar("T")
 
-
-class _Display(Protocol):
-    def update(self, done: int, total: int) -> None: ...
-
-    def close(self) -> None: ...
+_stages: list[Stage] = []  # those that run, the innermost last
+_stream_lock = threading.RLock()
+_current: ContextVar[Tick | None] = ContextVar("_current", default=None)
 
 
 @contextmanager
 def progress(what: str, stream: TextIO | None = None) -> Iterator[Tick]:
-    """Show the progress of a block. A block without ticks is named once, so that it does not seem to hang."""
-    target = sys.stderr if stream is None else stream
-    lock = threading.Lock()
-    began = time.monotonic()
-    state: tuple[int, int] = (0, 0)
-    display: _Display | None = None
-
-    def show() -> None:
-        nonlocal display
-        if display is None:
-            display = _display(what, target, began)
-        display.update(*state)
-
-    def tick(done: int, total: int) -> None:
-        nonlocal state
-        state = (done, total)
-        if time.monotonic() - began >= PATIENCE:
-            with lock:
-                show()
-
-    def wait() -> None:
-        if not over.wait(PATIENCE):
-            with lock:
-                if not over.is_set():
-                    show()
-
-    over = threading.Event()
-    watch = threading.Thread(target=wait, daemon=True)
+    """Show the progress of a block: a stage with a name and, if it calls ``tick``, with counts."""
+    stage = Stage(what, sys.stderr if stream is None else stream)
+    outer = _current.get()
+    _current.set(stage.tick)
+    watch = threading.Thread(target=stage.watch, daemon=True)
+    with line_hidden():
+        _stages.append(stage)
     watch.start()
     try:
-        yield tick
+        yield stage.tick
     finally:
-        over.set()
+        _current.set(outer)
+        stage.over.set()
         watch.join()
-        if display is not None:
-            display.close()
+        with _stream_lock:
+            _stages.remove(stage)
+            stage.line.erase()
 
 
-def _display(what: str, stream: TextIO, began: float) -> _Display:
-    return open_bar(stream, what) or _Lines(what, stream, began)
+def counted(steps: Sequence[T]) -> Iterator[T]:
+    """Yield the steps of a loop, and count them in the stage around it if there is one."""
+    tick = _current.get()
+    for done, step in enumerate(steps):
+        if tick is not None:
+            tick(done, len(steps))
+        yield step
 
 
-def open_bar(stream: TextIO, what: str, with_text: bool = False) -> Bar | None:
-    """Return a bar if the stream is a terminal and rich is installed."""
-    if stream.isatty():
-        try:
-            return Bar(stream, what, with_text)
-        except ImportError:  # rich is optional
-            pass
-    return None
+@contextmanager
+def line_hidden() -> Iterator[None]:
+    """Keep the line of a stage off the terminal while a block prints something else."""
+    with _stream_lock:
+        for stage in _stages:
+            stage.line.erase()
+        yield
 
 
-class _Lines:
-    def __init__(self, what: str, stream: TextIO, began: float) -> None:
-        self.what, self.stream, self.began, self.next = what, stream, began, 0.0
+class Stage:
+    """A stage of the work, shown by a thread of its own, so that it is shown even if nothing counts."""
 
-    def update(self, done: int, total: int) -> None:
+    def __init__(self, what: str, stream: TextIO) -> None:
+        self.what, self.stream, self.line = what, stream, Line(stream)
+        self.began = self.counted_at = time.monotonic()
+        self.done, self.total = 0, 0
+        self.over = threading.Event()
+
+    def tick(self, done: int, total: int) -> None:
+        self.done, self.total, self.counted_at = done, total, time.monotonic()
+
+    def watch(self) -> None:
+        """Show the stage until it is over."""
+        wait, interval = PATIENCE, EVERY
+        while not self.over.wait(wait):
+            with _stream_lock:
+                if _stages[-1] is self and self.stream.isatty():
+                    self.line.rewrite(self.text())
+                elif _stages[-1] is self:
+                    print(self.text(), file=self.stream, flush=True)
+            wait = REFRESH if self.stream.isatty() else interval
+            interval = min(2 * interval, MOST)
+
+    def text(self) -> str:
+        """Return the counts and the remaining time, or how long the stage has taken."""
         now = time.monotonic()
-        if now >= self.next or 0 < total == done:
-            self.next = now + EVERY
-            left = (now - self.began) * (total - done) / done if done else 0.0
-            remaining = f", about {_spoken(left)} left" if left >= LEAST_LEFT else ""
-            print(f"{self.what} {done}/{total}{remaining}" if total else f"{self.what} …", file=self.stream, flush=True)
+        counts = f" {self.done}/{self.total}" if self.total else ""
+        if not 0 < self.done < self.total:
+            return f"{self.what}{counts}, {_spoken(now - self.began)}"
+        each = (self.counted_at - self.began) / self.done
+        left = each * (self.total - self.done) - (now - self.counted_at)
+        return f"{self.what}{counts}, about {_spoken(max(left, 1.0))} left"
 
-    def close(self) -> None:
-        pass
+
+class Line:
+    """A line of a terminal that is rewritten in place; without control sequences, which not every terminal knows."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.width = stream, 0
+
+    def rewrite(self, text: str) -> None:
+        text = text[: shutil.get_terminal_size().columns - 1]
+        self.stream.write(f"\r{text.ljust(self.width)}")
+        self.stream.flush()
+        self.width = len(text)
+
+    def erase(self) -> None:
+        if self.width:
+            self.stream.write(f"\r{' ' * self.width}\r")
+            self.stream.flush()
+            self.width = 0
 
 
 def _spoken(seconds: float) -> str:
@@ -106,25 +131,3 @@ def _spoken(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-class Bar:
-    """A bar of rich. With ``with_text``, it shows a text in place of the remaining time, and stays when closed."""
-
-    def __init__(self, stream: TextIO, what: str, with_text: bool = False) -> None:
-        from rich import progress as bars  # an optional dependency
-        from rich.console import Console
-
-        name, number = bars.TextColumn("{task.description}"), bars.MofNCompleteColumn()
-        columns: list[Any] = [name, bars.BarColumn(), number, bars.TimeRemainingColumn()]
-        if with_text:
-            columns = [bars.BarColumn(10), number, name]  # a short bar leaves room for the text in 80 columns
-        self.bars = bars.Progress(*columns, console=Console(file=stream), transient=not with_text)
-        self.bars.start()
-        self.row = self.bars.add_task(what, total=None)
-
-    def update(self, done: int, total: int, text: str | None = None) -> None:
-        self.bars.update(self.row, completed=done, total=total or None, description=text)
-
-    def close(self) -> None:
-        self.bars.stop()

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 import crowdshot
+import forked
 from crowdshot._cli import main
 from crowdshot.encoders.encoder_files import build_encoder, save_encoder
 from crowdshot.encoders.image_input import ImageInput
@@ -867,11 +869,8 @@ def test_history_decides_where_nothing_else_can(tmp_path: Path, call) -> None:
 
 @pytest.mark.slow
 def test_two_rounds_are_compared(made: Path, tmp_path: Path) -> None:
-    """As a subprocess: a first round of few labels, a second of all, and the page about both."""
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "crowdshot", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, cwd=tmp_path)
+    """As processes: a first round of few labels, a second of all, and the page about both."""
+    run = partial(forked.crowdshot, tmp_path)
 
     labels = pd.read_csv(made / "labels.csv")
     labels[::2].to_csv(tmp_path / "first.csv", index=False)
@@ -971,13 +970,7 @@ def test_simulate_and_what_it_can_be_used_for(tmp_path: Path, call) -> None:
 
 @pytest.mark.slow
 def test_another_method_from_the_shell_and_back(made: Path, tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "crowdshot", *arguments]
-        env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-        return subprocess.run(
-            command, capture_output=True, encoding="utf-8", cwd=made, env=env, timeout=HANGS, check=False
-        )
-
+    run = partial(forked.crowdshot, made)
     out = tmp_path / "out"
     chosen = ("--method", "lrds", "--settings", "C=0.5, steps=3")
     done = run("adapt", "labels.csv", "--images", "photos", *chosen, "--out", str(out))

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from waiting import HANGS
+from forked import crowdshot
 
 pytestmark = pytest.mark.slow
 PEOPLE = {"Anna": 0.9, "Bernd": 0.8, "Cleo": 0.7}
@@ -38,8 +37,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 def run(desk: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "crowdshot", *map(str, words)]
-    done = subprocess.run(command, cwd=desk, capture_output=True, text=True, timeout=HANGS, check=False)
+    done = crowdshot(desk, *words)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -1,8 +1,6 @@
 """A sheet as a labelling lead exports it, through the real command line: what is read, what is told, what comes out."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import openpyxl
@@ -10,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from waiting import HANGS
+from forked import crowdshot as run
 
 # People spell labels their own way, one writes -1 for nothing, and much stands beside the labels.
 HEADER = ["#", "Bild", "Anna", "Email Address", "Bernd", "Datum", "Cleo", "Batch", "Notes", "Final label", None]
@@ -49,11 +47,6 @@ def desk(tmp_path_factory) -> Path:
         bright = 200 if n < 6 and SAID[5 - n][0] == "Katze" else 40
         Image.new("L", (28, 28), bright + n).save(file)
     return root
-
-
-def run(desk: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "crowdshot", *map(str, words)]
-    return subprocess.run(command, cwd=desk, capture_output=True, text=True, timeout=HANGS, check=False)
 
 
 ORDER = [f"IMG_{5 - n}.png" for n in range(6)]

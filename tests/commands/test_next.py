@@ -4,8 +4,6 @@ import functools
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +16,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import annotator_quality, asking
 from crowdshot.labels.aggregation import AGGREGATORS, DEFAULT
 from crowdshot.labels.formats import read_labels
+from forked import crowdshot
 from said import Said
-from waiting import HANGS
 
 LABELS = """image,worker,answer
 1.png,ann,cat
@@ -77,8 +75,7 @@ def export(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
-    command = [sys.executable, "-m", "crowdshot", "next", str(labels), "--budget", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    done = crowdshot(labels.parent, "next", labels, "--budget", 3)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split(",") for line in done.stdout.splitlines()]
     assert rows[0] == COLUMNS
@@ -423,7 +420,7 @@ def test_only_who_is_there_is_asked(labels: Path, tmp_path: Path, call) -> None:
 def test_how_many_labels_would_settle_a_share(tmp_path: Path, call) -> None:
     simulated = ("simulate", "--items", 60, "--classes", 3, "--annotators", 8, "--labels-per-item", 4, "--seed", 1)
     simulated += ("--crowd", "expert=0.5,hammer=0.5", "--out", tmp_path / "c")
-    subprocess.run([sys.executable, "-m", "crowdshot", *map(str, simulated)], check=True)
+    assert crowdshot(tmp_path, *simulated).returncode == 0
     labels = tmp_path / "c" / "labels.csv"
     report = json.loads(call(labels, "--stop-at", 0.8, "--json").out)
     found = report["stop_at"]

@@ -1,8 +1,6 @@
 """Mixed tables on the command line."""
 
 import json
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -13,12 +11,7 @@ from crowdshot._cli.fitting import fit
 from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot._cli.predict import run_predict
 from crowdshot.errors import CrowdshotError
-from waiting import HANGS
-
-
-def call(folder, *words):
-    command = [sys.executable, "-m", "crowdshot", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
+from forked import crowdshot as call
 
 
 @pytest.mark.slow

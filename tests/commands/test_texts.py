@@ -1,13 +1,11 @@
 """Texts on the command line, as a stranger uses them."""
 
 import json
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
 
-from waiting import HANGS
+from forked import crowdshot as call
 
 GOOD = ["a lovely film", "great and warm", "I love the acting", "a warm and lovely story", "lovely music"]
 BAD = ["boring and long", "I hate this awful plot", "awful, truly boring", "a boring mess", "boring music"]
@@ -53,11 +51,6 @@ def made(tmp_path_factory):
     ]
     (root / "export.json").write_text(json.dumps(tasks))
     return root
-
-
-def call(folder, *words):
-    command = [sys.executable, "-m", "crowdshot", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANGS, check=False)
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from crowdshot.training import distributed
 from crowdshot_paper import label_model_training
 from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, summarise
 from crowdshot_paper.label_model_training import Settings
-from waiting import HANGS
+from forked import crowdshot
 
 
 @pytest.fixture(autouse=True)
@@ -174,8 +172,7 @@ def test_bad_input(tmp_path, given, told):
 @pytest.mark.slow
 def test_on_the_command_line(past, tmp_path):
     words = ["--out", "n.safetensors", "--projects", "past", "--leave-out", "fish", "--iterations", "22", "--json"]
-    line = [sys.executable, "-m", "crowdshot", "train-inference", *words]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, timeout=HANGS)
+    done = crowdshot(tmp_path, "train-inference", *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["learned_from"] == ["birds", "moths"]
     assert network_card(tmp_path / "n.safetensors")["command"] == shlex.join(["crowdshot", "train-inference", *words])

@@ -1,8 +1,5 @@
 """The paper's figures: what they show, that they are drawn, and that illustrations outlive their encoders."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +14,7 @@ from crowdshot_paper.episode_cells import TARGETS
 from crowdshot_paper.experiments import EXPERIMENTS
 from crowdshot_paper.registry import METHODS
 from crowdshot_paper.selection import reader
+from forked import crowdshot
 from paper_rows import CELL, LAST, both, keep, some
 
 
@@ -206,8 +204,8 @@ def test_the_settings_shown_are_those_that_validation_chose(encoded):
 @pytest.mark.slow
 def test_the_command(tmp_path):
     keep(tmp_path, "main", rows_of(cell=CELL))
-    command = [sys.executable, "-m", "crowdshot", "paper", "figures", "em-steps,labelme", "--results", str(tmp_path)]
-    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
+    words = ["paper", "figures", "em-steps,labelme", "--results", tmp_path, "--out", tmp_path / "out"]
+    done = crowdshot(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     file = tmp_path / "out" / "em-steps" / "em-steps.png"
     assert done.stdout.splitlines() == [

@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from crowdshot_paper.experiments import EXPERIMENTS
 from crowdshot_paper.registry import METHODS
 from crowdshot_paper.selection import choose, in_order, p_value, select, spread, summarise, system
 from crowdshot_paper.store import Store
+from forked import crowdshot
 from paper_rows import CELL, LAST, both, keep, some
 
 MAIN, MAIN_OURS = EXPERIMENTS["main"], METHODS["Ours"]
@@ -566,11 +565,7 @@ def test_seconds_by_hand(tmp_path):
 
 @pytest.mark.slow
 def test_the_command(results):
-    done = subprocess.run(
-        [sys.executable, "-m", "crowdshot", "paper", "tables", "main,labelme", "--results", str(results)],
-        capture_output=True,
-        text=True,
-    )
+    done = crowdshot(results, "paper", "tables", "main,labelme", "--results", results)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"main: 3 tables in {results / 'main' / 'tables.md'}.",

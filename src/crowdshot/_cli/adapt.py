@@ -78,10 +78,11 @@ def run_adapt(
     anonymous : bool
         Whether to replace the names of annotators by numbers, in the order of the labels, in all output.
     """
-    from crowdshot._cli.fitting import fit
-    from crowdshot.classifier.diagnostics import feature_value
-    from crowdshot.io.atomic import check_folder
-    from crowdshot.report.page import facts
+    with progress("loading libraries"):
+        from crowdshot._cli.fitting import fit
+        from crowdshot.classifier.diagnostics import feature_value
+        from crowdshot.io.atomic import check_folder
+        from crowdshot.report.page import facts
 
     check_folder(output.out, output.overwrite)
     if export is not None:
@@ -89,7 +90,8 @@ def run_adapt(
         check_folder(export.folder, output.overwrite)
     fitted = fit(labels, item_files, method, settings, anonymous)
     clf, items = fitted.clf, fitted.items
-    effect = _feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
+    with progress("comparing with the labels alone"):
+        effect = _feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
     options: dict[str, Any] = {
         "method": method,
         "settings": settings,
@@ -100,8 +102,9 @@ def run_adapt(
     if export is not None:
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
     run = _describe_run(labels, item_files, fitted, options, effect)
-    with progress("writing the results and a report"):
+    with progress("preparing the report"):
         found = facts.gather(clf, fitted.embeddings, run)
+    with progress("writing files"):
         files = _write(fitted, found, output, export)
     return _result(labels, fitted, found, effect, export, files)
 

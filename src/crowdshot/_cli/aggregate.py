@@ -91,9 +91,10 @@ def run_aggregate(
         found = aggregate_labels(read, ann, method, steps, gold or None, network)
         without_gold = aggregate_labels(read, ann, method, steps, None, network) if gold else found
     posterior = found.consensus.probabilities
-    people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators))
-    if not read.several:
-        _warn_duplicate_annotators(found.annotations, posterior)
+    with progress("judging annotators"):
+        people = judge(found.annotations, posterior, read.history.of(found.annotations.annotators))
+        if not read.several:
+            _warn_duplicate_annotators(found.annotations, posterior)
     table = _consensus_table(read, found, method)
     files = [file for file in (out, annotators, likeliest) if file is not None]
     with progress("writing"):

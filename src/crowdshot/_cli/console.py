@@ -14,6 +14,7 @@ import typer
 
 from crowdshot._cli.options import option_names
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.progress import line_hidden
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +80,8 @@ def _discard_stdout() -> None:
 
 def note(*lines: str) -> None:
     """Print a note to stderr: a sentence, and further lines indented below it."""
-    typer.echo(f"crowdshot: note: {_indented([' '.join(line.split()) for line in lines])}", err=True)
+    with line_hidden():
+        typer.echo(f"crowdshot: note: {_indented([' '.join(line.split()) for line in lines])}", err=True)
 
 
 def _indented(lines: "list[str] | tuple[str, ...]") -> str:

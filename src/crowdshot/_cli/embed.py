@@ -58,7 +58,8 @@ def run_embed(
     check_file(out)
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .npz")
-    network = _load_image_encoder(encoder, images)
+    with progress("loading the encoder"):
+        network = _load_image_encoder(encoder, images)
     item_files = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
     item_files.embed_ahead(item_files.open().paths, network, precision)
     ids: list[str] = []

@@ -24,6 +24,7 @@ from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.text_files import read_text_items, texts_of
+from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     from crowdshot.encoders.encoder import Encoder
@@ -67,7 +68,8 @@ class LabelFiles(ReadingOptions):
 
     def read(self) -> LabelsRead:
         self.naming.check()
-        return self.joined(self.parts())
+        with progress("reading labels"):
+            return self.joined(self.parts())
 
     @property
     def naming(self) -> Naming:

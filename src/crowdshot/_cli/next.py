@@ -165,7 +165,8 @@ def _check_arguments(
 
 
 def _from_items(labels: LabelFiles, item_files: ItemFiles) -> Estimate:
-    from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
+    with progress("loading libraries"):
+        from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
 
     fitted = fit(labels, item_files)
     clf = fitted.clf

@@ -53,15 +53,17 @@ def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> 
     """
     import pandas as pd
 
-    from crowdshot._cli.fitting import method_of
-    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    with progress("loading libraries"):
+        from crowdshot._cli.fitting import method_of
+        from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
     from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report.summary import Accepted, CrowdCounts, Result
 
     if out is not None:
         check_table(out, model, item_files.features, item_files.texts)
-    clf = CrowdClassifier.load(model)
+    with progress("loading the classifier"):
+        clf = CrowdClassifier.load(model)
     n_items = n_accepted = 0
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import sys
@@ -73,6 +72,8 @@ class Listening:
 
 def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
     """Check the files, fit the first version and listen until the service is stopped."""
+    import asyncio  # imported here, because every command imports this module
+
     from crowdshot.service.http_app import make_app
     from crowdshot.service.journal import Journal
     from crowdshot.service.live import Live, Worker

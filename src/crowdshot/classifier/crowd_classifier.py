@@ -1,4 +1,8 @@
-"""Provide `CrowdClassifier`, which learns a consensus, annotator qualities and a classifier from crowd labels."""
+"""Provide `CrowdClassifier`, which learns a consensus, annotator qualities and a classifier from crowd labels.
+
+Importing it does not import torch, which takes longer than all else: modules that need torch are imported by the
+methods that use them.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,16 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
 
-from crowdshot.classifier import saving
-from crowdshot.classifier.encoder_choice import are_features, encoder_input
 from crowdshot.classifier.learner_contract import (
+    ARGUMENTS,
     FittedModel,
     Learner,
     SideInformation,
@@ -29,12 +30,7 @@ from crowdshot.classifier.learner_contract import (
     known_of,
     posterior_of,
 )
-from crowdshot.classifier.learners import learn, learner_of, without_gold
-from crowdshot.classifier.mixture_learners import ARGUMENTS
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.encoders.encoder import Encoder
-from crowdshot.encoders.networks import choose_device
-from crowdshot.encoders.table_input import TableInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids
@@ -45,7 +41,12 @@ from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
-from crowdshot.model import priors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from crowdshot.encoders.encoder import Encoder
+    from crowdshot.model import priors
 
 
 class Results:
@@ -158,6 +159,8 @@ class Predictor(ClassifierMixin):
         (N, K) array
             Columns are in the order of ``classes_``.
         """
+        from crowdshot.encoders.networks import choose_device
+
         check_is_fitted(self, "fit_")
         if isinstance(X, Iterator):
             parts = [self.predict_log_proba(part) for part in _batches(X)]
@@ -262,6 +265,8 @@ def _wrong_width(found: int, expected: int) -> CrowdshotError:
 
 def check_columns(X: Any, fitted: Any) -> None:
     """Raise an error unless a table has the fitted columns, in the same order if the encoder depends on the order."""
+    from crowdshot.encoders.table_input import TableInput
+
     if isinstance(fitted.reader_.input, TableInput):
         return
     names, known = column_names(X), getattr(fitted, "feature_names_in_", None)
@@ -538,6 +543,9 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         Tensor
             (N, D): the encoder's embeddings or, for methods that work on the network itself, its flattened input.
         """
+        from crowdshot.classifier.encoder_choice import are_features
+        from crowdshot.encoders.networks import choose_device
+
         X = to_pandas(X, "X")
         self.encoder_ = self.choose_encoder(X)
         self.reader_ = self.learner().reader(self.encoder_)
@@ -552,6 +560,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def choose_encoder(self, X: Any) -> Encoder:
         """Return the encoder that the user named, or the one that suits X and the method."""
+        from crowdshot.classifier.encoder_choice import encoder_input
+
         learner = self.learner()
         if isinstance(self.encoder, str) and self.encoder == "auto":
             return learner.default_encoder(X)
@@ -572,8 +582,6 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         missing: Any = "auto",
     ) -> Self:
         """Fit the model to embeddings; `fit` calls it after `embed`.
-
-        With the mixture, it takes a few milliseconds for a few hundred labels.
 
         Parameters
         ----------
@@ -603,6 +611,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, embeddings: Tensor, annotations: Annotations, known: SideInformation) -> Self:
+        from crowdshot.classifier.learners import learn, without_gold
+
         learner = self.learner()
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.reader_ = learner.reader(self.encoder_)
@@ -636,6 +646,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdClassifier
             The updated classifier.
         """
+        import torch
+
         check_is_fitted(self, "fit_")
         X = to_pandas(X, "X")
         before, added = self._old_and_new_embeddings(X)
@@ -688,6 +700,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def learner(self) -> Learner:
         """Return the learner of the method; raise an error for bad settings."""
+        from crowdshot.classifier.learners import learner_of
+
         return learner_of(self.method, self.settings, self.arguments(), self.seed)
 
     def arguments(self) -> dict[str, Any]:
@@ -699,6 +713,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
 
     def learner_again(self) -> Learner:
         """Return the learner that fitted the model, with the settings that it selected."""
+        from crowdshot.classifier.learners import learner_of
+
         check_is_fitted(self, "fit_")
         return learner_of(self.learner_, self.settings_, {}, self.seed)
 
@@ -728,8 +744,10 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         path : str or path
             The .safetensors file.
         """
+        from crowdshot.classifier.saving import save_classifier
+
         check_is_fitted(self, "fit_")
-        saving.save_classifier(self, path)
+        save_classifier(self, path)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX file for other runtimes. Requires the extra ``onnx``.
@@ -770,6 +788,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdshotError
             If the file is damaged, or was fitted by a method that is not installed.
         """
+        from crowdshot.classifier.saving import load_classifier
+
         clf = cls()
-        saving.load_classifier(clf, path)
+        load_classifier(clf, path)
         return clf

@@ -10,15 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import Tensor
 
-from crowdshot.classifier.encoder_choice import clean_encoder
-from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first, listing, show
 from crowdshot.io.cells import Positions, positions
@@ -29,6 +26,12 @@ from crowdshot.labels.annotator_quality import PriorsInput, as_priors
 from crowdshot.labels.consensus import Floats
 from crowdshot.labels.gold_labels import Gold
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crowdshot.encoders.encoder import Encoder
+
+ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit` that a user may set
 MOST_CELLS = 200_000_000  # of a table: 1.6 GB in double precision
 
 
@@ -361,6 +364,8 @@ class Learner(ABC):
 
     def default_encoder(self, X: Any) -> Encoder:
         """Return the encoder for X when the user names none."""
+        from crowdshot.classifier.encoder_choice import clean_encoder  # imports torch
+
         return clean_encoder(X)
 
     def reader(self, encoder: Encoder) -> Encoder:

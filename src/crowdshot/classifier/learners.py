@@ -26,6 +26,7 @@ from crowdshot.classifier.feature_learners import (
     MultiLabelLearner,
 )
 from crowdshot.classifier.learner_contract import (
+    ARGUMENTS,
     FittedModel,
     Learner,
     LearnerResult,
@@ -34,7 +35,7 @@ from crowdshot.classifier.learner_contract import (
     posterior_of,
     refuse_mixture_arguments,
 )
-from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELING_SEARCH, OURS, MixtureLearner, SearchLearner
+from crowdshot.classifier.mixture_learners import LABELING_SEARCH, OURS, MixtureLearner, SearchLearner
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations

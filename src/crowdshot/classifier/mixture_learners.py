@@ -29,6 +29,7 @@ from torch import Tensor
 
 from crowdshot.classifier.encoder_choice import any_encoder
 from crowdshot.classifier.learner_contract import (
+    ARGUMENTS,
     FittedModel,
     Learner,
     LearnerResult,
@@ -261,7 +262,6 @@ class CanonicalProblem(NamedTuple):
 # ---- the mixture ----
 
 MOST_DENSE = 20_000_000  # cells of the vote matrix; larger ones are sparse
-ARGUMENTS = ("steps", "tau", "b", "c", "scale", "covariance")  # of `mixture.fit` that a user may set
 
 
 @dataclass(frozen=True)

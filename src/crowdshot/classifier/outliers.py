@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from sklearn.neighbors import NearestNeighbors
 
 from crowdshot.io.cells import as_index
 from crowdshot.labels.annotations import Annotations
@@ -38,6 +37,8 @@ def find_outliers(x: Floats, ann: Annotations, posterior: Floats) -> pd.DataFram
     if n < 1:
         distance, nearest = np.ones(len(z)), np.arange(len(z))
     else:
+        from sklearn.neighbors import NearestNeighbors  # imported here, because `CrowdClassifier` starts without it
+
         distances, neighbours = NearestNeighbors(n_neighbors=n).fit(z).kneighbors()
         distance, nearest = distances.mean(1), neighbours[:, 0]
     oddness = distance / max(float(np.median(distance)), LEAST)

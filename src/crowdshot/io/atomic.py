@@ -26,6 +26,7 @@ import pandas as pd
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import digits
 from crowdshot.io.cells import guarded
+from crowdshot.progress import counted
 
 MACHINE = blake2s(platform.node().encode(), digest_size=4).hexdigest()  # process ids of other machines mean nothing
 UNFINISHED, SET_ASIDE = "tmp", "old"  # endings: a file being written; the old folder while the new one replaces it
@@ -280,7 +281,7 @@ def write_folder(out: Path, writers: Writers, overwrite: bool = False) -> list[P
     try:
         (target.parent if replaceable else target).mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
-        for name, write in writers.items():
+        for name, write in counted(list(writers.items())):
             write(temporary / name)
         if replaceable:
             _replace_folder(temporary, target, writers)

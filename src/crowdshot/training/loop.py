@@ -23,7 +23,7 @@ import pandas as pd
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import write_file
-from crowdshot.progress import open_bar
+from crowdshot.progress import Line
 from crowdshot.training import checkpoints
 from crowdshot.training.distributed import Processes
 from crowdshot.training.pools import ClassPool
@@ -153,12 +153,12 @@ def expected_seconds(jobs: Sequence[Job], pool: ClassPool, precision: str = "flo
     return recipe.iterations * step + validations * recipe.validation_episodes * episode
 
 
-# ---- log: a progress bar or lines on stderr, and history.csv ----
+# ---- log: one line that is rewritten on a terminal or several lines on stderr, and history.csv ----
 
 
 COLUMNS = ["iteration", "loss", "accuracy", "best", "seconds"]
 EVERY = 30.0  # seconds between two lines without a validation
-REFRESH = 0.1  # seconds between two updates of the bar
+REFRESH = 0.1  # seconds between two updates of the line on a terminal
 
 
 class TrainingLog:
@@ -180,7 +180,7 @@ class TrainingLog:
         self.began = self.logged = time.monotonic()
         self.first: int | None = None
         self.last: Progress | None = None
-        self.bar = open_bar(self.stream, "", with_text=True)
+        self.line = Line(self.stream) if self.stream.isatty() else None
 
     def tick(self, done: int, total: int) -> None:
         """Update the log after a step."""
@@ -190,12 +190,12 @@ class TrainingLog:
             self.before = self.rows[-1]["seconds"] if self.rows else 0.0
             if self.first:
                 print(f"continuing from iteration {self.first:,} of {total:,}", file=self.stream, flush=True)
-        if self.bar is None:
+        if self.line is None:
             if time.monotonic() - self.logged >= EVERY:
                 self._print(done, total, "")
         elif done == total or time.monotonic() - self.logged >= REFRESH:
             self.logged = time.monotonic()
-            self.bar.update(done, total, f"{_short(self.last)}{self._pace(done, total)}")
+            self.line.rewrite(f"iteration {done:,}/{total:,}, {_short(self.last)}{self._pace(done, total)}")
 
     def report(self, progress: Progress) -> None:
         """Update the log after a validation."""
@@ -214,12 +214,12 @@ class TrainingLog:
         )
         self.rows.append(dict(zip(COLUMNS, values, strict=True)))
         write_file(self.history, pd.DataFrame(self.rows, columns=COLUMNS))
-        if self.bar is None:
+        if self.line is None:
             self._print(progress.iteration, progress.iterations, f", {_scores(progress)}")
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        if self.line is not None and self.line.width:  # the last state stays
+            print(file=self.stream, flush=True)
 
     def _pace(self, done: int, total: int) -> str:
         rate = (done - (self.first or 0)) / max(time.monotonic() - self.began, 1e-9)
@@ -231,7 +231,7 @@ class TrainingLog:
 
 
 def _short(last: Progress | None) -> str:
-    """Return the scores for a bar, which has 80 columns in all."""
+    """Return the scores for the line of a terminal, which has 80 columns in all."""
     return f"loss {last.loss[0]:.4f}, accuracy {last.accuracy[0]:.4f}, " if last else ""
 
 

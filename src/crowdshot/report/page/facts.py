@@ -24,6 +24,7 @@ from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
 from crowdshot.model import priors
+from crowdshot.progress import progress
 from crowdshot.report.page.annotator_summaries import (
     EXAMPLES_EACH,
     PICTURED,
@@ -269,7 +270,10 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     basis = Basis(clf, embeddings)
     why_unchecked = diagnostics.why_not(clf, embeddings)
     wanted = items_to_review(basis)
-    check = None if why_unchecked else diagnostics.leave_out(clf, embeddings, wanted)
+    check = None
+    if not why_unchecked:
+        with progress("checking the classifier"):
+            check = diagnostics.leave_out(clf, embeddings, wanted)
     everyone = sorted(summarise_annotators(basis), key=lambda person: person.high)
     examples = choose_examples(basis)
     crowd = confusion_of(everyone, len(clf.classes_))

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from crowdshot.formatting import clean, percent, probability
 from crowdshot.io.cells import Positions
 from crowdshot.io.image_decoding import decode, quiet_pillow
+from crowdshot.progress import progress
 from crowdshot.report.page.review_items import Basis, Floats
 
 DETAIL = 12_000_000  # pixels of all detailed pictures together, about three megabytes
@@ -80,8 +81,12 @@ def sheet(paths: Sequence[Path]) -> Sheet:
 
 
 def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
-    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda path: _small(path, side), paths))
+    images: list[Image.Image | None] = []
+    with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, progress("drawing images") as tick:
+        for image in pool.map(lambda path: _small(path, side), paths):
+            images.append(image)
+            tick(len(images), len(paths))
+    return images
 
 
 def _small(path: Path, side: int) -> Image.Image | None:
