@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, run
+from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, each, run
 from crowdshot.model.problem import Problem, hold_known, problem_of, total
 
-BLOCK = 4096  # items normalised at a time, so that the block stays in the processor's cache
+BLOCK = 2048  # items normalised at a time, so that the block stays in the processor's cache
+LEAST_TOTAL = 1e-270  # of an item's likelihoods; below, they are divided by the largest to avoid underflow
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Votes:
 
 def votes(part: Part, K: int) -> Floats:
     """Return each class's share of the item's labels, (N, K), and 1/K where there is no label."""
-    rows = np.append(0, np.cumsum(part.per_item))
-    counts = sparse.csr_array((ones(len(part.label)), part.label, rows), shape=(part.n_items, K))
+    counts = sparse.csr_array((ones(len(part.label)), part.label, part.starts), shape=(part.n_items, K))
     shares: Floats = counts.toarray()
     shares /= np.maximum(part.per_item, 1)[:, None]
     shares[np.asarray(part.per_item) == 0] = 1.0 / K
@@ -74,19 +74,20 @@ def hold(part: Part, values: Floats, elsewhere: float, there: float | None = Non
 
 
 def normalise(scores: Floats, log_class_probs: Floats) -> float:
-    """Turn log p(labels | class), (N, K), into p(class | labels) in place, and return the log-likelihood.
-
-    Blocks are transposed to (K, block), because NumPy is slow along a short last axis.
-    """
+    """Turn log p(labels | class), (N, K), into p(class | labels) in place, and return the log-likelihood."""
     log_likelihood = 0.0
     for start in range(0, len(scores), BLOCK):
         rows = scores[start : start + BLOCK]
-        block = np.add(rows.T, log_class_probs[:, None], order="C")
-        top = block.max(axis=0)
-        np.exp(np.subtract(block, top, out=block), out=block)
-        total = block.sum(axis=0)
-        rows[:] = np.divide(block, total, out=block).T
-        log_likelihood += float(top.sum() + np.log(total).sum())
+        joint = rows + log_class_probs
+        weight = np.exp(joint)
+        total = np.einsum("nk->n", weight)
+        if len(total) and total.min() < LEAST_TOTAL:
+            top = joint.max(axis=1)
+            log_likelihood += float(top.sum())
+            np.exp(np.subtract(joint, top[:, None], out=joint), out=weight)
+            total = np.einsum("nk->n", weight)
+        np.divide(weight, total[:, None], out=rows)
+        log_likelihood += float(np.log(total).sum())
     return log_likelihood
 
 
@@ -132,7 +133,7 @@ def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
 def believe(aggregator: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
     """Aggregate a crowd whose parts are in memory; return the last state and the posteriors, (N, K)."""
     state = run(aggregator, asked(parts))
-    return state, joined([aggregator.believe(part, state) for part in parts])
+    return state, joined(list(each(parts, lambda part: aggregator.believe(part, state))))
 
 
 def dense(posterior: PosteriorMatrix) -> Floats:
