@@ -82,6 +82,7 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
     expected = believe(way, [whole])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_model_parts, "PIECE", piece)
+        patch.setattr(label_model_parts, "PIECE_NAMED", piece)
         patch.setattr(dawid_skene, "PIECE", piece)
         found = believe(way, cut(whole, [place for place in at if place < N]))
     np.testing.assert_allclose(found, expected, atol=1e-10, rtol=0)

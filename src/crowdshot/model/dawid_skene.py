@@ -198,18 +198,19 @@ class Em:
 
     def _e_step_named(self, p: Problem, log_class_probs: Floats, parameters: Any) -> tuple[Floats, float]:
         scores, shared = self.model.scores_named(p, parameters, self.sizes)
-        scores = scores + log_class_probs[p.pair_class]
+        pair_item, pair_class = p.pairs()
+        scores = scores + log_class_probs[pair_class]
         if p.known is not None:
             scores = np.where(p.known == 0, -np.inf, scores)
-        starts = np.flatnonzero(np.diff(p.pair_item, prepend=-1))
+        starts = np.flatnonzero(np.diff(pair_item, prepend=-1))
         per_item = np.diff(np.append(starts, len(scores)))
         top = np.maximum.reduceat(scores, starts) if len(starts) else np.empty(0)
         weight = np.exp(scores - np.repeat(top, per_item))
-        norm = total(weight, p.pair_item, p.n_items)
-        return weight / norm[p.pair_item], shared + float(top.sum() + np.log(norm[p.pair_item[starts]]).sum())
+        norm = total(weight, pair_item, p.n_items)
+        return weight / norm[pair_item], shared + float(top.sum() + np.log(norm[pair_item[starts]]).sum())
 
     def _count_named(self, p: Problem, posterior: Floats, log_likelihood: float) -> Sums:
-        items = total(posterior, p.pair_class, self.sizes.classes)
+        items = p.sum_of_class(total, posterior)
         return Sums(self.model.count_named(p, posterior, self.sizes), items, log_likelihood)
 
     def _empty(self) -> Sums:
@@ -280,13 +281,14 @@ class Matrices:
         return label_matrix(part, part.kept["cell"], R * K)
 
     def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> MatrixCounts:
-        of_message = posterior[p.message_pair]
-        return MatrixCounts(total(of_message, p.cell, None), total(of_message, p.row, None))
+        of_message, named = p.of_pair(posterior), p.named
+        assert named is not None
+        return MatrixCounts(total(of_message, named.cell, None), total(of_message, named.row, None))
 
     def scores_named(self, p: Problem, parameters: MatrixCounts, sizes: Sizes) -> tuple[Floats, float]:
-        cells, rows = (np.maximum(counts, FLOOR) for counts in (parameters.cells[p.cell], parameters.rows[p.row]))
+        cells, rows = (np.maximum(counts, FLOOR) for counts in (p.at_cell(parameters.cells), p.at_row(parameters.rows)))
         log_alpha = np.log((cells + self.c) / (rows + self.c * sizes.classes))
-        return total(log_alpha, p.message_pair, len(p.pair_item)), 0.0
+        return p.sum_of_pair(total, log_alpha), 0.0
 
     def parameters_named(self, counts: MatrixCounts, sizes: Sizes) -> tuple[MatrixCounts, float]:
         return counts, 0.0
@@ -332,11 +334,11 @@ class Coins:
 
     def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> CoinCounts:
         R = sizes.annotators
-        return CoinCounts(total(posterior[p.label_pair], p.annotator, R), total(p.weight, p.annotator, R))
+        return CoinCounts(total(p.at_label(posterior), p.annotator, R), total(p.weight, p.annotator, R))
 
     def scores_named(self, p: Problem, parameters: Coin, sizes: Sizes) -> tuple[Floats, float]:
         gain = (parameters.right - parameters.wrong)[p.annotator]
-        return total(gain, p.label_pair, len(p.pair_item)), float(parameters.wrong[p.annotator].sum())
+        return p.sum_at_label(total, gain), float(parameters.wrong[p.annotator].sum())
 
     def parameters_named(self, counts: CoinCounts, sizes: Sizes) -> tuple[Coin, float]:
         K = sizes.classes

@@ -55,8 +55,8 @@ def votes(part: Part, K: int) -> Floats:
 
 def votes_named(p: Problem) -> Floats:
     """Return the same for all pairs, (P,)."""
-    shares: Floats = total(p.weight, p.label_pair, len(p.pair_item))
-    shares /= total(p.weight, p.item, p.n_items).clip(1)[p.pair_item]
+    shares: Floats = p.sum_at_label(total, p.weight)
+    shares /= p.of_item(total(p.weight, p.item, p.n_items).clip(1))
     return shares if p.known is None else np.where(np.isnan(p.known), shares, p.known)
 
 
@@ -93,8 +93,9 @@ def normalise(scores: Floats, log_class_probs: Floats) -> float:
 
 def as_matrix(p: Problem, posterior: Floats) -> sparse.csr_array:
     """Return the posteriors of pairs, (P,), as a sparse matrix (N, K)."""
-    rows = np.append(0, np.cumsum(np.bincount(p.pair_item, minlength=p.n_items)))
-    return sparse.csr_array((posterior, p.pair_class, rows), shape=(p.n_items, p.n_classes))
+    item, label = p.pairs()
+    rows = np.append(0, np.cumsum(np.bincount(item, minlength=p.n_items)))
+    return sparse.csr_array((posterior, label, rows), shape=(p.n_items, p.n_classes))
 
 
 _ones: Floats = np.ones(0)
@@ -184,25 +185,24 @@ def shares(counts: Floats) -> Floats:
 
 
 def count(p: Problem, posterior: Floats, power: float) -> Counted:
-    """Count the classes of items that have labels or a known class, by their posterior (P,)."""
+    """Count the classes of items that have labels or a known class, by their posterior."""
     observed = total(p.weight, p.item, p.n_items) > 0
     if p.known is not None:
-        observed |= total(~np.isnan(p.known), p.pair_item, p.n_items) > 0
+        observed |= p.sum_of_item(np, total, ~np.isnan(p.known) * 1.0) > 0
     sharper = posterior**power
-    sharper /= total(sharper, p.pair_item, p.n_items).clip(1e-300)[p.pair_item]
-    counts = (total(values * observed[p.pair_item], p.pair_class, p.n_classes) for values in (posterior, sharper))
-    return Counted(*counts)
+    sharper /= p.of_item(p.sum_of_item(np, total, sharper).clip(1e-300))
+    return Counted(*(p.sum_of_class(total, values * p.of_item(observed)) for values in (posterior, sharper)))
 
 
 def resized(p: Problem, posterior: Floats, counted: Counted) -> Floats:
-    """Move posteriors (P,) from modest to sharp class sizes, between the classes that somebody named for the item.
+    """Move posteriors from modest to sharp class sizes, between the classes that somebody named for the item.
 
     The total probability of an item's named classes does not change.
     """
-    named = total(p.weight, p.label_pair, len(posterior)) > 0
-    moved = posterior * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
-    before, after = (total(values, p.pair_item, p.n_items) for values in (posterior * named, moved))
-    moved *= (before / after.clip(1e-300))[p.pair_item]
+    named = p.sum_at_label(total, p.weight) > 0
+    moved = posterior * named * p.of_class(shares(counted.sharp) / shares(counted.modest))
+    before, after = (p.sum_of_item(np, total, values) for values in (posterior * named, moved))
+    moved *= p.of_item(before / after.clip(1e-300))
     out: Floats = hold_known(np, p, np.where(named, moved, posterior))
     return out
 
@@ -218,6 +218,12 @@ def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Posit
 
     An item has at most ``most`` rows; classes with probability 0 are left out.
     """
+    if isinstance(posterior, np.ndarray):
+        rows = np.arange(len(posterior))
+        order = np.argsort(-posterior, axis=1, kind="stable")[:, :most]
+        p = posterior[rows[:, None], order]
+        item, rank = np.nonzero(p > 0)
+        return item, rank + 1, order[item, rank], p[item, rank]
     item, label = posterior.nonzero()
     p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
     order = np.lexsort((label, -p, item))
