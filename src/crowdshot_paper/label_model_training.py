@@ -198,38 +198,20 @@ def total(values: Tensor, index: Tensor, n: int) -> Tensor:
 
 def training_problem(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Problem:
     """Combine several crowds in one problem, in which every class is possible for every item."""
-    item, annotator, label = crowds.item, crowds.annotator, crowds.label
-    K, G = crowds.n_classes, crowds.n_crowds
-    L, N, R = len(item), len(crowds.crowd_of_item), len(crowds.crowd_of_annotator)
-
-    def positions(n: int) -> Tensor:
-        return torch.arange(n, device=item.device)
-
-    message = positions(L).repeat_interleave(K)
-    true, observed, labeller = positions(K).repeat(L), label[message], annotator[message]
-    crowd = crowds.crowd_of_item[item][message]
+    item, K, G = crowds.item, crowds.n_classes, crowds.n_crowds
+    N, R = len(crowds.crowd_of_item), len(crowds.crowd_of_annotator)
     return Problem(
-        weight=torch.ones(L, dtype=dtype, device=item.device),
+        weight=torch.ones(len(item), dtype=dtype, device=item.device),
         item=item,
-        annotator=annotator,
-        label=label,
-        pair_item=positions(N).repeat_interleave(K),
-        pair_class=positions(K).repeat(N),
-        message_label=message,
-        message_pair=item[message] * K + true,
-        label_pair=item * K + label,
-        cell=(labeller * K + observed) * K + true,
-        row=labeller * K + true,
-        shared=(crowd * K + observed) * K + true,
-        n_cells=R * K * K,
-        n_rows=R * K,
-        n_shared=G * K * K,
+        annotator=crowds.annotator,
+        label=crowds.label,
+        label_pair=item * K + crowds.label,
         n_items=N,
         n_annotators=R,
         n_classes=K,
         crowd_of_item=crowds.crowd_of_item,
         crowd_of_annotator=crowds.crowd_of_annotator,
-        crowd_of_class=positions(G).repeat_interleave(K),
+        crowd_of_class=torch.arange(G, device=item.device).repeat_interleave(K),
         n_crowds=G,
         known=_known_of_pairs(crowds.known, K, dtype),
         right=None if crowds.right is None else crowds.right.to(dtype),
@@ -239,11 +221,11 @@ def training_problem(crowds: Crowds, dtype: torch.dtype = torch.float32) -> Prob
 
 
 def _known_of_pairs(known: Tensor | None, K: int, dtype: torch.dtype) -> Tensor | None:
-    """Convert known classes (N,), -1 if unknown, to `Problem.known` (N·K,)."""
+    """Convert known classes (N,), -1 if unknown, to `Problem.known` (N, K)."""
     if known is None:
         return None
     is_class = torch.nn.functional.one_hot(known.clamp_min(0), K).to(dtype)
-    return torch.where(known[:, None] < 0, torch.nan, is_class).reshape(-1)
+    return torch.where(known[:, None] < 0, torch.nan, is_class)
 
 
 # ---- checkpoints ----
@@ -327,11 +309,11 @@ def scores(network: Mapping[str, Floats], annotations: Annotations, truth: Posit
         raise CrowdshotError("has no known class", argument="truth", expected="at least one item of known class")
     problem = problem_of(ann.item, ann.annotator, ann.label, ann.n_items, ann.n_annotators, ann.n_classes)
     posterior = posterior_of(problem, label_model.infer(problem, network)[-1])
-    item = problem.pair_item
+    item, label = problem.pairs()
     confidence = np.zeros(ann.n_items)
     np.maximum.at(confidence, item, posterior)
     is_top = posterior >= confidence[item] - 1e-9
-    is_true = problem.pair_class == truth[item]
+    is_true = label == truth[item]
     right, p = np.zeros(ann.n_items), np.zeros(ann.n_items)
     right[item[is_true & is_top]] = 1.0
     right /= np.bincount(item[is_top], minlength=ann.n_items).clip(1)

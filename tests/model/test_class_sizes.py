@@ -22,15 +22,15 @@ def test_posteriors_are_moved_to_sharper_sizes_by_hand() -> None:
     """Item 0 has labels 0 and 1, item 1 only 0, item 2 a known class, item 3 nothing."""
     labels = np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 1, 0])
     p = problem_of(*labels, 4, 2, 3, known=np.array([-1, -1, 1, -1]))
-    posterior = np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.0, 0.0, 1.0, 0.0, 0.4, 0.3, 0.3])
+    posterior = np.array([[0.5, 0.3, 0.2], [0.6, 0.4, 0.0], [0.0, 1.0, 0.0], [0.4, 0.3, 0.3]])
     counted = count(p, posterior, 2.0)
     np.testing.assert_allclose(counted.modest, [1.1, 1.7, 0.2])
     np.testing.assert_allclose(counted.sharp, [0.25 / 0.38 + 0.36 / 0.52, 0.09 / 0.38 + 0.16 / 0.52 + 1, 0.04 / 0.38])
     ratio = (counted.sharp + EQUAL) / (counted.modest + EQUAL)
     a, b = 0.5 * ratio[0], 0.3 * ratio[1]
     moved = resized(p, posterior, counted)
-    np.testing.assert_allclose(moved[:3], [0.8 * a / (a + b), 0.8 * b / (a + b), 0.2])
-    np.testing.assert_allclose(moved[3:], posterior[3:], err_msg="nobody disagrees, or it is known")
+    np.testing.assert_allclose(moved[0], [0.8 * a / (a + b), 0.8 * b / (a + b), 0.2])
+    np.testing.assert_allclose(moved[1:], posterior[1:], err_msg="nobody disagrees, or it is known")
 
 
 @pytest.mark.parametrize(("labels", "least"), [(2, 0.05), (5, 0.01)])

@@ -55,7 +55,7 @@ def posterior_matrix(triples, sizes, network=NETWORK, **given):
     """Return posteriors (N, K), 0 for classes that the problem leaves out."""
     problem = problem_of(*triples, *sizes, **given)
     out = np.zeros((sizes[0], sizes[2]))
-    out[problem.pair_item, problem.pair_class] = posterior_of(problem, infer(problem, network)[-1])
+    out[problem.pairs()] = posterior_of(problem, infer(problem, network)[-1])
     return out
 
 
@@ -278,9 +278,8 @@ def label_inputs(triples, sizes):
         caught.append(together)
         return together
 
-    xp = SimpleNamespace(
-        **{name: getattr(np, name) for name in ("log", "exp", "sqrt", "tanh", "concatenate", "where", "isnan")}
-    )
+    names = ("log", "exp", "sqrt", "tanh", "concatenate", "where", "isnan", "einsum")
+    xp = SimpleNamespace(**{name: getattr(np, name) for name in names})
     xp.stack = stack
     infer(problem_of(*triples, *sizes), NETWORK, xp)
     return np.stack([each for each in caught if each.shape == (len(triples[0]), label_model.LABEL_INPUTS)])

@@ -12,7 +12,8 @@ from crowdshot.model import dawid_skene, label_model_parts, parts
 from crowdshot.model.dawid_skene import Coins, Em, Matrices, MatrixCounts
 from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Keyed, Part, Sizes, added, asked, parts_of, run
-from crowdshot.model.posteriors import Votes, joined, likeliest, posterior_at
+from crowdshot.model.posteriors import Votes, joined, likeliest, normalise, posterior_at
+from crowdshot.model.posteriors import believe as believe_in_memory
 
 from .test_label_model import NETWORK, crowd, posterior_matrix, side_information
 
@@ -81,6 +82,7 @@ def test_any_parts_and_pieces_give_the_same(many, seed, at, piece, name, more):
     expected = believe(way, [whole])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_model_parts, "PIECE", piece)
+        patch.setattr(label_model_parts, "PIECE_NAMED", piece)
         patch.setattr(dawid_skene, "PIECE", piece)
         found = believe(way, cut(whole, [place for place in at if place < N]))
     np.testing.assert_allclose(found, expected, atol=1e-10, rtol=0)
@@ -146,13 +148,44 @@ def test_a_run_that_was_interrupted_goes_on(many):
 
 
 def test_parts_in_memory_hold_so_many_labels(monkeypatch):
-    monkeypatch.setattr(parts, "LABELS", 8)
-    monkeypatch.setattr(parts, "LABELS_A_CELL", 2)
+    monkeypatch.setattr(parts, "LABELS", 5)
+    monkeypatch.setattr(parts, "LABELS_A_CELL", 1)
     item = np.array([4, 0, 1, 1, 0, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4])
     annotator = np.arange(len(item)) % 2
     found = parts_of(item, annotator, annotator, Sizes(6, 2, 2))
     assert [part.per_item.tolist() for part in found] == [[2, 2, 3, 0], [8, 0]]
     assert found[1].annotator.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]  # in the order in which they came
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_threads_give_the_same_bytes(monkeypatch, name):
+    triples, (N, R, K) = crowd(7, 14)
+    sizes = Sizes(N, R, K)
+    found = []
+    for limit in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        monkeypatch.setattr(parts, "cores", lambda: 2)
+        divided = cut(whole_of(triples, sizes), range(0, N, 2))
+        assert len(divided) > 2
+        found.append(believe_in_memory(way_of(name, sizes, len(triples[0]), {}), divided)[1])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("", 4), ("3", 3), ("2,1", 2), ("9", 4), ("0", 4), ("many", 4)])
+def test_omp_num_threads_limits_the_threads(monkeypatch, limit, expected):
+    monkeypatch.setattr(parts, "cores", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert parts.threads() == expected
+
+
+def test_posteriors_of_very_unlikely_labels():
+    """The likelihoods of an item are below the smallest number, but not their ratio."""
+    scores = np.array([[-2000.0, -2001.0], [-1.0, -1.0], [-np.inf, -900.0], [-3000.0, -9000.0]])
+    log_likelihood = normalise(scores, np.log([0.5, 0.5]))
+    right = 1 / (1 + np.exp(-1))
+    np.testing.assert_allclose(scores, [[right, 1 - right], [0.5, 0.5], [0, 1], [1, 0]], atol=1e-15)
+    expected = -2000 + np.log1p(np.exp(-1)) - np.log(2) - 1 - 900 - np.log(2) - 3000 - np.log(2)
+    assert log_likelihood == pytest.approx(expected, abs=1e-10)
 
 
 def test_keyed_sums_by_hand():

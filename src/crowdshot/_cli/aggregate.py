@@ -245,10 +245,11 @@ def aggregate_parts(
     """
     from crowdshot.engine.part_files import as_bytes, shares_of
     from crowdshot.engine.run import abandon, conclude, prepare, run_job
-    from crowdshot.engine.workers import cores, environment, workers_of
+    from crowdshot.engine.workers import environment, workers_of
     from crowdshot.io.atomic import write_file
     from crowdshot.io.json_text import to_json
     from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
+    from crowdshot.model.parts import cores
     from crowdshot.report.result_tables import with_others
 
     folder, labels = _check_engine(labels, out, engine, annotators)

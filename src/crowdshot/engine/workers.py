@@ -142,11 +142,6 @@ def environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def ask_of(workers: Workers, folders: Sequence[Path]) -> Ask:
     """Return a function that sums ``function(part, *arguments)`` over the parts in ``folders``, using the workers."""
     shares = [list(folders[first :: workers.n]) for first in range(min(workers.n, len(folders)))]

@@ -144,14 +144,11 @@ def judge(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None =
 
 def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: Floats | None = None) -> pd.DataFrame:
     """Return the table of `judge` for a tally."""
-    earlier = np.zeros((len(annotators), 2)) if history is None else history
-    n = counts.labels.sum()
-    crowd = (counts.right.sum() + CROWD * EXPECTED) / (n + CROWD)
-    hits, all_labels = counts.right + earlier[:, 0], counts.labels + earlier.sum(1)
+    hits, all_labels = _with_history(counts, history)
     weight = all_labels + CROWD
-    mean = ((hits + CROWD * crowd) / weight).clip(1e-3, 1 - 1e-3)
+    mean = _accuracy(counts, hits, all_labels)
     spread = mean * (1 - mean)
-    typical = (counts.variance + CROWD * counts.variance.sum() / n) / weight
+    typical = (counts.variance + CROWD * counts.variance.sum() / counts.labels.sum()) / weight
     variance = np.minimum(spread / (weight + 1) + counts.variance / weight**2 + SHARED * typical, 0.9 * spread)
     strength = spread / variance - 1
     low, high = interval(mean * strength, (1 - mean) * strength)
@@ -169,19 +166,40 @@ def judged(counts: Tally, annotators: Ids, classes: Ids, column: str, history: F
     )
 
 
+def _with_history(counts: Tally, history: Floats | None) -> tuple[Floats, Floats]:
+    """Return expected right labels and all labels of each annotator, (R,) each, with those of earlier projects."""
+    if history is None:
+        return counts.right, counts.labels
+    return counts.right + history[:, 0], counts.labels + history.sum(1)
+
+
+def _accuracy(counts: Tally, hits: Floats, all_labels: Floats) -> Floats:
+    """Return the accuracy of each annotator, (R,)."""
+    crowd = (counts.right.sum() + CROWD * EXPECTED) / (counts.labels.sum() + CROWD)
+    mean: Floats = ((hits + CROWD * crowd) / (all_labels + CROWD)).clip(1e-3, 1 - 1e-3)
+    return mean
+
+
 def expected_confusion(ann: Annotations, posterior: PosteriorMatrix, history: Floats | None = None) -> Any:
     """Return confusion matrices (R, K true, K observed), shrunk to each annotator's accuracy.
 
     With a sparse posterior, which means very many classes, the result is `Confusions`.
     """
-    return shrunk_to(judge(ann, posterior, history)["accuracy"].fillna(EXPECTED).to_numpy(), ann, posterior)
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    counts = tally(ann.item, ann.annotator, ann.label, posterior, sizes)
+    hits, all_labels = _with_history(counts, history)
+    accuracy = np.where(all_labels > 0, _accuracy(counts, hits, all_labels), EXPECTED)
+    return _shrunk_to(accuracy, counts.confusion, ann.n_classes)
 
 
 def shrunk_to(right: Floats, ann: Annotations, posterior: PosteriorMatrix) -> Any:
     """Return confusion matrices shrunk to accuracies ``right`` (R,), which count as `ANNOTATOR` labels per class."""
-    K = ann.n_classes
-    sizes = Sizes(ann.n_items, ann.n_annotators, K)
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
     counts = _confusion_counts(ann.item, ann.annotator, ann.label, posterior, sizes)
+    return _shrunk_to(right, counts, ann.n_classes)
+
+
+def _shrunk_to(right: Floats, counts: Any, K: int) -> Any:
     if isinstance(counts, Keyed):
         return Confusions.of(counts, right, ANNOTATOR, K)
     wrong = (1 - right) / max(K - 1, 1)

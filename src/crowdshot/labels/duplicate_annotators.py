@@ -118,8 +118,10 @@ def _pairs_of_labels(
     _, cell, times = np.unique(item * ann.n_classes + label, return_inverse=True, return_counts=True)
     equal, size = times[cell], np.bincount(item)
     pair, row, same, forward, backward = ([np.empty(0, dtype=kind)] for kind in (int, int, float, float, float))
+    a = np.arange(len(item))
     for distance in range(1, int(size.max()) if len(item) else 0):
-        a = np.flatnonzero(item[distance:] == item[:-distance])
+        a = a[a < len(item) - distance]
+        a = a[item[a + distance] == item[a]]
         b = a + distance
         agree = label[a] == label[b]
         pair.append(annotator[a] * ann.n_annotators + annotator[b])

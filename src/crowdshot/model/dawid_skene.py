@@ -58,7 +58,19 @@ class State(NamedTuple):
 
 
 class Model(Protocol):
-    """A model of annotators. The first three methods serve sparse problems, `confusion` dense ones."""
+    """A model of annotators. Methods ``..._named`` serve sparse problems, the others dense ones."""
+
+    def count(self, part: Part, posterior: Floats, sizes: Sizes) -> Any:
+        """Return expected counts, from posteriors (N, K)."""
+
+    def scores(self, part: Part, parameters: Any, sizes: Sizes) -> Floats:
+        """Return log p(labels | class), (N, K)."""
+
+    def parameters(self, counts: Any, sizes: Sizes) -> tuple[Any, float]:
+        """Return parameters and their log-prior."""
+
+    def confusion(self, counts: Any, sizes: Sizes) -> Floats:
+        """Return alpha, (R, K observed, K true)."""
 
     def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> Any: ...
 
@@ -67,9 +79,6 @@ class Model(Protocol):
 
     def parameters_named(self, counts: Any, sizes: Sizes) -> tuple[Any, float]:
         """Return parameters and their log-prior."""
-
-    def confusion(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
-        """Return alpha from counts, (R, K observed, K true) each, and its log-prior."""
 
 
 @dataclass(frozen=True)
@@ -109,19 +118,20 @@ class Em:
     def advance(self, ask: Ask, state: State) -> State:
         log_class_probs = self.log_class_probs(state)
         parameters, log_prior = self._parameters(state)
-        sums = ask(self.step, log_class_probs, parameters)
+        is_last = len(state.log_posterior) + 1 == self.steps  # its posteriors follow from the counts before it
+        sums = ask(self.judge if is_last else self.step, log_class_probs, parameters)
         posterior = sums.log_likelihood + log_prior + self.b * float(log_class_probs.sum())
         history = np.append(state.log_posterior, posterior)
         gained_little = len(history) > 1 and history[-1] - history[-2] < self.tolerance * self.n_labels
-        if len(history) == self.steps or (self.tolerance > 0 and gained_little):
-            return State(state.counts, state.sizes, history, done=True)  # the last posteriors follow from these counts
+        if is_last or (self.tolerance > 0 and gained_little):
+            return State(state.counts, state.sizes, history, done=True)
         return State(sums.counts, sums.sizes, history, done=False)
 
     def believe(self, part: Part, state: State) -> PosteriorMatrix:
         parameters, _ = self._parameters(state)
         log_class_probs = self.log_class_probs(state)
         if not self.sizes.sparse:
-            return self._e_step(part, self._label_matrix(part), log_class_probs, parameters)[0]
+            return self._e_step(part, log_class_probs, parameters)[0]
         found = [as_matrix(p, self._e_step_named(p, log_class_probs, parameters)[0]) for p in self._named(part)]
         return joined(found) if found else sparse.csr_array((0, self.sizes.classes))
 
@@ -134,63 +144,49 @@ class Em:
 
     def confusion(self, state: State) -> Floats:
         """Return alpha, (R, K true, K observed); not available where classes are many."""
-        _, R, K = self.sizes
-        alpha, _ = self.model.confusion(state.counts.reshape(R, K, K), self.sizes)
-        return np.ascontiguousarray(alpha.transpose(0, 2, 1))
+        return np.ascontiguousarray(self.model.confusion(state.counts, self.sizes).transpose(0, 2, 1))
 
     # ---- sums of a part
 
     def count_votes(self, part: Part) -> Sums:
         if not self.sizes.sparse:
-            return self._count(part, self._label_matrix(part), votes(part, self.sizes.classes), 0.0)
+            return self._count(part, votes(part, self.sizes.classes), 0.0)
         found = (self._count_named(p, votes_named(p), 0.0) for p in self._named(part))
         return added([self._empty(), *found])
 
     def step(self, part: Part, log_class_probs: Floats, parameters: Any) -> Sums:
         if not self.sizes.sparse:
-            matrix = self._label_matrix(part)
-            return self._count(part, matrix, *self._e_step(part, matrix, log_class_probs, parameters))
+            return self._count(part, *self._e_step(part, log_class_probs, parameters))
         named = self._named(part)
         found = (self._count_named(p, *self._e_step_named(p, log_class_probs, parameters)) for p in named)
         return added([self._empty(), *found])
 
+    def judge(self, part: Part, log_class_probs: Floats, parameters: Any) -> Sums:
+        """Return the log-likelihood of a part's labels, without counts."""
+        if not self.sizes.sparse:
+            return Sums(0.0, np.zeros(1), self._e_step(part, log_class_probs, parameters)[1])
+        found = (self._e_step_named(p, log_class_probs, parameters)[1] for p in self._named(part))
+        return Sums(0.0, np.zeros(1), sum(found, 0.0))
+
     def _parameters(self, state: State) -> tuple[Any, float]:
-        """Return log alpha, (R·K observed, K true), or the parameters of a sparse problem; and their log-prior."""
-        if self.sizes.sparse:
-            return self.model.parameters_named(state.counts, self.sizes)
-        _, R, K = self.sizes
-        alpha, log_prior = self.model.confusion(state.counts.reshape(R, K, K), self.sizes)
-        log_alpha = np.log(np.where(alpha > 0, alpha, 1.0))  # a label that an annotator never gave is never looked up
-        return log_alpha.reshape(R * K, K), log_prior
+        """Return the model's parameters and their log-prior."""
+        find = self.model.parameters_named if self.sizes.sparse else self.model.parameters
+        return find(state.counts, self.sizes)
 
     # ---- dense: every item has all classes
 
-    def _e_step(
-        self, part: Part, matrix: sparse.csr_array, log_class_probs: Floats, log_alpha: Floats
-    ) -> tuple[Floats, float]:
+    def _e_step(self, part: Part, log_class_probs: Floats, parameters: Any) -> tuple[Floats, float]:
         """Return posteriors, (N, K), and the log-likelihood.
 
         All scores come first, then all posteriors: block by block, log alpha would be pushed out of the cache.
         """
-        scores: Floats = matrix @ log_alpha
+        scores = self.model.scores(part, parameters, self.sizes)
         hold(part, scores, -np.inf)
         return scores, normalise(scores, log_class_probs)
 
-    def _count(self, part: Part, matrix: sparse.csr_array, posterior: Floats, log_likelihood: float) -> Sums:
-        items = part.counted.astype(np.float64) @ posterior
-        return Sums(matrix.T @ posterior, items, log_likelihood)
-
-    def _label_matrix(self, part: Part) -> sparse.csr_array:
-        """Return S, (N, R·K), with a 1 at [item, annotator · K + label]."""
-        (_, R, K), L = self.sizes, len(part.label)
-        small = np.int32 if max(R * K, L) < 2**31 else np.int64
-        if "cell" not in part.kept:
-            cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
-            part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
-        starts = np.append(0, np.cumsum(part.per_item)).astype(small)
-        matrix = sparse.csr_array((part.n_items, R * K))
-        matrix.data, matrix.indices, matrix.indptr = ones(L), part.kept["cell"], starts  # the constructor would copy
-        return matrix
+    def _count(self, part: Part, posterior: Floats, log_likelihood: float) -> Sums:
+        items = np.einsum("n,nk->k", part.counted.astype(np.float64), posterior)  # BLAS would start its own threads
+        return Sums(self.model.count(part, posterior, self.sizes), items, log_likelihood)
 
     # ---- sparse: an item has the classes that somebody named for it
 
@@ -202,18 +198,19 @@ class Em:
 
     def _e_step_named(self, p: Problem, log_class_probs: Floats, parameters: Any) -> tuple[Floats, float]:
         scores, shared = self.model.scores_named(p, parameters, self.sizes)
-        scores = scores + log_class_probs[p.pair_class]
+        pair_item, pair_class = p.pairs()
+        scores = scores + log_class_probs[pair_class]
         if p.known is not None:
             scores = np.where(p.known == 0, -np.inf, scores)
-        starts = np.flatnonzero(np.diff(p.pair_item, prepend=-1))
+        starts = np.flatnonzero(np.diff(pair_item, prepend=-1))
         per_item = np.diff(np.append(starts, len(scores)))
         top = np.maximum.reduceat(scores, starts) if len(starts) else np.empty(0)
         weight = np.exp(scores - np.repeat(top, per_item))
-        norm = total(weight, p.pair_item, p.n_items)
-        return weight / norm[p.pair_item], shared + float(top.sum() + np.log(norm[p.pair_item[starts]]).sum())
+        norm = total(weight, pair_item, p.n_items)
+        return weight / norm[pair_item], shared + float(top.sum() + np.log(norm[pair_item[starts]]).sum())
 
     def _count_named(self, p: Problem, posterior: Floats, log_likelihood: float) -> Sums:
-        items = total(posterior, p.pair_class, self.sizes.classes)
+        items = p.sum_of_class(total, posterior)
         return Sums(self.model.count_named(p, posterior, self.sizes), items, log_likelihood)
 
     def _empty(self) -> Sums:
@@ -222,6 +219,15 @@ class Em:
 
 
 # ---- models of annotators --------------------------------------------------------------------------------------------
+
+
+def label_matrix(part: Part, columns: NDArray[Any], n: int, values: Floats | None = None) -> sparse.csr_array:
+    """Return a matrix (N, n) with an entry for each label, in the row of its item; by default ones."""
+    small = np.int32 if max(n, len(columns)) < 2**31 else np.int64
+    matrix = sparse.csr_array((part.n_items, n))  # its constructor would copy the arrays
+    matrix.indices, matrix.indptr = columns.astype(small, copy=False), part.starts.astype(small)
+    matrix.data = ones(len(columns)) if values is None else values
+    return matrix
 
 
 class MatrixCounts(NamedTuple):
@@ -237,26 +243,55 @@ class Matrices:
 
     c: float = 0.0
 
-    def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> MatrixCounts:
-        of_message = posterior[p.message_pair]
-        return MatrixCounts(total(of_message, p.cell, None), total(of_message, p.row, None))
+    def count(self, part: Part, posterior: Floats, sizes: Sizes) -> Floats:
+        """Return counts by annotator and label, and by class: (R·K observed, K true)."""
+        counts: Floats = self._cells(part, sizes).T @ posterior
+        return counts
 
-    def scores_named(self, p: Problem, parameters: MatrixCounts, sizes: Sizes) -> tuple[Floats, float]:
-        cells, rows = (np.maximum(counts, FLOOR) for counts in (parameters.cells[p.cell], parameters.rows[p.row]))
-        log_alpha = np.log((cells + self.c) / (rows + self.c * sizes.classes))
-        return total(log_alpha, p.message_pair, len(p.pair_item)), 0.0
+    def scores(self, part: Part, parameters: Floats, sizes: Sizes) -> Floats:
+        scores: Floats = self._cells(part, sizes) @ parameters
+        return scores
 
-    def parameters_named(self, counts: MatrixCounts, sizes: Sizes) -> tuple[MatrixCounts, float]:
-        return counts, 0.0
+    def parameters(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
+        """Return log alpha, (R·K observed, K true), and its log-prior."""
+        alpha = self.confusion(counts, sizes).reshape(-1, sizes.classes)
+        if self.c == 0:
+            alpha[alpha == 0] = 1.0  # a label that an annotator never gave is never looked up
+        log_alpha = np.log(alpha, out=alpha)
+        return log_alpha, self.c * float(log_alpha.sum()) if self.c else 0.0
 
-    def confusion(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
-        alpha = counts + self.c
+    def confusion(self, counts: Floats, sizes: Sizes) -> Floats:
+        _, R, K = sizes
+        alpha: Floats = counts.reshape(R, K, K) + self.c
         if self.c == 0:
             used = np.einsum("rlk->rl", alpha) > 0.5
             used |= ~used.any(axis=1, keepdims=True)
-            np.maximum(alpha, np.where(used, FLOOR, 0.0)[:, :, None], out=alpha)
+            np.maximum(alpha, FLOOR, out=alpha)
+            alpha[~used] = 0.0
         alpha /= np.einsum("rlk->rk", alpha)[:, None]
-        return alpha, self.c * float(np.log(alpha).sum()) if self.c else 0.0
+        return alpha
+
+    def _cells(self, part: Part, sizes: Sizes) -> sparse.csr_array:
+        """Return S, (N, R·K), with a 1 at [item, annotator · K + label]."""
+        _, R, K = sizes
+        if "cell" not in part.kept:
+            small = np.int32 if R * K < 2**31 else np.int64
+            cell: NDArray[Any] = np.multiply(part.annotator, small(K), dtype=small)
+            part.kept["cell"] = np.add(cell, part.label, out=cell, casting="unsafe")
+        return label_matrix(part, part.kept["cell"], R * K)
+
+    def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> MatrixCounts:
+        of_message, named = p.of_pair(posterior), p.named
+        assert named is not None
+        return MatrixCounts(total(of_message, named.cell, None), total(of_message, named.row, None))
+
+    def scores_named(self, p: Problem, parameters: MatrixCounts, sizes: Sizes) -> tuple[Floats, float]:
+        cells, rows = (np.maximum(counts, FLOOR) for counts in (p.at_cell(parameters.cells), p.at_row(parameters.rows)))
+        log_alpha = np.log((cells + self.c) / (rows + self.c * sizes.classes))
+        return p.sum_of_pair(total, log_alpha), 0.0
+
+    def parameters_named(self, counts: MatrixCounts, sizes: Sizes) -> tuple[MatrixCounts, float]:
+        return counts, 0.0
 
 
 class CoinCounts(NamedTuple):
@@ -283,13 +318,27 @@ class Coins:
     c: float = 1.0
     right: float = 2.0
 
+    def count(self, part: Part, posterior: Floats, sizes: Sizes) -> CoinCounts:
+        R = sizes.annotators
+        right = posterior.ravel().take(part.item * sizes.classes + part.label)
+        return CoinCounts(total(right, part.annotator, R), total(ones(len(right)), part.annotator, R))
+
+    def scores(self, part: Part, parameters: Coin, sizes: Sizes) -> Floats:
+        gain = (parameters.right - parameters.wrong).take(part.annotator)
+        scores: Floats = label_matrix(part, part.label, sizes.classes, gain).toarray()
+        scores += (label_matrix(part, part.annotator, sizes.annotators) @ parameters.wrong)[:, None]
+        return scores
+
+    def parameters(self, counts: CoinCounts, sizes: Sizes) -> tuple[Coin, float]:
+        return self.parameters_named(counts, sizes)
+
     def count_named(self, p: Problem, posterior: Floats, sizes: Sizes) -> CoinCounts:
         R = sizes.annotators
-        return CoinCounts(total(posterior[p.label_pair], p.annotator, R), total(p.weight, p.annotator, R))
+        return CoinCounts(total(p.at_label(posterior), p.annotator, R), total(p.weight, p.annotator, R))
 
     def scores_named(self, p: Problem, parameters: Coin, sizes: Sizes) -> tuple[Floats, float]:
         gain = (parameters.right - parameters.wrong)[p.annotator]
-        return total(gain, p.label_pair, len(p.pair_item)), float(parameters.wrong[p.annotator].sum())
+        return p.sum_at_label(total, gain), float(parameters.wrong[p.annotator].sum())
 
     def parameters_named(self, counts: CoinCounts, sizes: Sizes) -> tuple[Coin, float]:
         K = sizes.classes
@@ -299,12 +348,10 @@ class Coins:
         right, wrong = (np.log(np.clip(p, FLOOR, 1.0 - FLOOR)) for p in (q, (1.0 - q) / max(K - 1, 1)))
         return Coin(right, wrong), float(((self.c + self.right) * right + self.c * (K - 1) * wrong).sum())
 
-    def confusion(self, counts: Floats, sizes: Sizes) -> tuple[Floats, float]:
-        """Return the confusion matrices of the coins."""
-        K = sizes.classes
-        right = np.trace(counts, axis1=1, axis2=2)
-        coin, log_prior = self.parameters_named(CoinCounts(right, counts.sum(axis=(1, 2))), sizes)
-        alpha = np.empty_like(counts)
+    def confusion(self, counts: CoinCounts, sizes: Sizes) -> Floats:
+        _, R, K = sizes
+        coin, _ = self.parameters(counts, sizes)
+        alpha = np.empty((R, K, K))
         alpha[:] = np.exp(coin.wrong)[:, None, None]
         alpha[:, np.arange(K), np.arange(K)] = np.exp(coin.right)[:, None]
-        return alpha, log_prior
+        return alpha

@@ -85,7 +85,7 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import Card, read_arrays, read_card, write_arrays
-from crowdshot.model.problem import Array, Problem, Total, hold_known, softmax, total
+from crowdshot.model.problem import Array, Problem, Total, hold_known, rows_at, softmax, total
 
 # ---- statistics before the rounds ------------------------------------------------------------------------------------
 
@@ -131,14 +131,14 @@ class LabelStatistics(NamedTuple):
 
 def crowd_sums(xp: Any, total: Total, p: Problem) -> CrowdSums:
     K, G, R = p.n_classes, p.n_crowds, p.n_annotators
-    n_i, votes = total(p.weight, p.item, p.n_items), total(p.weight, p.label_pair, len(p.pair_item))
+    n_i, votes = total(p.weight, p.item, p.n_items), p.sum_at_label(total, p.weight)
     share, paired = _agreeing_share(p, n_i, votes)
     return CrowdSums(
         total(p.weight, p.annotator, R),
         total(paired, p.annotator, R),
         total(share * paired, p.annotator, R),
         total(share**2 * paired, p.annotator, R),
-        total(p.weight, p.annotator * K + p.label, p.n_rows),
+        total(p.weight, p.annotator * K + p.label, None if p.named else R * K),
         total(p.weight, p.crowd_of_item[p.item] * K + p.label, G * K),
         total(_one(p) * (n_i > 0), p.crowd_of_item, G),
     )
@@ -169,15 +169,15 @@ def describe_crowd(xp: Any, total: Total, p: Problem, sums: CrowdSums) -> Crowd:
 
 
 def label_statistics(xp: Any, total: Total, p: Problem, crowd: Crowd) -> LabelStatistics:
-    K, annotator, crowd_of_label = p.n_classes, p.annotator, p.crowd_of_item[p.item]
+    K, annotator = p.n_classes, p.annotator
     sums, frequency = crowd.sums, crowd.frequency
-    n_i, votes = total(p.weight, p.item, p.n_items), total(p.weight, p.label_pair, len(p.pair_item))
+    n_i, votes = total(p.weight, p.item, p.n_items), p.sum_at_label(total, p.weight)
     share, paired = _agreeing_share(p, n_i, votes)
-    log_vote = xp.log(votes + frequency[p.size_of_pair]) - xp.log(n_i + 1)[p.pair_item]
+    log_vote = xp.log(votes + p.of_class(frequency)) - p.of_item(xp.log(n_i + 1))
     vote = xp.exp(log_vote)
-    agreement, usual = crowd.agreement[crowd_of_label], frequency[crowd_of_label * K + p.label]
+    agreement, usual = p.crowds_of(crowd.agreement), p.at_class(frequency)
     own_excess = (share - agreement) * paired
-    others_excess = (sums.share - crowd.agreement[p.crowd_of_annotator] * sums.paired)[annotator] - own_excess
+    others_excess = sums.share[annotator] - agreement * sums.paired[annotator] - own_excess
     return LabelStatistics(
         n_i,
         vote,
@@ -185,9 +185,9 @@ def label_statistics(xp: Any, total: Total, p: Problem, crowd: Crowd) -> LabelSt
         share - agreement,
         others_excess / (sums.paired[annotator] - paired + 8),
         xp.log((sums.named[annotator * K + p.label] - 1 + 2 * usual) / (sums.labels[annotator] + 1)) - xp.log(usual),
-        total((votes / n_i.clip(1, None)[p.pair_item]) ** 2, p.pair_item, p.n_items),
-        -total(vote * log_vote, p.pair_item, p.n_items),
-        total(vote * 0 + 1, p.pair_item, p.n_items).clip(1, None),
+        p.sum_of_item(xp, total, (votes / p.of_item(n_i.clip(1, None))) ** 2),
+        -p.sum_of_item(xp, total, vote * log_vote),
+        p.sum_of_item(xp, total, vote * 0 + 1).clip(1, None),
     )
 
 
@@ -199,7 +199,7 @@ def _one(p: Problem) -> Array:
 def _agreeing_share(p: Problem, n_i: Array, votes: Array) -> tuple[Array, Array]:
     """Return s and o, (L,) each."""
     others = n_i[p.item] - 1
-    return (votes[p.label_pair] - 1) / others.clip(1, None), _one(p) * (others > 0)
+    return (p.at_label(votes) - 1) / others.clip(1, None), _one(p) * (others > 0)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -308,9 +308,9 @@ VOTE_WEIGHT = 1 / 3  # of log w in the final scores
 class Counts(NamedTuple):
     """Sums over labels, weighted by the posteriors of their items."""
 
-    cells: Array  # C_rlk, indexed by `Problem.cell`
-    rows: Array  # C_rk, indexed by `Problem.row`
-    shared: Array  # C_lk, indexed by `Problem.shared`
+    cells: Array  # C_rlk, (R·K·K,)
+    rows: Array  # C_rk, (R·K,)
+    shared: Array  # C_lk, (G·K·K,)
     hits: Array  # (R,) hits_r
     class_hits: Array  # (G·K,) H_k
     class_labels: Array  # (G·K,) M_k
@@ -351,7 +351,7 @@ def infer(problem: Problem, network: Network, xp: Any = np, total: Total = total
         this = round_of(xp, total, p, network, step, crowd, count(xp, total, p, statistics, posterior))
         items = score_items(xp, total, p, statistics, posterior, this)
         scores.append(temper(xp, total, p, statistics, items, this, gold_excess(xp, total, p, items)))
-    return [*scores, pool(xp, total, p, statistics, scores[-1])]
+    return [score.reshape(-1) for score in (*scores, pool(xp, total, p, statistics, scores[-1]))]
 
 
 def posterior_from(xp: Any, total: Total, p: Problem, score: Array) -> Array:
@@ -360,17 +360,36 @@ def posterior_from(xp: Any, total: Total, p: Problem, score: Array) -> Array:
 
 
 def count(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, posterior: Array) -> Counts:
-    size = p.n_crowds * p.n_classes
-    of_message, hit = posterior[p.message_pair], posterior[p.label_pair]  # (M,), (L,)
-    labelled = _one(p) * (statistics.n_i > 0)
+    labelled = p.of_item(_one(p) * (statistics.n_i > 0))
+    sizes = p.sum_of_class(total, posterior * labelled)
+    if p.named is None:
+        R, K = p.n_annotators, p.n_classes
+        return counts_of(total, p, total(p.of_pair(posterior), p.annotator * K + p.label, R * K), sizes)
+    of_message, hit = p.of_pair(posterior), p.at_label(posterior)
     return Counts(
-        total(of_message, p.cell, p.n_cells),
-        total(of_message, p.row, p.n_rows),
-        total(of_message, p.shared, p.n_shared),
+        total(of_message, p.named.cell, None),
+        total(of_message, p.named.row, None),
+        total(of_message, p.named.shared, None),
         total(hit, p.annotator, p.n_annotators),
-        total(hit, p.size_of_pair[p.label_pair], size),
-        total(of_message, p.size_of_pair[p.message_pair], size),
-        total(posterior * labelled[p.pair_item], p.size_of_pair, size),
+        total(hit, p.label, p.n_classes),
+        total(of_message, p.named.pair_class[p.named.message_pair], p.n_classes),
+        sizes,
+    )
+
+
+def counts_of(total: Total, p: Problem, cells: Array, sizes: Array) -> Counts:
+    """Return the counts of a dense problem from those of all cells, and from the class sizes n_k."""
+    R, K, G = p.n_annotators, p.n_classes, p.n_crowds
+    cells = cells.reshape(R, K, K)
+    shared = total(cells.reshape(R, K * K), p.crowd_of_annotator, G).reshape(G, K, K)
+    return Counts(
+        cells.reshape(-1),
+        cells.sum(1).reshape(-1),
+        shared.reshape(-1),
+        cells.diagonal(0, 1, 2).sum(1),
+        shared.diagonal(0, 1, 2).reshape(-1) + 0,  # no view, since sums are added in place
+        shared.sum(1).reshape(-1),
+        sizes,
     )
 
 
@@ -413,13 +432,13 @@ def score_items(
     """Return the centred scores of all pairs: the messages of an item's labels and the class sizes."""
     counts, c = this.counts, this.constants
     skill, weight, ability = _rate_labels(xp, p, statistics, posterior, this)
-    message = _log_likelihoods(xp, p, posterior, this, ability) * weight[p.message_label]
+    message = _log_likelihoods(xp, p, posterior, this, ability) * p.of_label(weight)
     tempered = statistics.n_i.clip(1, None) ** (spread(c["power"], lambda: p.crowd_of_item) - 1)
     all_sizes = total(counts.sizes, p.crowd_of_class, p.n_crowds) + c["sizes"]
     size = (counts.sizes + (c["sizes"] / p.n_classes)[p.crowd_of_class]) / all_sizes[p.crowd_of_class]
-    score = total(message, p.message_pair, len(posterior)) * tempered[p.pair_item]
-    score = score + (2 * c["prior"][p.crowd_of_class] * xp.log(size))[p.size_of_pair]
-    score = score - (total(score, p.pair_item, p.n_items) / statistics.n_pairs)[p.pair_item]
+    score = p.sum_of_pair(total, message) * p.of_item(tempered)
+    score = score + p.of_class(2 * c["prior"][p.crowd_of_class] * xp.log(size))
+    score = score - p.of_item(p.sum_of_item(xp, total, score) / statistics.n_pairs)
     mean_skill = total(skill, p.item, p.n_items) / statistics.n_i.clip(1, None)
     return ItemScores(score, softmax(xp, total, p, score), mean_skill)
 
@@ -429,13 +448,10 @@ def _rate_labels(
 ) -> tuple[Array, Array, Array]:
     """Return skill_l, weight and ability of each label, (L,), from everything but the label itself."""
     c, n_r, annotator = this.constants, this.crowd.sums.labels, p.annotator
-
-    def of_label(values: Array) -> Array:
-        return spread(values, lambda: p.crowd_of_item[p.item])
-
+    of_label = p.crowds_of
     earlier_right = 0 if p.right is None else p.right[annotator]
     earlier = 0 if p.right is None or p.wrong is None else p.right[annotator] + p.wrong[annotator]
-    hit = posterior[p.label_pair]
+    hit = p.at_label(posterior)
     skill = this.counts.hits[annotator] - hit + earlier_right + of_label(c["skill"] * this.accuracy)
     skill = skill / (n_r[annotator] - 1 + earlier + of_label(c["skill"]))
     inputs = xp.stack(
@@ -456,26 +472,32 @@ def _rate_labels(
 
 
 def _log_likelihoods(xp: Any, p: Problem, posterior: Array, this: Round, ability: Array) -> Array:
-    """Return log(alpha_k + floor) of all messages, (M,); the item's posterior is taken out of the counts."""
+    """Return log(alpha_k + floor) of all messages; the item's posterior is taken out of the counts."""
     counts, accuracy, c, of_class = this.counts, this.accuracy, this.constants, p.crowd_of_class
-    size_of_message = p.size_of_pair[p.message_pair]
-
-    def of_message(values: Array) -> Array:
-        return spread(values, lambda: p.crowd_of_item[p.pair_item][p.message_pair])
-
     ease = (counts.class_hits + 4 * accuracy[of_class]) / (counts.class_labels + 4)
     lift = (logit(xp, ease, 0.02) - logit(xp, accuracy, 0.02)[of_class]) * 2 * c["lift"][of_class]
-    right = sigmoid(xp, ability[p.message_label] + lift[size_of_message])
-    shared = of_message(c["shared"])
-    errors = (counts.class_labels - counts.class_hits).clip(0, None)[size_of_message] + shared
-    error = (counts.shared[p.shared] + shared * error_prior(xp, p, c["near"], of_message)) / errors
-    names_class = _one(p) * (p.pair_class[p.message_pair] == p.label[p.message_label])  # (M,)
-    base = names_class * right + (1 - names_class) * (1 - right) * error
-    matrix = of_message(c["matrix"])
-    itself = posterior[p.message_pair]
-    likelihood = (counts.cells[p.cell] - itself).clip(0, None) + matrix * base
-    likelihood = likelihood / ((counts.rows[p.row] - itself).clip(0, None) + matrix)
-    return xp.log(likelihood + of_message(c["floor"]))
+    itself = p.of_pair(posterior)
+    right = sigmoid(xp, p.of_label(ability) + p.class_of_message(lift))
+    base = xp.where(p.names_class, right, (1 - right) * _wrong_labels(xp, p, counts, c))
+    cells, rows = p.at_cell(counts.cells), p.at_row(counts.rows)
+    matrix, floor = p.crowd_of_message(c["matrix"]), p.crowd_of_message(c["floor"])
+    likelihood = (cells - itself).clip(0, None) + matrix * base
+    return xp.log(likelihood / ((rows - itself).clip(0, None) + matrix) + floor)
+
+
+def _wrong_labels(xp: Any, p: Problem, counts: Counts, c: Mapping[str, Array]) -> Array:
+    """Return e_lk of all messages."""
+    K = p.n_classes
+    errors = (counts.class_labels - counts.class_hits).clip(0, None)
+    if p.named is None:  # a table by label and class
+        shared, errors = c["shared"][:, None, None], errors.reshape(-1, 1, K)
+        distance = abs(p.classes[:, None] - p.classes)
+        table = counts.shared.reshape(-1, K, K) + shared * error_prior(xp, p, c["near"], distance)
+        return rows_at((table / (errors + shared)).reshape(-1, K), p.at_crowd_and_label)
+    true = p.named.pair_class[p.named.message_pair]
+    distance = abs(p.label[p.named.message_label] - true)
+    table = counts.shared[p.named.shared] + c["shared"] * error_prior(xp, p, c["near"], distance, true)
+    return table / (errors[true] + c["shared"])
 
 
 def _log_count(xp: Any, x: Array) -> Array:
@@ -487,18 +509,18 @@ def spread(values: Array, crowd: Callable[[], Array]) -> Array:
     return values if len(values) == 1 else values[crowd()]
 
 
-def error_prior(xp: Any, p: Problem, near: Array, of_message: Callable[[Array], Array]) -> Array:
-    """Return u_lk: a number without an order of classes, else (M,)."""
+def error_prior(xp: Any, p: Problem, near: Array, distance: Array, true: Array | None = None) -> Array:
+    """Return u_lk: a number without an order of classes, else for distances (K, K), of all crowds, or (M,)."""
     K = p.n_classes
     if p.ordered is None:
         return 1 / max(K - 1, 1)
-    place = (p.crowd_of_class * 0 + 1).cumsum(0) - 1 - p.crowd_of_class * K  # (G·K,) of each class in its order
-    neighbours = sum(
-        ((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-near * far)[p.crowd_of_class] for far in range(1, K)
-    )
-    true = p.pair_class[p.message_pair]
-    distance = abs(p.label[p.message_label] - true)
-    return xp.exp(-of_message(near) * distance) / neighbours[p.size_of_pair[p.message_pair]]
+    place = p.classes
+    near = near[:, None]
+    steps = range(1, K)
+    neighbours = sum(((place >= far) * 1 + (place + far < K) * 1) * xp.exp(-near * far) for far in steps)  # (G, K)
+    if true is not None:
+        return xp.exp(-near[0] * distance) / neighbours[0][true]
+    return xp.exp(-near[:, None] * distance) / neighbours[:, None]
 
 
 class GoldExcess(NamedTuple):
@@ -514,8 +536,8 @@ def gold_excess(xp: Any, total: Total, p: Problem, items: ItemScores) -> GoldExc
         return GoldExcess(none, none)
     known = xp.where(xp.isnan(p.known), items.posterior * 0, p.known)
     excess = items.posterior * known - items.posterior**2 * (~xp.isnan(p.known) * 1)
-    of_pair = p.crowd_of_item[p.pair_item]
-    return GoldExcess(total(excess, of_pair, p.n_crowds), total(known, of_pair, p.n_crowds))
+    by_item = (p.sum_of_item(xp, total, values) for values in (excess, known))
+    return GoldExcess(*(total(values, p.crowd_of_item, p.n_crowds) for values in by_item))
 
 
 def temper(
@@ -523,7 +545,7 @@ def temper(
 ) -> Array:
     """Return score', (P,): the network ``item`` sets the temperature of each item and the weight of its vote."""
     n_i, concentration, skill = statistics.n_i, statistics.concentration, items.skill
-    posterior, N = items.posterior, p.n_items
+    posterior = items.posterior
     inputs = xp.stack(
         [
             _log_count(xp, n_i),
@@ -531,10 +553,10 @@ def temper(
             concentration,
             skill,
             concentration - skill,
-            logit(xp, total(posterior**2, p.pair_item, N), 1e-4) / 4,
+            logit(xp, p.sum_of_item(xp, total, posterior**2), 1e-4) / 4,
             xp.sqrt(n_i.clip(1, 100)) * (concentration - skill) / 3,
-            total(posterior * statistics.vote, p.pair_item, N),
-            -total(posterior * xp.log(posterior + 1e-9), p.pair_item, N),
+            p.sum_of_item(xp, total, posterior * statistics.vote),
+            -p.sum_of_item(xp, total, posterior * xp.log(posterior + 1e-9)),
             1 / n_i.clip(1, None),
             (gold.excess / (gold.items + 5))[p.crowd_of_item] * 4,
         ],
@@ -549,13 +571,13 @@ def temper(
         lambda values: spread(values, lambda: p.crowd_of_item),
     )
     factor, vote_weight = xp.exp(outputs[:, 0].clip(-3, 1.5)), sigmoid(xp, outputs[:, 1] - 3)
-    return items.score * factor[p.pair_item] + statistics.log_vote * vote_weight[p.pair_item]
+    return items.score * p.of_item(factor) + statistics.log_vote * p.of_item(vote_weight)
 
 
 def pool(xp: Any, total: Total, p: Problem, statistics: LabelStatistics, score: Array) -> Array:
     """Return score'', (P,): scores averaged with the log vote, centred."""
     pooled = (1 - VOTE_WEIGHT) * score + VOTE_WEIGHT * statistics.log_vote
-    return pooled - (total(pooled, p.pair_item, p.n_items) / statistics.n_pairs)[p.pair_item]
+    return pooled - p.of_item(p.sum_of_item(xp, total, pooled) / statistics.n_pairs)
 
 
 # ---- network files ---------------------------------------------------------------------------------------------------

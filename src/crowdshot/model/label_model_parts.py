@@ -7,15 +7,17 @@ known classes, `gold_excess` precedes each round's counts. `Rounds.believe` then
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from crowdshot.model import label_model, posteriors
+from crowdshot.model.dawid_skene import Matrices
 from crowdshot.model.label_model import (
     Counts,
     Crowd,
@@ -30,18 +32,15 @@ from crowdshot.model.label_model import (
     label_statistics,
     n_rounds,
 )
-from crowdshot.model.parts import Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, added
+from crowdshot.model.parts import Ask, Floats, Part, PosteriorMatrix, Sizes, added
 from crowdshot.model.posteriors import Counted, as_matrix
 from crowdshot.model.problem import Problem, posterior_of, problem_of, total
 
-PIECE = 30_000  # labels processed at a time, so that intermediate arrays stay in the processor's cache
+# Labels processed at a time, so that intermediate arrays stay in the processor's cache, and matrix products are too small
+# for BLAS to start threads beside those of `crowdshot.model.parts.each`.
+PIECE = 4_000
+PIECE_NAMED = 30_000  # the same where classes are many, because sums by key cost more to add
 LAST = "posterior"  # the key of the last round's posteriors in `Part.kept`
-BY_ANNOTATOR: dict[type, tuple[str, ...]] = {  # fields of sums that have rows for each annotator
-    CrowdSums: ("labels", "paired", "share", "share_squared", "named"),
-    Counts: ("cells", "rows", "hits"),
-}
-
-T = TypeVar("T", CrowdSums, Counts)
 
 
 class State(NamedTuple):
@@ -53,11 +52,10 @@ class State(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some items of a part; ``annotators`` (r,) are those that have rows in its tables, None if all have."""
+    """Some items of a part."""
 
     problem: Problem
     pairs: slice
-    annotators: Positions | None
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,9 @@ class Rounds:
         pieces = [sparse.csr_array((0, K)) if self.sizes.sparse else np.empty((0, K))]
         for piece in self._pieces(part):
             p = piece.problem
-            posterior = posteriors.resized(p, np.asarray(part.kept[LAST][piece.pairs]), state.classes)
-            pieces.append(as_matrix(p, posterior) if self.sizes.sparse else posterior.reshape(-1, K))
+            kept = np.asarray(part.kept[LAST][piece.pairs]).reshape(p.shape)
+            posterior = posteriors.resized(p, kept, state.classes)
+            pieces.append(as_matrix(p, posterior) if self.sizes.sparse else posterior)
         return sparse.vstack(pieces, format="csr") if self.sizes.sparse else np.concatenate(pieces)
 
     def _state(self, ask: Ask, step: int, sums: CrowdSums, counts: Counts) -> State:
@@ -123,11 +122,13 @@ class Rounds:
     # ---- sums of a part
 
     def see(self, part: Part) -> CrowdSums:
-        return self._add(part, lambda piece: crowd_sums(np, total, piece.problem))
+        if not self.sizes.sparse:
+            return crowd_sums(np, total, self._problem(part))
+        return added(crowd_sums(np, total, p) for p in (self._empty, *(piece.problem for piece in self._pieces(part))))
 
     def count_votes(self, part: Part, crowd: Crowd) -> Counts:
         def votes(piece: Piece) -> tuple[LabelStatistics, Floats]:
-            statistics = label_statistics(np, total, piece.problem, _restrict_crowd(crowd, piece.annotators))
+            statistics = label_statistics(np, total, piece.problem, crowd)
             return statistics, statistics.log_vote
 
         return self._count(part, 0, votes)
@@ -150,8 +151,9 @@ class Rounds:
         for piece in self._pieces(part):
             p = piece.problem
             statistics, score = self._tempered(part, piece, this, gold)
-            pieces.append(posterior_of(p, label_model.pool(np, total, p, statistics, score)))
-            counts.append(posteriors.count(p, pieces[-1], self.power))
+            posterior = posterior_of(p, label_model.pool(np, total, p, statistics, score))
+            pieces.append(posterior.ravel())
+            counts.append(posteriors.count(p, posterior, self.power))
         part.kept[LAST] = np.concatenate(pieces)
         return added(counts)
 
@@ -162,67 +164,58 @@ class Rounds:
 
         An interrupted step can be repeated, because it does not overwrite the posteriors that it starts from.
         """
-        pieces: list[Floats] = []
-
-        def counts(piece: Piece) -> Counts:
+        found: list[Floats] = [np.empty(0)]
+        counts = [self._no_counts()] if self.sizes.sparse else []
+        for piece in self._pieces(part):
             statistics, score = scored(piece)
-            pieces.append(label_model.posterior_from(np, total, piece.problem, score))
-            return label_model.count(np, total, piece.problem, statistics, pieces[-1])
+            posterior = label_model.posterior_from(np, total, piece.problem, score)
+            found.append(posterior.ravel())
+            if self.sizes.sparse:
+                counts[0] = added([counts[0], label_model.count(np, total, piece.problem, statistics, posterior)])
+        part.kept[f"posterior-{step}"] = whole = np.concatenate(found)
+        return counts[0] if counts else self._count_dense(part, whole.reshape(-1, self.sizes.classes))
 
-        out = self._add(part, counts)
-        part.kept[f"posterior-{step}"] = np.concatenate([np.empty(0), *pieces])
-        return out
+    def _count_dense(self, part: Part, posterior: Floats) -> Counts:
+        labelled = (np.asarray(part.per_item) > 0).astype(np.float64)
+        cells = Matrices().count(part, posterior, self.sizes)
+        return label_model.counts_of(total, self._empty, cells, np.einsum("n,nk->k", labelled, posterior))
 
-    def _scored(self, part: Part, piece: Piece, this: Round) -> tuple[LabelStatistics, ItemScores, Round]:
-        crowd = _restrict_crowd(this.crowd, piece.annotators)
-        restricted = this._replace(crowd=crowd, counts=_restrict(this.counts, piece.annotators, self.sizes.annotators))
-        statistics = label_statistics(np, total, piece.problem, crowd)
-        posterior = np.asarray(part.kept[f"posterior-{this.step}"][piece.pairs])
-        items = label_model.score_items(np, total, piece.problem, statistics, posterior, restricted)
-        return statistics, items, restricted
+    def _scored(self, part: Part, piece: Piece, this: Round) -> tuple[LabelStatistics, ItemScores]:
+        p = piece.problem
+        statistics = label_statistics(np, total, p, this.crowd)
+        posterior = np.asarray(part.kept[f"posterior-{this.step}"][piece.pairs]).reshape(p.shape)
+        return statistics, label_model.score_items(np, total, p, statistics, posterior, this)
 
     def _tempered(self, part: Part, piece: Piece, this: Round, gold: GoldExcess) -> tuple[LabelStatistics, Floats]:
-        statistics, items, restricted = self._scored(part, piece, this)
-        return statistics, label_model.temper(np, total, piece.problem, statistics, items, restricted, gold)
+        statistics, items = self._scored(part, piece, this)
+        return statistics, label_model.temper(np, total, piece.problem, statistics, items, this, gold)
 
     def _pieces(self, part: Part) -> Iterator[Piece]:
-        _, R, K = self.sizes
         done = 0
-        for _, piece in part.pieces(PIECE):
-            annotator, present, right, wrong = piece.annotator.astype(np.int64), None, self.right, self.wrong
-            if 0 < len(annotator) < 4 * R and not self.sizes.sparse:  # else most of the time would go to empty rows
-                present, annotator = np.unique(annotator, return_inverse=True)
-                right, wrong = (None if earlier is None else earlier[present] for earlier in (right, wrong))
-            p = problem_of(
-                piece.item,
-                annotator,
-                piece.label.astype(np.int64),
-                piece.n_items,
-                R if present is None else len(present),
-                K,
-                known=piece.known,
-                named_only=self.sizes.sparse,
-                right=right,
-                wrong=wrong,
-                ordered=self.ordered,
-            )
-            yield Piece(p, slice(done, done + len(p.pair_item)), present)
-            done += len(p.pair_item)
+        for _, piece in part.pieces(PIECE_NAMED if self.sizes.sparse else PIECE):
+            p = self._problem(piece)
+            yield Piece(p, slice(done, done + math.prod(p.shape)))
+            done += math.prod(p.shape)
 
-    def _add(self, part: Part, sums_of: Callable[[Piece], T]) -> T:
-        """Add the sums of all pieces; tables of the whole crowd are allocated once."""
-        R = self.sizes.annotators
-        whole = sums_of(Piece(self._empty, slice(0, 0), None))
-        for piece in self._pieces(part):
-            found = sums_of(piece)
-            present = piece.annotators
-            if present is not None:
-                rows = BY_ANNOTATOR[type(whole)]
-                for name in rows:
-                    getattr(whole, name).reshape(R, -1)[present] += getattr(found, name).reshape(len(present), -1)
-                found = found._replace(**dict.fromkeys(rows, 0.0))  # type: ignore[arg-type]
-            whole = added([whole, found])
-        return whole
+    def _problem(self, part: Part) -> Problem:
+        _, R, K = self.sizes
+        return problem_of(
+            part.item,
+            part.annotator.astype(np.int64),
+            part.label.astype(np.int64),
+            part.n_items,
+            R,
+            K,
+            known=None if part.known is None else np.asarray(part.known, dtype=np.int64),
+            named_only=self.sizes.sparse,
+            right=self.right,
+            wrong=self.wrong,
+            ordered=self.ordered,
+        )
+
+    def _no_counts(self) -> Counts:
+        statistics = label_statistics(np, total, self._empty, self._crowd(crowd_sums(np, total, self._empty)))
+        return label_model.count(np, total, self._empty, statistics, np.empty(0))
 
     @cached_property
     def _empty(self) -> Problem:
@@ -230,15 +223,3 @@ class Rounds:
         _, R, K = self.sizes
         none = np.empty(0, dtype=np.int64)
         return problem_of(none, none, none, 0, R, K, named_only=self.sizes.sparse, ordered=self.ordered)
-
-
-def _restrict_crowd(crowd: Crowd, annotators: Positions | None) -> Crowd:
-    return crowd._replace(sums=_restrict(crowd.sums, annotators, len(crowd.sums.labels)))
-
-
-def _restrict(sums: T, annotators: Positions | None, R: int) -> T:
-    """Keep the rows of some annotators."""
-    if annotators is None:
-        return sums
-    rows = {name: getattr(sums, name).reshape(R, -1)[annotators].ravel() for name in BY_ANNOTATOR[type(sums)]}
-    return sums._replace(**rows)

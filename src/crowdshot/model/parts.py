@@ -7,7 +7,9 @@ parts lie in memory, in files or on other machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import os
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -27,7 +29,8 @@ Ask = Callable[..., Any]
 
 MANY = 100  # classes; a table of items by more classes is too wide to read, and may not fit into memory
 MOST_CELLS = 30_000_000  # of a dense table; larger tables hold only classes that somebody named
-LABELS = 2_000_000  # in each part of a crowd in memory
+LABELS = 50_000  # least of a part in memory, so that starting threads costs little
+LABELS_SPARSE = 2_000_000  # the same where classes are many, because adding sums by key is slower
 LABELS_A_CELL = 8  # least labels of a part for each cell of annotators' tables, so that these cost little to add
 
 
@@ -64,6 +67,11 @@ class Part:
         return np.repeat(np.arange(self.n_items), self.per_item)
 
     @cached_property
+    def starts(self) -> Positions:
+        """(N + 1,) where the labels of each item start, and the number of all labels."""
+        return np.append(0, np.cumsum(self.per_item, dtype=np.int64))
+
+    @cached_property
     def counted(self) -> NDArray[np.bool_]:
         """(N,) whether an item has labels or a known class."""
         labelled = np.asarray(self.per_item) > 0
@@ -71,7 +79,7 @@ class Part:
 
     def pieces(self, most_labels: int) -> Iterator[tuple[slice, Part]]:
         """Yield consecutive items with at most ``most_labels`` labels, or one item, as (slice of items, part)."""
-        ends = np.cumsum(self.per_item, dtype=np.int64)
+        ends = self.starts[1:]
         first = low = 0
         while first < self.n_items:
             last = max(first + 1, int(np.searchsorted(ends, low + most_labels, side="right")))
@@ -126,15 +134,39 @@ def _add(total: Any, more: Any) -> Any:
     return total
 
 
-def asked(parts: Iterable[Part]) -> Ask:
+def asked(parts: Sequence[Part]) -> Ask:
     """Return an `Ask` for parts in memory."""
-    return lambda function, *arguments: added(function(part, *arguments) for part in parts)
+    return lambda function, *arguments: added(each(parts, lambda part: function(part, *arguments)))
+
+
+def each(parts: Sequence[Part], function: Callable[[Part], T]) -> Iterator[T]:
+    """Yield the function of each part, in their order; threads evaluate several at a time.
+
+    The number of threads does not change the results, because the number of parts does not depend on it.
+    """
+    n = min(threads(), len(parts))
+    if n < 2:
+        yield from map(function, parts)
+        return
+    with ThreadPoolExecutor(n) as pool:
+        yield from pool.map(function, parts)
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads() -> int:
+    """Return the number of cores, or ``OMP_NUM_THREADS`` if it is less, as numerical libraries do."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(cores(), int(limit)) if limit.isdecimal() and int(limit) > 0 else cores()
 
 
 def parts_of(
     item: Positions, annotator: Positions, label: Positions, sizes: Sizes, known: Positions | None = None
 ) -> list[Part]:
-    """Split labels, in any order, into parts of consecutive items; labels of an item keep their order."""
+    """Split labels, in any order, into equal parts of consecutive items; labels of an item keep their order."""
     N, R, K = sizes
     small = np.int32 if max(N, R * K, len(item)) < 2**31 else np.int64
     cells = (item.astype(small), (annotator * K + label).astype(small))
@@ -143,8 +175,9 @@ def parts_of(
     rows = matrix.tocsr()  # a counting sort
     annotators, labels = np.divmod(rows.indices, small(K))
     whole = Part(np.diff(rows.indptr), annotators, labels, known)
-    most = max(LABELS, 0 if sizes.sparse else LABELS_A_CELL * R * K)
-    return [part for _, part in whole.pieces(most)]
+    least = LABELS_SPARSE if sizes.sparse else max(LABELS, LABELS_A_CELL * R * K)
+    equal = -(-len(item) // max(1, len(item) // least))
+    return [part for _, part in whole.pieces(equal + int(whole.per_item.max(initial=0)))]
 
 
 # ---- sums by key -----------------------------------------------------------------------------------------------------

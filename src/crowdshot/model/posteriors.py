@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, run
+from crowdshot.model.parts import Aggregator, Ask, Floats, Part, Positions, PosteriorMatrix, Sizes, asked, each, run
 from crowdshot.model.problem import Problem, hold_known, problem_of, total
 
-BLOCK = 4096  # items normalised at a time, so that the block stays in the processor's cache
+BLOCK = 2048  # items normalised at a time, so that the block stays in the processor's cache
+LEAST_TOTAL = 1e-270  # of an item's likelihoods; below, they are divided by the largest to avoid underflow
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Votes:
 
 def votes(part: Part, K: int) -> Floats:
     """Return each class's share of the item's labels, (N, K), and 1/K where there is no label."""
-    rows = np.append(0, np.cumsum(part.per_item))
-    counts = sparse.csr_array((ones(len(part.label)), part.label, rows), shape=(part.n_items, K))
+    counts = sparse.csr_array((ones(len(part.label)), part.label, part.starts), shape=(part.n_items, K))
     shares: Floats = counts.toarray()
     shares /= np.maximum(part.per_item, 1)[:, None]
     shares[np.asarray(part.per_item) == 0] = 1.0 / K
@@ -55,8 +55,8 @@ def votes(part: Part, K: int) -> Floats:
 
 def votes_named(p: Problem) -> Floats:
     """Return the same for all pairs, (P,)."""
-    shares: Floats = total(p.weight, p.label_pair, len(p.pair_item))
-    shares /= total(p.weight, p.item, p.n_items).clip(1)[p.pair_item]
+    shares: Floats = p.sum_at_label(total, p.weight)
+    shares /= p.of_item(total(p.weight, p.item, p.n_items).clip(1))
     return shares if p.known is None else np.where(np.isnan(p.known), shares, p.known)
 
 
@@ -74,26 +74,28 @@ def hold(part: Part, values: Floats, elsewhere: float, there: float | None = Non
 
 
 def normalise(scores: Floats, log_class_probs: Floats) -> float:
-    """Turn log p(labels | class), (N, K), into p(class | labels) in place, and return the log-likelihood.
-
-    Blocks are transposed to (K, block), because NumPy is slow along a short last axis.
-    """
+    """Turn log p(labels | class), (N, K), into p(class | labels) in place, and return the log-likelihood."""
     log_likelihood = 0.0
     for start in range(0, len(scores), BLOCK):
         rows = scores[start : start + BLOCK]
-        block = np.add(rows.T, log_class_probs[:, None], order="C")
-        top = block.max(axis=0)
-        np.exp(np.subtract(block, top, out=block), out=block)
-        total = block.sum(axis=0)
-        rows[:] = np.divide(block, total, out=block).T
-        log_likelihood += float(top.sum() + np.log(total).sum())
+        joint = rows + log_class_probs
+        weight = np.exp(joint)
+        total = np.einsum("nk->n", weight)
+        if len(total) and total.min() < LEAST_TOTAL:
+            top = joint.max(axis=1)
+            log_likelihood += float(top.sum())
+            np.exp(np.subtract(joint, top[:, None], out=joint), out=weight)
+            total = np.einsum("nk->n", weight)
+        np.divide(weight, total[:, None], out=rows)
+        log_likelihood += float(np.log(total).sum())
     return log_likelihood
 
 
 def as_matrix(p: Problem, posterior: Floats) -> sparse.csr_array:
     """Return the posteriors of pairs, (P,), as a sparse matrix (N, K)."""
-    rows = np.append(0, np.cumsum(np.bincount(p.pair_item, minlength=p.n_items)))
-    return sparse.csr_array((posterior, p.pair_class, rows), shape=(p.n_items, p.n_classes))
+    item, label = p.pairs()
+    rows = np.append(0, np.cumsum(np.bincount(item, minlength=p.n_items)))
+    return sparse.csr_array((posterior, label, rows), shape=(p.n_items, p.n_classes))
 
 
 _ones: Floats = np.ones(0)
@@ -132,7 +134,7 @@ def likeliest(posterior: PosteriorMatrix) -> tuple[Positions, Floats]:
 def believe(aggregator: Aggregator, parts: Sequence[Part]) -> tuple[Any, PosteriorMatrix]:
     """Aggregate a crowd whose parts are in memory; return the last state and the posteriors, (N, K)."""
     state = run(aggregator, asked(parts))
-    return state, joined([aggregator.believe(part, state) for part in parts])
+    return state, joined(list(each(parts, lambda part: aggregator.believe(part, state))))
 
 
 def dense(posterior: PosteriorMatrix) -> Floats:
@@ -183,25 +185,24 @@ def shares(counts: Floats) -> Floats:
 
 
 def count(p: Problem, posterior: Floats, power: float) -> Counted:
-    """Count the classes of items that have labels or a known class, by their posterior (P,)."""
+    """Count the classes of items that have labels or a known class, by their posterior."""
     observed = total(p.weight, p.item, p.n_items) > 0
     if p.known is not None:
-        observed |= total(~np.isnan(p.known), p.pair_item, p.n_items) > 0
+        observed |= p.sum_of_item(np, total, ~np.isnan(p.known) * 1.0) > 0
     sharper = posterior**power
-    sharper /= total(sharper, p.pair_item, p.n_items).clip(1e-300)[p.pair_item]
-    counts = (total(values * observed[p.pair_item], p.pair_class, p.n_classes) for values in (posterior, sharper))
-    return Counted(*counts)
+    sharper /= p.of_item(p.sum_of_item(np, total, sharper).clip(1e-300))
+    return Counted(*(p.sum_of_class(total, values * p.of_item(observed)) for values in (posterior, sharper)))
 
 
 def resized(p: Problem, posterior: Floats, counted: Counted) -> Floats:
-    """Move posteriors (P,) from modest to sharp class sizes, between the classes that somebody named for the item.
+    """Move posteriors from modest to sharp class sizes, between the classes that somebody named for the item.
 
     The total probability of an item's named classes does not change.
     """
-    named = total(p.weight, p.label_pair, len(posterior)) > 0
-    moved = posterior * named * (shares(counted.sharp) / shares(counted.modest))[p.pair_class]
-    before, after = (total(values, p.pair_item, p.n_items) for values in (posterior * named, moved))
-    moved *= (before / after.clip(1e-300))[p.pair_item]
+    named = p.sum_at_label(total, p.weight) > 0
+    moved = posterior * named * p.of_class(shares(counted.sharp) / shares(counted.modest))
+    before, after = (p.sum_of_item(np, total, values) for values in (posterior * named, moved))
+    moved *= p.of_item(before / after.clip(1e-300))
     out: Floats = hold_known(np, p, np.where(named, moved, posterior))
     return out
 
@@ -217,6 +218,12 @@ def top_classes(posterior: PosteriorMatrix, most: int) -> tuple[Positions, Posit
 
     An item has at most ``most`` rows; classes with probability 0 are left out.
     """
+    if isinstance(posterior, np.ndarray):
+        rows = np.arange(len(posterior))
+        order = np.argsort(-posterior, axis=1, kind="stable")[:, :most]
+        p = posterior[rows[:, None], order]
+        item, rank = np.nonzero(p > 0)
+        return item, rank + 1, order[item, rank], p[item, rank]
     item, label = posterior.nonzero()
     p = np.asarray(posterior[item, label], dtype=np.float64).ravel()
     order = np.lexsort((label, -p, item))
