@@ -20,7 +20,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	for name in startup aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in startup waiting aggregate adapting embedding training methods report; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # A real Label Studio, in an environment of its own, on loopback: see "A real Label Studio" in docs/research/reliability.md.
 integration: $(READY) .venv-integration/.ready

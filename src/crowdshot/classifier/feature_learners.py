@@ -41,9 +41,10 @@ from crowdshot.labels.annotator_quality import expected_confusion
 from crowdshot.labels.spelling import members, names_of
 from crowdshot.model import combined, labeling_search
 from crowdshot.model.combined import Floats, Joint
-from crowdshot.model.feature_model import Forecast, Numbers
+from crowdshot.model.feature_model import Forecast
 from crowdshot.model.label_model import shipped_network
 from crowdshot.model.labeling_search import Posterior
+from crowdshot.model.regressions import Numbers
 
 FEATURES, COMBINED = "features", "combined"
 FEW = 200  # labelled items, above which the feature model alone is at least as accurate (docs/trust.md)

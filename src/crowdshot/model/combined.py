@@ -41,7 +41,6 @@ from crowdshot.model.feature_model import (
     MOST,
     FeatureModel,
     Forecast,
-    Numbers,
     spread_rows,
     together,
     trusted,
@@ -51,6 +50,7 @@ from crowdshot.model.label_model import Network
 from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Sizes, parts_of
 from crowdshot.model.posteriors import Counted, believe, class_sizes, dense, joined, shares
+from crowdshot.model.regressions import Numbers
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -131,15 +131,17 @@ def fit(
     posterior = labels.hold_known(labels.score)
     train = spread_rows(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), train)
-    model = FeatureModel(x[rows[train]].astype(np.float64))
+    model = FeatureModel(x[rows[train]])
     log_ratio = np.zeros_like(posterior)
     for _ in range(TURNS + 1):  # the last turn fits the classifier to the last posterior
         size = class_sizes(posterior)
-        log_ratio[train], forecast = model.held_out(posterior[train], evidence[train], size)
+        by_features = model.fit(posterior[train], evidence[train], size)
+        log_ratio[train] = by_features.log_ratio
         if len(others):
-            log_ratio[others] = np.log(forecast(x, rows[others])) - np.log(forecast.size)
+            log_ratio[others] = np.log(by_features.forecast(x, rows[others])) - np.log(size)
         averaged, weights, given = _with_predictions(log_ratio, pred_probs, rows, evidence, size)
         posterior = labels.hold_known(evidence + np.log(size) + BESIDE_LABELS * averaged)
+    forecast = by_features.forecast
     all_items, by_labels = np.empty((N, K)), np.tile(posterior.mean(0), (N, 1))
     all_items[rows], by_labels[rows] = posterior, labels.posterior
     if len(rows) < N:
@@ -148,8 +150,8 @@ def fit(
         all_items[unlabelled] = forecast(x, np.flatnonzero(unlabelled))
         if pred_probs is not None and given is not None and len(weights) > 1:
             predicted = unlabelled & np.isfinite(pred_probs).all(1)
-            by_features = np.log(all_items[predicted]) - np.log(size)
-            all_items[predicted] = softmax(together([by_features, given[predicted]], weights, size) + np.log(size))
+            ratio = np.log(all_items[predicted]) - np.log(size)
+            all_items[predicted] = softmax(together([ratio, given[predicted]], weights, size) + np.log(size))
     held_out = softmax(np.log(size) + log_ratio)
     return Joint(all_items, by_labels, posterior.mean(0), forecast, posterior, held_out, evidence, size)
 

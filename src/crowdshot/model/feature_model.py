@@ -7,15 +7,10 @@ The feature model averages classifiers that are fitted to the current class post
 - multinomial logistic regression (`Logistic`), from `ENOUGH` items on;
 - a constant classifier that predicts the class sizes: the features are uninformative.
 
-Leave-one-out predictions are available in closed form, approximately so for the logistic regression. For ridge
-regression on centred features U diag(s) V^T with ridge lambda,
-
-    f = mean(q) + U diag(d) U^T (q - mean(q)),   d = s^2 / (s^2 + lambda),   h_n = sum_j U_nj^2 d_j + 1/N
-    f_n without item n = (f_n - h_n q_n) / (1 - h_n)
-
-Ridges are multiples (`RIDGES`) of the mean squared norm of the centred features. The kernel is exp(-|z - z'|^2 / (2 D))
-for standardised features z, which is 1/e at the root mean squared distance of two items. A regression becomes p(class |
-x) by one of two links, with a sharpness beta,
+Leave-one-out predictions are available in closed form, approximately so for the logistic regression
+(`crowdshot.model.regressions`). Ridges are multiples (`RIDGES`) of the mean squared norm of the centred features. The
+kernel is exp(-|z - z'|^2 / (2 D)) for standardised features z, which is 1/e at the root mean squared distance of two
+items. A regression f becomes p(class | x) by one of two links, with a sharpness beta,
 
     p_k proportional to size_k exp(beta (f_k - mean_k) / unit_k),   unit_k = 1/K or max(mean_k, RARE/K)
 
@@ -48,26 +43,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
 
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.floating[Any]]
-Positions = NDArray[np.int64]
-
+from crowdshot.model.regressions import (
+    AT_ONCE,
+    LOGISTIC_RIDGES,
+    RIDGES,
+    Floats,
+    Logistic,
+    Numbers,
+    Positions,
+    Regression,
+    RidgeFit,
+    chunks,
+    kernel,
+)
 
 # ---- the averaged classifier -----------------------------------------------------------------------------------------
 
 SHARPNESS = np.array([0.25, 0.5, 0.7, 1.0, 1.4, 2.0])
 SCALES = 2.0 ** np.arange(7)  # of squared distances from class means
 RARE = 0.3  # least unit of the second link, as a multiple of 1/K
-AT_ONCE = 3_000_000  # numbers processed at a time, so that intermediate arrays stay in the cache
 
 
 @dataclass(frozen=True)
@@ -87,22 +88,27 @@ class Standard:
         return (x - self.centre) * self.factor
 
 
-def kernel(a: Floats, b: Floats) -> Floats:
-    """Return exp(-|a - b|^2 / (2 D)), (N, M), of standardised features (N, D) and (M, D)."""
-    squared = (a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T
-    out: Floats = np.exp(-0.5 * squared.clip(0) / max(1, a.shape[1]))
-    return out
+def linked(f: Floats, mean: Floats, size: Floats, link: int) -> tuple[Floats, Floats]:
+    """Apply a link (0 or 1) with each sharpness to regressions (K, n).
 
-
-def linked(f: Floats, mean: Floats, size: Floats, link: int) -> Floats:
-    """Apply a link (0 or 1) with each sharpness to regressions (..., K): p(class | x), (sharpness, ..., K)."""
+    Returns
+    -------
+    odds : (sharpness, K, n) array
+        Proportional to p(class | x).
+    total : (sharpness, n) array
+        Their sums over classes.
+    """
     K = len(mean)
     unit = np.full(K, 1 / K) if link == 0 else np.maximum(mean, RARE / K)
-    score = np.log(size) + SHARPNESS.reshape(-1, *[1] * f.ndim) * ((f - mean) / unit)
-    score -= score.max(-1, keepdims=True)
+    return _odds(SHARPNESS[:, None, None] * ((f - mean[:, None]) / unit[:, None]), size)
+
+
+def _odds(score: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Return size exp(score), up to a factor of each item, and the sums over classes, of scores (..., K, n)."""
+    score += np.log(size)[:, None]
+    score -= score.max(-2, keepdims=True)
     np.exp(score, out=score)
-    score /= score.sum(-1, keepdims=True)
-    return score
+    return score, score.sum(-2)
 
 
 @dataclass(frozen=True)
@@ -135,150 +141,53 @@ class Forecast:
         """Return p(class | x), (Q, K), of features (Q, D) or of some of their rows."""
         rows = np.arange(len(x)) if rows is None else rows
         out = np.empty((len(rows), len(self.size)))
-        at_once = max(1, AT_ONCE // (len(self.landmarks) + len(SHARPNESS) * len(self.size)))
-        for start in range(0, len(rows), at_once):
-            piece = slice(start, start + at_once)
+        for piece in chunks(len(rows), len(self.landmarks) + len(SHARPNESS) * len(self.size)):
             out[piece] = self._predict(x[rows[piece]].astype(np.float64))
         return out
 
     def _predict(self, x: Floats) -> Floats:
-        z = Standard(self.centre, self.factor)(x)
-        out = np.tile(self.nothing * self.size, (len(z), 1))
+        centred = x - self.centre
+        z = centred * self.factor
+        out = np.tile((self.nothing * self.size)[:, None], len(z))
         views = [(z, self.plain_slopes, self.plain_starts, self.plain_weights)]
         if len(self.near_slopes):
             views.append((kernel(z, self.landmarks), self.near_slopes, self.near_starts, self.near_weights))
         for phi, slopes, starts, weights in views:
             for slope, start, weight in zip(slopes, starts, weights, strict=True):
-                out += mixed(phi @ slope + start, self.mean, self.size, weight)
-        for u, means, weights in zip(
-            in_units(x - self.centre, z, self.unit, self.factor), self.means, self.mean_weights, strict=True
-        ):
-            squared = (u * u).sum(1)[:, None] - 2 * u @ means.T + (means * means).sum(1)
-            out += np.tensordot(weights, by_distance(squared, self.size), 1)
-        out /= out.sum(1, keepdims=True)
-        return out
+                out += mixed(slope.T @ phi.T + start[:, None], self.mean, self.size, weight)
+        scales = (1 / self.unit, self.factor / np.sqrt(np.count_nonzero(self.factor) or 1))
+        for scale, means, weights in zip(scales, self.means, self.mean_weights, strict=True):
+            u = centred * scale
+            squared = (u * u).sum(1) - 2 * means @ u.T + (means * means).sum(1)[:, None]
+            out += _averaged(*by_distance(squared, self.size), weights)
+        p: Floats = (out / out.sum(0)).T
+        return p
 
 
 def mixed(f: Floats, mean: Floats, size: Floats, weight: Floats) -> Floats:
-    """Return the sum of a regression's p(class | x), (n, K), over links and sharpness with ``weight`` (2, S)."""
+    """Return the sum of a regression's p(class | x), (K, n), over links and sharpness with ``weight`` (2, S)."""
     out = np.zeros_like(f)
     for link in np.flatnonzero(weight.any(1)):
-        out += np.tensordot(weight[link], linked(f, mean, size, int(link)), 1)
+        out += _averaged(*linked(f, mean, size, int(link)), weight[link])
     return out
 
 
-def in_units(centred: Floats, z: Floats, unit: Floats | float, factor: Floats) -> tuple[Floats, Floats]:
-    """Scale features to a mean squared norm of 1, with one unit for all features and with one for each."""
-    varying = np.count_nonzero(factor) or 1  # counted in factor, not in z, so that a query does not depend on others
-    return centred / unit, z / np.sqrt(varying)
+def _averaged(odds: Floats, total: Floats, weight: Floats) -> Floats:
+    """Return the sum of the probabilities odds / total, (S, K, n), with weights (S,)."""
+    odds *= (weight[:, None] / total)[:, None]
+    out: Floats = odds.sum(0)
+    return out
 
 
-def by_distance(squared: Floats, size: Floats) -> Floats:
-    """Return p(class | x) for each scale, (scales, n, K), from squared distances to class means (n, K)."""
-    score = np.log(size) - 0.5 * SCALES[:, None, None] * squared
-    score -= score.max(-1, keepdims=True)
-    np.exp(score, out=score)
-    score /= score.sum(-1, keepdims=True)
-    return score
-
-
-# ---- logistic regression ---------------------------------------------------------------------------------------------
-
-
-LOGISTIC_RIDGES = np.array([1.0, 10.0, 100.0])
-USUAL_LOGISTIC_RIDGE = 10.0
-DIRECTIONS = 128  # most principal directions of the features
-LEVEL = 1e-3  # penalty of the intercept, relative to the ridge
-STEPS = 60  # most iterations of L-BFGS
-LOGISTIC_SMALL = 1e-9
-
-
-class Logistic:
-    """Multinomial logistic regression on posteriors, with approximate leave-one-out predictions.
-
-    Features are projected on their first principal directions, phi (n, r), with a constant column. With class sizes s
-    and posteriors q (n, K),
-
-        p_k proportional to s_k exp(z_k),   z = phi W,   W = argmin -sum_n sum_k q_nk log p_nk + lambda/2 |W|^2
-
-    is a convex problem (the intercept's penalty is `LEVEL` lambda). Leaving out item n changes its own z by about one
-    Newton step, taken for each class on its own:
-
-        z_n without item n = z_n + h / (1 - a h) (p_n - q_n)
-        a = p (1 - p),   h = phi_n^T (Phi^T diag(a) Phi + lambda)^-1 phi_n
-
-    Ridge regression has both in closed form. But where several classes lie side by side, it masks those in the middle:
-    where planes separate the classes, a plain regression on votes had up to 0.08 more new items right.
-
-    Parameters
-    ----------
-    z : (N, D) array
-        Standardised features.
-    train : (n,) int array
-        Rows that the regression is fitted to.
-    """
-
-    def __init__(self, z: Floats, train: Positions) -> None:
-        x = z[train]
-        n, D = x.shape
-        if n < D:
-            squared, U = np.linalg.eigh(x @ x.T)
-            V = x.T @ U / np.sqrt(squared.clip(LOGISTIC_SMALL))
-        else:
-            squared, V = np.linalg.eigh(x.T @ x)
-        kept = np.flatnonzero(squared > max(squared.max(), LOGISTIC_SMALL) * LOGISTIC_SMALL)[-DIRECTIONS:]
-        self.train = train
-        self.directions = V[:, kept]  # (D, r)
-        self.phi = np.column_stack([z @ self.directions, np.ones(len(z))])
-        self.penalty = np.append(np.ones(len(kept)), LEVEL)[:, None]
-        self.curved = (
-            np.append(squared[kept], n)[:, None] / 2
-        )  # upper bound of the curvature in each direction (Böhning 1992)
-        self.found: dict[float, Floats] = {}
-
-    def fit(self, q: Floats, size: Floats, ridge: float) -> Floats:
-        """Return W, (r + 1, K). The optimisation starts from the result of the last call with this ridge."""
-        phi, q, offset = self.phi[self.train], q[self.train], np.log(size)
-        penalty = ridge * self.penalty
-        unit = 1 / np.sqrt(self.curved + penalty)
-        start = self.found.get(ridge, np.zeros((phi.shape[1], q.shape[1])))
-
-        def loss(flat: Floats) -> tuple[float, Floats]:
-            W = flat.reshape(start.shape) * unit
-            score = phi @ W + offset
-            p = softmax(score, axis=1)
-            value = (q * (logsumexp(score, axis=1, keepdims=True) - score)).sum() + 0.5 * (penalty * W * W).sum()
-            return float(value), ((phi.T @ (p - q) + penalty * W) * unit).ravel()
-
-        options = {"maxiter": STEPS, "gtol": 1e-7, "ftol": 1e-12}
-        end = minimize(loss, (start / unit).ravel(), jac=True, method="L-BFGS-B", options=options)
-        self.found[ridge] = end.x.reshape(start.shape) * unit
-        return self.found[ridge]
-
-    def leave_one_out(self, q: Floats, size: Floats, ridge: float) -> Floats:
-        """Return z of all items, (N, K); that of an item in ``train`` without the item."""
-        z: Floats = self.phi @ self.fit(q, size, ridge)
-        p, phi = softmax(z + np.log(size), axis=1)[self.train], self.phi[self.train]
-        curvature, excess = p * (1 - p), p - q[self.train]
-        for k in range(q.shape[1]):
-            a = curvature[:, k]
-            hessian = phi.T @ (a[:, None] * phi) + ridge * np.diag(self.penalty[:, 0])
-            whitened = solve_triangular(cholesky(hessian, lower=True), phi.T, lower=True)
-            h = (whitened * whitened).sum(0)
-            z[self.train, k] += h / (1 - a * h).clip(LOGISTIC_SMALL) * excess[:, k]
-        return z
-
-    def weights(self, q: Floats, size: Floats, ridge: float) -> tuple[Floats, Floats]:
-        """Return the slopes (D, K) and intercepts (K,) of z as a function of the standardised features."""
-        W = self.fit(q, size, ridge)
-        return self.directions @ W[:-1], W[-1]
+def by_distance(squared: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Return odds and total as `linked` for each scale, from squared distances to class means (K, n)."""
+    return _odds(-0.5 * SCALES[:, None, None] * squared, size)
 
 
 # ---- feature model ---------------------------------------------------------------------------------------------------
 
 
-RIDGES = 10.0 ** np.arange(-3, 3)  # multiples of the mean squared norm of the centred features
-USUAL_RIDGE, USUAL_SHARPNESS = 0.1, 1.0  # of the largest prior weight
+USUAL_RIDGE, USUAL_LOGISTIC_RIDGE, USUAL_SHARPNESS = 0.1, 10.0, 1.0  # of the largest prior weight
 UNUSUAL_RIDGE = 0.3  # log prior weight, in nats, lost by each tenfold change of the ridge,
 UNUSUAL_SHARPNESS = 1.0  # and by each doubling or halving of the sharpness. With few items the prior weights decide.
 USUAL_SCALE = 8.0
@@ -300,69 +209,34 @@ FORGOTTEN = 1e-3  # regressions of less weight are dropped
 SMALL = 1e-9
 
 
-class Regression:
-    """Ridge regressions on ``phi`` (n, r), for all ridges by one eigendecomposition."""
-
-    def __init__(self, phi: Floats) -> None:
-        self.centre = phi.mean(0)
-        centred = phi - self.centre
-        n, r = centred.shape
-        if n <= r:
-            squared, U = np.linalg.eigh(centred @ centred.T)
-            kept = squared > max(squared.max(), SMALL) * SMALL
-            self.squared, self.U = squared[kept], U[:, kept]
-            self.back = centred.T @ self.U / self.squared  # (r, j) U -> coefficients of phi
-        else:
-            squared, V = np.linalg.eigh(centred.T @ centred)
-            kept = squared > max(squared.max(), SMALL) * SMALL
-            self.squared, self.back = squared[kept], V[:, kept] / np.sqrt(squared[kept])
-            self.U = centred @ self.back
-        self.ridges = RIDGES * max(self.squared.sum() / n, SMALL)
-
-    def leave_one_out(self, q: Floats, ridge: float) -> Floats:
-        """Return the regression on q, (n, K), at each item, without this item."""
-        mean, d = q.mean(0), self.squared / (self.squared + ridge)
-        f = mean + self.U @ (d[:, None] * (self.U.T @ (q - mean)))
-        h = ((self.U * self.U) @ d + 1 / len(q))[:, None]
-        out: Floats = (f - h * q) / (1 - h).clip(SMALL)
-        return out
-
-    def weights(self, q: Floats, ridge: float) -> tuple[Floats, Floats]:
-        """Return the slopes (r, K) and intercepts (K,) of the regression."""
-        mean, d = q.mean(0), self.squared / (self.squared + ridge)
-        slope = self.back @ (d[:, None] * (self.U.T @ (q - mean)))
-        return slope, mean - self.centre @ slope
-
-
 class FeatureModel:
     """The feature model of items with features ``x`` (n, D), for any posteriors of their classes.
 
-    The decompositions of the features are computed once. `held_out` fits the classifiers to posteriors.
+    The decompositions of the features are computed once. `fit` fits the classifiers to posteriors.
     """
 
-    def __init__(self, x: Floats) -> None:
-        self.standard = Standard.of(x)
-        z = self.standard(x)
-        self.landmarks = z[spread_rows(z, LANDMARKS)]
-        size, V = np.linalg.eigh(kernel(self.landmarks, self.landmarks))
-        kept = size > size.max() * 1e-8
-        self.root = V[:, kept] / np.sqrt(
-            size[kept]
-        )  # kernel columns -> Nyström features, whose inner products are the kernel
-        centred = x - self.standard.centre
-        self.unit = np.sqrt((centred * centred).sum(1).mean()) or 1.0
-        self.units = in_units(centred, z, self.unit, self.standard.factor)
+    def __init__(self, x: Numbers) -> None:
+        z = x.astype(np.float64)
+        self.standard = Standard.of(z)
+        z -= self.standard.centre
+        variance = np.einsum("nd,nd->d", z, z) / len(z)
+        z *= self.standard.factor
+        self.z: Floats = z
+        self.landmarks = spread_rows(z, LANDMARKS)
+        self.unit = np.sqrt(variance.sum()) or 1.0
+        self.units = in_units(self.unit, self.standard.factor)
+        self.squared_norms = [np.einsum("nd,nd,d->n", z, z, unit * unit) for unit in self.units]
         # Features of different kinds (a price, an age) can differ so much in variance that one or two would dominate.
-        variance = (centred * centred).mean(0)
         effective = variance.sum() ** 2 / max((variance**2).sum() * np.count_nonzero(z.any(0)), 1e-300)
         one_unit = effective**2 / (effective**2 + UNEVEN**2)
         self.unit_priors = np.array([one_unit, 1 - one_unit])
-        self.regressions = [Regression(z), Regression(kernel(z, self.landmarks) @ self.root)]
-        self.logistic = Logistic(z, spread_rows(z, TAUGHT)) if len(z) >= ENOUGH else None
+        self.regressions = [Regression.on_features(z), Regression.on_kernel(z, self.landmarks)]
+        train = spread_rows(z, TAUGHT)
+        self.logistic = Logistic(z, train, self.regressions[0]) if len(z) >= ENOUGH else None
         self.first: HeldOutScore | None = None
 
-    def held_out(self, q: Floats, evidence: Floats, size: Floats) -> tuple[Floats, Forecast]:
-        """Predict each item from the other items, and return the classifier for new items.
+    def fit(self, q: Floats, evidence: Floats, size: Floats) -> FeatureModelFit:
+        """Fit all classifiers to posteriors, and predict each item from the other items.
 
         Parameters
         ----------
@@ -372,30 +246,13 @@ class FeatureModel:
             log p(labels of the item | class), by which classifiers are weighted.
         size : (K,) array
             Class sizes.
-
-        Returns
-        -------
-        log_ratio : (n, K) array
-            c_n (log p(class | features, other items) - log class size).
-        forecast : Forecast
-            The classifier for new items.
         """
-        others = (q * (q.sum(0) - q)).sum(1)
-        counts = others / (others + ALONE)
-        likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
-        fits = CandidateFits(self, q, size)
-        score = fits.held_out_score(likelihood, counts)
+        fit = FeatureModelFit(self, q, evidence, size)
         if self.first is None:
-            self.first = score
-        p = fits.predict_items(self._weights(self.first))
-        lead = self.first.logistic - self.first.ridges.max()
-        weights = self._weights(score._replace(logistic=lead + score.ridges.max()))
-        label = likelihood / likelihood.sum(1, keepdims=True)  # about the share of the labels that name a class
-        foretold = np.array([(p * label).sum(), (size * label).sum()]) / len(q)
-        forecast = fits.forecast(weights, foretold, np.array(counts.sum()))
-        return (np.log(p) - np.log(size)) * counts[:, None], forecast
+            self.first = fit.score
+        return fit
 
-    def _weights(self, score: HeldOutScore) -> Weights:
+    def weights(self, score: HeldOutScore) -> Weights:
         """Return the weights of all classifiers: prior weight times held-out likelihood, normalised."""
         sharp = UNUSUAL_SHARPNESS * np.abs(np.log2(SHARPNESS / USUAL_SHARPNESS))
         ridge = UNUSUAL_RIDGE * np.abs(np.log10(RIDGES / USUAL_RIDGE))
@@ -435,85 +292,126 @@ class Weights(NamedTuple):
     nothing: float
 
 
-class CandidateFits:
+class FeatureModelFit:
     """All classifiers of a `FeatureModel`, fitted to posteriors ``q`` (n, K) with class sizes ``size`` (K,)."""
 
-    def __init__(self, model: FeatureModel, q: Floats, size: Floats) -> None:
+    def __init__(self, model: FeatureModel, q: Floats, evidence: Floats, size: Floats) -> None:
         self.model, self.q, self.size = model, q, size
         self.mean = q.mean(0).clip(SMALL)
-        self.sharper = q**SHARPER / (q**SHARPER).sum(1, keepdims=True)
-        self.distances, self.means = zip(*(distances(u, q) for u in model.units), strict=True)
+        sharper = q**SHARPER
+        self.sharper = sharper / sharper.sum(1, keepdims=True)
+        others = (q * (q.sum(0) - q)).sum(1)
+        self.counts = others / (others + ALONE)
+        self.likelihood = np.exp(evidence - evidence.max(1, keepdims=True))
+        self.logistic_found: dict[int, tuple[Floats, Floats]] = {}
 
-    def ridge(self, view: int, place: int) -> Floats:
-        regression = self.model.regressions[view]
-        return regression.leave_one_out(self.q, regression.ridges[place])
-
-    def logistic(self, place: int) -> Floats:
-        """Return the logistic regression, shifted and scaled so that the first link with sharpness 1 gives p."""
-        assert self.model.logistic is not None
-        z = self.model.logistic.leave_one_out(self.sharper, self.size, LOGISTIC_RIDGES[place])
-        out: Floats = self.mean + z / len(self.mean)
+    @cached_property
+    def log_ratio(self) -> Floats:
+        """c_n (log p(class | features, other items) - log class size), (n, K)."""
+        out: Floats = (np.log(self.held_out) - np.log(self.size)) * self.counts[:, None]
         return out
 
-    def held_out_score(self, likelihood: Floats, counts: Floats) -> HeldOutScore:
-        caution = max(counts.sum(), 1.0) ** -CAUTION
-        by_size = np.log(likelihood @ self.size)
+    @cached_property
+    def held_out(self) -> Floats:
+        """p(class | features, other items) of each item, (n, K), by the weights of the first posteriors."""
+        first = self.model.first or self.score
+        weights = self.model.weights(first)
+        p = np.tile((weights.nothing * self.size)[:, None], len(self.q))
+        for distance, weight in zip(self.distances, weights.means, strict=True):
+            for rows in chunks(len(self.q), distance.squared.shape[0] * len(SCALES)):
+                p[:, rows] += _averaged(*by_distance(distance.squared[:, rows], self.size), weight)
+        for fit, weight in zip(self.ridges, weights.ridges, strict=True):
+            places = np.flatnonzero(weight.any((1, 2))).tolist()
+            for rows, f in fit.leave_one_out(places, len(SHARPNESS)):
+                for place, one in zip(places, f, strict=True):
+                    p[:, rows] += mixed(one, self.mean, self.size, weight[place])
+        for place in np.flatnonzero(weights.logistic.any(1)).tolist():
+            p += mixed(self.logistic(place)[1], self.mean, self.size, _in_first_link(weights.logistic[place]))
+        return p.T
 
-        def gain(p: Floats) -> Floats:
-            """(..., n, K) -> (...)"""
-            out: Floats = caution * ((np.log((p * likelihood).sum(-1)) - by_size) @ counts)
+    @cached_property
+    def ridges(self) -> list[RidgeFit]:
+        return [regression.fit(self.q) for regression in self.model.regressions]
+
+    @cached_property
+    def distances(self) -> list[Distances]:
+        norms = self.model.squared_norms
+        return [distances(self.model.z, unit, norm, self.q) for unit, norm in zip(self.model.units, norms, strict=True)]
+
+    def logistic(self, place: int) -> tuple[Floats, Floats]:
+        """Return W and the leave-one-out predictions (K, n) of a logistic regression.
+
+        They are shifted and scaled so that the first link with sharpness 1 gives p.
+        """
+        if place not in self.logistic_found:
+            assert self.model.logistic is not None
+            W, z = self.model.logistic.leave_one_out(self.sharper, self.size, LOGISTIC_RIDGES[place])
+            self.logistic_found[place] = W, self.mean[:, None] + z.T / len(self.mean)
+        return self.logistic_found[place]
+
+    @cached_property
+    def score(self) -> HeldOutScore:
+        """The held-out log-likelihood of each classifier; the first posteriors score logistic regressions."""
+        K = len(self.mean)
+        caution = max(self.counts.sum(), 1.0) ** -CAUTION
+        likelihood = np.ascontiguousarray(self.likelihood.T)
+        by_size = np.log(self.size @ likelihood)
+
+        def gain(odds: Floats, total: Floats, rows: slice = slice(None)) -> Floats:
+            """(..., K, n) -> (...)"""
+            odds *= likelihood[:, rows]
+            p = odds.sum(-2)
+            p /= total
+            out: Floats = caution * ((np.log(p, out=p) - by_size[rows]) @ self.counts[rows])
             return out
 
-        ridges = np.empty((len(self.model.regressions), len(RIDGES), 2, len(SHARPNESS)))
-        for view, place in product(*map(range, ridges.shape[:2])):
-            f = self.ridge(view, place)
-            for link in (0, 1):
-                ridges[view, place, link] = gain(linked(f, self.mean, self.size, link))
+        ridges = np.zeros((len(self.model.regressions), len(RIDGES), 2, len(SHARPNESS)))
+        for fit, of_view in zip(self.ridges, ridges, strict=True):
+            for rows, f in fit.leave_one_out(range(len(RIDGES)), len(SHARPNESS)):
+                for place, link in product(range(len(RIDGES)), (0, 1)):
+                    of_view[place, link] += gain(*linked(f[place], self.mean, self.size, link), rows)
         logistic = np.full((len(LOGISTIC_RIDGES), len(SHARPNESS)), -np.inf)
         if self.model.first is not None:
             logistic = self.model.first.logistic  # scored once: later posteriors would favour them
-        elif self.model.logistic is not None and len(self.mean) <= MOST_CLASSES:
+        elif self.model.logistic is not None and K <= MOST_CLASSES:
             for place in range(len(logistic)):
-                logistic[place] = gain(linked(self.logistic(place), self.mean, self.size, 0))
-        return HeldOutScore(ridges, logistic, np.stack([gain(by_distance(d, self.size)) for d in self.distances]))
+                logistic[place] = gain(*linked(self.logistic(place)[1], self.mean, self.size, 0))
+        means = np.zeros((len(self.distances), len(SCALES)))
+        for distance, of_unit in zip(self.distances, means, strict=True):
+            for rows in chunks(len(self.q), K * len(SCALES)):
+                of_unit += gain(*by_distance(distance.squared[:, rows], self.size), rows)
+        return HeldOutScore(ridges, logistic, means)
 
-    def predict_items(self, weights: Weights) -> Floats:
-        """Return p(class | features, other items) of each item, (n, K)."""
-        p = np.tile(weights.nothing * self.size, (len(self.q), 1))
-        for squared, weight in zip(self.distances, weights.means, strict=True):
-            p += np.tensordot(weight, by_distance(squared, self.size), 1)
-        for view, place in zip(*np.nonzero(weights.ridges.any((2, 3))), strict=True):
-            p += mixed(self.ridge(view, place), self.mean, self.size, weights.ridges[view, place])
-        for place in np.flatnonzero(weights.logistic.any(1)).tolist():
-            p += mixed(self.logistic(place), self.mean, self.size, _in_first_link(weights.logistic[place]))
-        return p
-
-    def forecast(self, weights: Weights, foretold: Floats, counted: Floats) -> Forecast:
-        """Return the weighted average of all classifiers, for new items."""
+    @cached_property
+    def forecast(self) -> Forecast:
+        """The weighted average of all classifiers, for new items."""
         model, K = self.model, len(self.mean)
+        first = model.first or self.score
+        lead = first.logistic - first.ridges.max()
+        weights = model.weights(self.score._replace(logistic=lead + self.score.ridges.max()))
         parts: list[list[tuple[Floats, Floats, Floats]]] = [[], []]
         for view, place in zip(*np.nonzero(weights.ridges.any((2, 3))), strict=True):
-            regression = model.regressions[view]
-            slope, start = regression.weights(self.q, regression.ridges[place])
-            parts[view].append((model.root @ slope if view else slope, start, weights.ridges[view, place]))
+            slope, start = self.ridges[view].weights(place)
+            parts[view].append((slope, start, weights.ridges[view, place]))
         for place in np.flatnonzero(weights.logistic.any(1)).tolist():
             assert model.logistic is not None
-            slope, start = model.logistic.weights(self.sharper, self.size, LOGISTIC_RIDGES[place])
+            slope, start = model.logistic.weights(self.logistic(place)[0])
             parts[0].append((slope / K, self.mean + start / K, _in_first_link(weights.logistic[place])))
+        label = self.likelihood / self.likelihood.sum(1, keepdims=True)  # about the share of labels that name a class
         return Forecast(
             model.standard.centre,
             model.standard.factor,
-            model.landmarks if parts[1] else model.landmarks[:0],
+            model.z[model.landmarks] if parts[1] else model.z[:0],
             *_stacked(parts[0], len(model.standard.centre), K),
             *_stacked(parts[1], len(model.landmarks), K),
-            np.stack(self.means),
+            np.stack([distance.means for distance in self.distances]),
             np.array(model.unit),
             weights.means,
             np.array(weights.nothing),
             self.mean,
             self.size,
-            foretold,
-            counted,
+            np.array([(self.held_out * label).sum(), (self.size * label).sum()]) / len(self.q),
+            np.array(self.counts.sum()),
         )
 
 
@@ -521,15 +419,27 @@ def _in_first_link(weight: Floats) -> Floats:
     return np.stack([weight, np.zeros_like(weight)])
 
 
-def distances(u: Floats, q: Floats) -> tuple[Floats, Floats]:
-    """Return squared distances (n, K) of items to class means without the item, and class means (K, D) of all items."""
-    norm = (u * u).sum(1)[:, None]
-    sums, sizes = q.T @ u, q.sum(0)
-    inner = u @ sums.T
-    weight = TAU + sizes - q
-    squared = (sums * sums).sum(1) - 2 * q * inner + q * q * norm
-    distance: Floats = norm - 2 * (inner - q * norm) / weight + squared / weight**2
-    return distance, sums / (TAU + sizes)[:, None]
+class Distances(NamedTuple):
+    """Squared distances of items to class means without the item, and the class means of all items."""
+
+    squared: Floats  # (K, n)
+    means: Floats  # (K, D)
+
+
+def in_units(unit: float, factor: Floats) -> tuple[Floats, Floats]:
+    """Return factors (D,) that scale standardised features to a mean squared norm of 1, in one unit or one for each."""
+    spread = np.where(factor > 0, 1 / np.where(factor > 0, factor, 1), 0)
+    return spread / unit, (factor > 0) / np.sqrt(np.count_nonzero(factor) or 1)
+
+
+def distances(z: Floats, unit: Floats, norm: Floats, q: Floats) -> Distances:
+    """Return the distances of items z * unit, (n, D), whose squared norms are ``norm`` (n,)."""
+    p = np.ascontiguousarray(q.T)
+    sums, sizes = (p @ z) * unit, p.sum(1)[:, None]
+    inner = (sums * unit) @ z.T
+    weight = TAU + sizes - p
+    squared = (sums * sums).sum(1)[:, None] - 2 * p * inner + p * p * norm
+    return Distances(norm - 2 * (inner - p * norm) / weight + squared / weight**2, sums / (TAU + sizes))
 
 
 def _stacked(parts: list[tuple[Floats, Floats, Floats]], r: int, K: int) -> tuple[Floats, Floats, Floats]:
