@@ -52,8 +52,10 @@ def vb_by_loops(ann, joint, class_prior, steps):
 
     def dirichlet(posterior, prior, means):  # E[log prior density] + entropy of the posterior
         def log_density(counts):
-            return gammaln(sum(counts)) - sum(gammaln(c) for c in counts) + sum(
-                (c - 1) * mean for c, mean in zip(counts, means, strict=True)
+            return (
+                gammaln(sum(counts))
+                - sum(gammaln(c) for c in counts)
+                + sum((c - 1) * mean for c, mean in zip(counts, means, strict=True))
             )
 
         return log_density(prior) - log_density(posterior)
@@ -145,4 +147,4 @@ def test_bwa_is_that_of_plain_loops():
 def test_large_crowds_get_fewer_starts():
     ann = crowd(0)
     assert bayesian.starts_of(ann) == 40
-    assert bayesian.starts_of(Annotations.from_matrix(np.zeros((60_000, 2), dtype=int) + [0, 1])) == 8
+    assert bayesian.starts_of(Annotations.from_matrix(np.tile([0, 1], (60_000, 1)))) == 8
