@@ -73,7 +73,7 @@ def load(data: Path, name: str) -> Crowd:
     if name == "cifar10s":
         return _crowd(pd.read_csv(data / name / "annotations.csv"), pd.read_csv(data / name / "truth.csv"))
     if name == "cifar10h":
-        table = pd.read_csv(data / name / "cifar10h-raw.csv")
+        table = pd.read_csv(data / name / "cifar10h-raw.zip")
         answers = table[["cifar10_test_test_idx", "annotator_id", "chosen_category"]]
         return _crowd(answers, table[["cifar10_test_test_idx", "true_category"]].drop_duplicates())
     start = f"{name}/" if (data / name).is_dir() else f"truth-inference/{name}."

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rivals_bayesian import bwa, ebcc, ibcc, label_matrix
 from scipy import sparse
 from scipy.special import log_softmax
 
@@ -67,13 +68,6 @@ def zero_based_skill(annotations: Annotations, steps: int = 100, rate: float = 1
 # ---- Dawid–Skene with pseudo-counts ----
 
 
-def label_matrix(annotations: Annotations) -> sparse.csr_array:
-    """Return (N, R·K) with a 1 at [item, annotator · K + label]."""
-    shape = (annotations.n_items, annotations.n_annotators * annotations.n_classes)
-    cells = (annotations.item, annotations.annotator * annotations.n_classes + annotations.label)
-    return sparse.coo_array((np.ones(len(annotations)), cells), shape=shape).tocsr()
-
-
 def confusion_matrices(said: sparse.csr_array, posterior: Floats, right: float, wrong: float) -> Floats:
     """Return (R, K observed, K true), with pseudo-counts of correct labels and of each wrong label."""
     K = posterior.shape[1]
@@ -112,7 +106,8 @@ def crowd_kit(name: str) -> FromLabels:
 
 
 LABELS_ONLY = frozenset({"MMSR"})
-SLOW = frozenset({"GLAD", "MACE", "MMSR"})
+CROWD_KIT = ("GLAD", "MACE", "MMSR")
+SLOW = frozenset({*CROWD_KIT, "EBCC"})
 VOTE = "vote"
 RIVALS: dict[str, FromLabels] = {
     VOTE: aggregate.soft_vote,
@@ -122,5 +117,8 @@ RIVALS: dict[str, FromLabels] = {
     "Dawid–Skene, prior 3 / 0.5": dawid_skene_prior,
     "Wawa": wawa,
     "ZeroBasedSkill": zero_based_skill,
-    **{name: crowd_kit(name) for name in sorted(SLOW)},
+    **{name: crowd_kit(name) for name in CROWD_KIT},
+    "IBCC": ibcc,
+    "EBCC": ebcc,
+    "BWA": bwa,
 }

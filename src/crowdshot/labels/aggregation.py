@@ -57,6 +57,7 @@ from crowdshot.model.label_model import network_of
 from crowdshot.model.label_model_parts import Rounds
 from crowdshot.model.parts import Aggregator, PosteriorMatrix, Sizes
 from crowdshot.model.posteriors import SHARPER, Votes, likeliest
+from crowdshot.model.subtypes import corrected
 
 Floats = NDArray[np.float64]
 History = Mapping[Any, tuple[float, float]]
@@ -140,7 +141,7 @@ def shrunk(ann: Annotations, steps: int = SHRUNK_ROUNDS, gold: Gold = None) -> C
     Consensus
     """
     check_numbers(steps)
-    return _label_model(ann, gold, label_model.constant(steps), power=1.0)
+    return _label_model(ann, gold, label_model.constant(steps), power=1.0, subtypes=False)
 
 
 def _label_model(
@@ -151,6 +152,7 @@ def _label_model(
     history: History | None = None,
     pred_probs: ArrayLike | None = None,
     power: float = SHARPER,
+    subtypes: bool = True,
 ) -> Consensus:
     crowd = crowd_of(ann, gold)
     N, K = ann.n_items, ann.n_classes
@@ -159,8 +161,8 @@ def _label_model(
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
         return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
-    aggregator = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
-    posterior = crowd.run(aggregator)[1]
+    rounds = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
+    posterior = crowd.run(corrected(rounds, len(ann)) if subtypes else rounds)[1]
     observed = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
     class_probs = observed @ posterior / observed.sum()
     if not isinstance(posterior, np.ndarray):
@@ -462,7 +464,8 @@ def _vote(ann: Annotations, steps: int, gold: Gold) -> Consensus:
 
 def _learned_in_parts(s: Settings) -> Aggregator:
     right, wrong = (None, None) if s.history is None else s.history.T
-    return Rounds(s.sizes, label_model.first_rounds(network_of(s.network), s.steps), s.ordered, right, wrong, s.gold)
+    network = label_model.first_rounds(network_of(s.network), s.steps)
+    return corrected(Rounds(s.sizes, network, s.ordered, right, wrong, s.gold), s.n_labels)
 
 
 _VOTE = Method(_vote, lambda s: Votes(s.sizes), uses_gold=False)

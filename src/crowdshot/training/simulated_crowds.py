@@ -73,6 +73,8 @@ class World:
     misleading_items: Range = (0, 0.5)  # share of items that resemble a wrong class for all annotators
     misleading_crowds: float = 0.85  # crowds with misleading items
     misleading_strength: Range = (0.6, 1.8)  # resemblance to the wrong class, relative to the true one
+    resistant_crowds: float = 0.0  # crowds in which misleading items mislead some annotators only, the same ones
+    resistant: Range = (0.2, 0.9)  # share of annotators whom they do not mislead
     # additional information
     gold_crowds: float = 0.15  # crowds with gold labels
     gold: Range = (0.02, 0.3)  # share of items with gold labels in these
@@ -240,9 +242,10 @@ def draw(world: World, labels: int, generator: torch.Generator, device: torch.de
     people = _draw_people(world, sizes, draws)
     similarity, strict, ordered = _draw_classes(world, sizes, draws)  # (G, K, K), (R, K, K), (G,)
     people = _People(people.ability, people.bias, people.confusion + strict)
-    item_evidence = _draw_items(world, sizes, similarity, truth, draws)  # (N, K)
+    item_evidence, misleading = _draw_items(world, sizes, similarity, truth, draws)  # (N, K) each
     item, annotator = _draw_assignments(world, sizes, draws)
-    evidence = people.ability[annotator][:, None] * item_evidence[item]
+    misled = misleading[item] * _draw_misled(world, sizes, draws)[annotator][:, None]
+    evidence = people.ability[annotator][:, None] * (item_evidence[item] + misled)
     evidence = evidence + people.bias[annotator] + people.confusion[annotator, truth[item]]
     label = (evidence + draws.gumbel(*evidence.shape)).argmax(-1)
     label = _copied(world, sizes, item, annotator, label, draws)
@@ -358,8 +361,20 @@ def _draw_classes(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, T
     return similarity, ordered[of] * strict[:, None, None] * above.sign(), ordered[:, 0, 0]
 
 
-def _draw_items(world: World, sizes: _Sizes, similarity: Tensor, truth: Tensor, draws: _Draws) -> Tensor:
-    """Return (N, K) evidence of each item for each class, reduced for hard items."""
+def _draw_misled(world: World, sizes: _Sizes, draws: _Draws) -> Tensor:
+    """Return (R,) 1 for annotators whom misleading items mislead, else 0."""
+    of, R = sizes.of_annotator, len(sizes.of_annotator)
+    if not world.resistant_crowds:
+        return torch.ones(R, device=draws.device)
+    share = draws.each(world.resistant) * draws.some(world.resistant_crowds)
+    return (draws.uniform(R) >= share[of]).float()
+
+
+def _draw_items(world: World, sizes: _Sizes, similarity: Tensor, truth: Tensor, draws: _Draws) -> tuple[Tensor, Tensor]:
+    """Return the evidence of each item for each class, and what a misleading item adds to it, (N, K) each.
+
+    Both are reduced for hard items.
+    """
     of, K, N = sizes.of_item, sizes.K, len(sizes.of_item)
     spread = draws.each(world.difficulty) * draws.uniform(draws.G)
     clear = torch.exp(-spread[of] * draws.normal(N).abs())
@@ -374,8 +389,8 @@ def _draw_items(world: World, sizes: _Sizes, similarity: Tensor, truth: Tensor, 
     similar = draws.choice(torch.softmax(likely, -1))
     any_other = (truth + 1 + (draws.uniform(N) * (K - 1)).long().clamp_max(K - 2)) % K
     wrong_class = torch.where(by_similarity, similar, any_other)
-    evidence = similarity[of, truth].scatter_add(1, wrong_class[:, None], strength[:, None])
-    return evidence * clear[:, None]
+    misleading = torch.zeros_like(likely).scatter(1, wrong_class[:, None], strength[:, None])
+    return similarity[of, truth] * clear[:, None], misleading * clear[:, None]
 
 
 def _draw_assignments(world: World, sizes: _Sizes, draws: _Draws) -> tuple[Tensor, Tensor]:
