@@ -19,7 +19,7 @@ from labelme import read
 from PIL import Image
 
 from crowdshot import Annotations, CrowdClassifier, aggregate
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 
 HEAD = ("", "items", "accepted", "of these right", "right in all", "log-loss")
 

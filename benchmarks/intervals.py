@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from crowdshot import aggregate
+from crowdshot.io.cells import positions
 from crowdshot.labels.annotator_quality import judge
-from crowdshot.labels.indexing import positions
 
 FEW_TRUTHS = ("hitspam_cf", "adult", "fact_eval")
 ENOUGH = 20

@@ -17,7 +17,7 @@ import torch
 from labelme import K, episodes, read
 
 from crowdshot import Annotations, CrowdClassifier, load_encoder
-from crowdshot.encoders.lite0 import Lite0
+from crowdshot.encoders.networks import Lite0
 
 METHODS = ["Ours", "w/o PA", "PrSV", "PrDS", "PrDS w/ PA", "PrMV", "PrMV w/ PA", "LNL"]
 METHODS += ["MaMV", "MaDS", "MCL", "MCNAL", "MLF", "LRMV", "LRDS"]

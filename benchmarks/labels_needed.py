@@ -18,7 +18,7 @@ import numpy as np
 
 from crowdshot import Annotations, aggregate
 from crowdshot.labels import labels_needed
-from crowdshot.labels.confidence import THRESHOLD, uncertainty
+from crowdshot.labels.consensus import THRESHOLD, uncertainty
 
 CHOSEN_ON = ("rte", "temp", "sentiment", "face", "dog", "bluebird", "cifar10s", "leaves")
 OTHERS = ("ZC_all", "ZC_us", "ZC_in", "mozafari", "sentence-polarity")

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 
 Floats = NDArray[np.float64]
 FLOOR = 0.001  # lower bound of probabilities in the log-loss: a mistake costs at most seven nats

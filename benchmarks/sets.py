@@ -17,7 +17,7 @@ import pandas as pd
 
 from crowdshot import CrowdClassifier, read_labels
 from crowdshot.labels.aggregation import aggregate_labels
-from crowdshot.labels.label_sets import members
+from crowdshot.labels.spelling import members
 
 SHAPES = ((60, 3, 1.0), (60, 5, 1.0), (200, 5, 1.0), (200, 8, 1.0), (200, 8, 3.0))  # items, labels, noise of features
 PEOPLE, ANSWERS, RIGHT, NEW = 6, 3, 0.85, 200

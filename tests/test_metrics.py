@@ -101,31 +101,76 @@ def test_held_back_labels_by_hand():
 
 
 def test_accuracy_by_hand(monkeypatch):
-    posterior = np.array([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]])
-    labels = Annotations.from_matrix([["a"], ["b"], ["a"]])
-    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, posterior, None))
-    s = np.mean([0.82, 0.52, 0.5])
-    for predicted, hit in [(["a", "b", "a"], (0.9 + 0.6 + 0.5) / 3), (["a", "a", "b"], (0.9 + 0.4 + 0.5) / 3)]:
-        expected = (hit - (1 - s)) / (s - (1 - s))
-        assert metrics.consensus_accuracy(predicted, labels) == pytest.approx(min(max(expected, 0), 1))
-    assert metrics.consensus_accuracy(["c", "c", "c"], labels) == 0  # a class that is none
-    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, np.full((3, 2), 0.5), None))
-    assert np.isnan(metrics.consensus_accuracy(["a", "b", "a"], labels))  # labels that say nothing
+    alone = np.tile([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]], (20, 1))
+    both = np.tile([[0.95, 0.05], [0.3, 0.7], [0.5, 0.5]], (20, 1))
+    labels, predicted = Annotations.from_matrix([["a"], ["b"], ["a"]] * 20), ["a", "b", "b"] * 20
+
+    def learned(ann, pred_probs=None):
+        return aggregate.Consensus(None, alone if pred_probs is None else both, None)
+
+    monkeypatch.setattr(aggregate, "learned", learned)
+    found = metrics.estimate_accuracy(predicted, labels, z=0)
+    assert found.estimate == pytest.approx((0.95 + 0.7 + 0.5) / 3)
+    assert found.low == pytest.approx((0.9 + 0.6 + 0.5) / 3)
+    p, a = np.array([0.9, 0.6, 0.5]), found.high
+    right = 20 * (a * p / (a * p + (1 - a) * (1 - p))).sum()
+    assert a == pytest.approx((right + 1) / (60 + 2), abs=1e-3)  # a fixed point of EM
+    error = 1.645 * np.sqrt(found.estimate * (1 - found.estimate) / 60)
+    assert metrics.estimate_accuracy(predicted, labels).low == pytest.approx(found.low - error)
+    assert metrics.consensus_accuracy(["c"] * 60, labels) == 0  # a class that no annotator chose
 
 
-@pytest.mark.parametrize("errs", [0.0, 0.15, 0.4])
-@pytest.mark.parametrize("doubt", [0.3, 3.0])
-def test_accuracy_is_right_however_uncertain_a_calibrated_consensus_is(errs, doubt, monkeypatch):
-    """Truths are drawn from the posterior itself, so that it is as sure as it is right."""
+@pytest.mark.parametrize("error_rate", [0.0, 0.15, 0.4])
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_the_upper_limit_is_right_for_independent_mistakes(error_rate, spread, monkeypatch):
+    """Truths are drawn from the posterior itself, which is therefore calibrated."""
     random = np.random.default_rng(0)
-    posterior = random.dirichlet([doubt] * 3, 20_000)
+    posterior = random.dirichlet([spread] * 3, 20_000)
     truth = (random.random(20_000)[:, None] > posterior.cumsum(1)).sum(1)
-    predicted = np.where(random.random(20_000) < errs, (truth + random.integers(1, 3, 20_000)) % 3, truth)
+    wrong = (truth + random.integers(1, 3, 20_000)) % 3
+    predicted = np.where(random.random(20_000) < error_rate, wrong, truth)
     labels = Annotations.from_matrix(np.resize([0, 1, 2], (20_000, 1)))
-    monkeypatch.setattr(aggregate, "learned", lambda ann: aggregate.Consensus(None, posterior, None))
-    found = metrics.consensus_accuracy(predicted, labels)
-    assert found == pytest.approx(1 - errs, abs=0.03)
-    assert (predicted == posterior.argmax(1)).mean() < 1 - errs - 0.03  # what agreement alone would say
+    monkeypatch.setattr(aggregate, "learned", lambda ann, pred_probs=None: aggregate.Consensus(None, posterior, None))
+    assert metrics.estimate_accuracy(predicted, labels, z=0).high == pytest.approx(1 - error_rate, abs=0.02)
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+def test_accuracy_of_a_classifier_fitted_to_the_same_crowd(pull):
+    """Annotators call a share of one class by another name; the classifier repeats it."""
+    found, true = [], []
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        truth = np.arange(240) % 4
+        X = np.eye(4)[truth] * 2.5 + random.normal(size=(240, 4))
+        labels = np.where(random.random((240, 3)) < 0.75, truth[:, None], random.integers(4, size=(240, 3)))
+        labels = np.where((truth == 0)[:, None] & (random.random((240, 3)) < pull), 1, labels)
+        clf = LogisticRegression(C=0.1).fit(X[:160], labels[:160, 0])
+        ann, p = Annotations.from_matrix(labels[160:]), clf.predict_proba(X[160:])
+        accuracy = (p.argmax(1) == truth[160:]).mean()
+        interval = metrics.estimate_accuracy(clf.predict(X[160:]), ann, p)
+        assert interval.low <= accuracy <= interval.high
+        found.append(metrics.consensus_accuracy_scorer(clf, X[160:], labels[160:]))
+        true.append(accuracy)
+        assert found[-1] == pytest.approx(interval.estimate)
+    assert -0.13 < np.mean(found) - np.mean(true) < 0.05
+
+
+def test_accuracy_of_estimators_without_probabilities_or_with_other_classes():
+    X, labels, truth = problem(90)
+    named = np.array(["a", "b", "c"])[labels]
+
+    class Predicting:
+        def predict(self, X):
+            return np.array(["a", "b", "c"])[truth]
+
+    class Narrow(Predicting):
+        classes_ = np.array(["b", "a"])  # does not know c; its columns are in another order
+
+        def predict_proba(self, X):
+            return np.where(truth[:, None] == [1, 0], 0.9, 0.1) / np.where(truth[:, None] == 2, 0.2, 1.0)
+
+    assert metrics.consensus_accuracy_scorer(Predicting(), X, named) > 0.85
+    assert metrics.consensus_accuracy_scorer(Narrow(), X, named) > 0.85
 
 
 def test_a_better_classifier_has_better_scores():

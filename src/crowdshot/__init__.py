@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from crowdshot.labels import aggregation as aggregate
     from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.formats import WRITERS, read_labels
     from crowdshot.methods import METHODS
     from crowdshot.model import labeling_search as labelings
@@ -96,7 +96,7 @@ _NAMES = {
     "METHODS": "methods",
     "WRITERS": "labels.formats",
     "Annotations": "labels.annotations",
-    "AnnotatorPriors": "labels.annotator_priors",
+    "AnnotatorPriors": "labels.annotator_quality",
     "ClassPool": "training.pools",
     "CrowdClassifier": "classifier.crowd_classifier",
     "Encoder": "encoders.encoder",

@@ -22,7 +22,8 @@ True
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,21 +31,27 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import described
+from crowdshot.io.cells import Positions, positions
 from crowdshot.labels import aggregation
 from crowdshot.labels.agreement import fleiss_kappa, krippendorff_alpha, pairwise_agreement
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import positions
 from crowdshot.labels.matching import annotations_of, mark_of, names_of
 
 Floats = NDArray[np.float64]
 FLOOR = 1e-3  # lower limit of probabilities: an "impossible" label costs seven nats
 BINS = 10  # of the calibration curve
+MOST_ACCURATE = 0.98  # of predictions as a source of the posterior
+LEAST_INFORMATION = 0.05  # labels with less do not limit an accuracy from above
+EM_STEPS = 100
+TINY = 1e-9  # least probability of a class
 
 __all__ = [
+    "AccuracyEstimate",
     "calibration_curve",
     "calibration_scorer",
     "consensus_accuracy",
     "consensus_accuracy_scorer",
+    "estimate_accuracy",
     "fleiss_kappa",
     "held_back_labels_scorer",
     "krippendorff_alpha",
@@ -100,7 +107,10 @@ def held_back_labels_scorer(estimator: Any, X: Any, labels: Any) -> float:
 
 
 def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
-    """Return the estimator's accuracy, estimated from the labels' consensus (see `consensus_accuracy`).
+    """Return the estimator's accuracy, estimated from the labels alone (see `estimate_accuracy`).
+
+    The scorer suits classifiers that were fitted to other items of the same crowd. It tends to be too low where a
+    classifier has much information that labels lack, and too high where it repeats shared mistakes of annotators.
 
     Parameters
     ----------
@@ -123,43 +133,153 @@ def consensus_accuracy_scorer(estimator: Any, X: Any, labels: Any) -> float:
     >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [5.2]])
     >>> labels = np.array([["a", "a"], ["a", "a"], ["a", "b"], ["b", "b"], ["b", "b"], ["b", "b"]])
     >>> clf = CrowdClassifier().fit(X, labels)
-    >>> consensus_accuracy_scorer(clf, X, labels)
-    1.0
+    >>> round(consensus_accuracy_scorer(clf, X, labels), 1)
+    0.9
     """
-    return consensus_accuracy(estimator.predict(X), _annotations(estimator, X, labels))
+    ann = _annotations(estimator, X, labels)
+    predicted = estimator.predict(X)
+    if not hasattr(estimator, "predict_proba"):
+        return estimate_accuracy(predicted, ann).estimate
+    pred_probs = _by_classes_of(ann, _probabilities(estimator, X), estimator.classes_)
+    return estimate_accuracy(predicted, ann, pred_probs).estimate
 
 
 def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
-    """Estimate the accuracy of predictions from labels alone, corrected for the uncertainty of the consensus.
-
-    Let q be the posterior of the labels (`aggregate.learned`). Correct predictions have the mean probability
-    s = mean Σ_k q_k² under it, and wrong ones (1 - s) / (K - 1). The estimate interpolates linearly between the two,
-    limited to [0, 1]. Items without labels are ignored.
+    """Estimate the accuracy of predictions from labels alone; the estimate of `estimate_accuracy`.
 
     Parameters
     ----------
     predicted : array of shape (N,)
-        A class for each item of the labels.
+        A class for each item of the labels. Items without labels are ignored.
     labels : Annotations
 
     Returns
     -------
     float
-        NaN if the labels have no information.
+        In [0, 1].
 
     Examples
     --------
     >>> from crowdshot import Annotations
     >>> from crowdshot.metrics import consensus_accuracy
     >>> ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
-    >>> consensus_accuracy(["a", "b", "a", "b"], ann)
-    1.0
+    >>> round(consensus_accuracy(["a", "b", "a", "b"], ann), 1)
+    0.8
     """
-    rows = np.unique(labels.item)
-    posterior = aggregation.learned(labels).probabilities[rows]
-    label = positions(labels.classes, np.asarray(predicted, dtype=object)[rows])
-    hit = np.where(label >= 0, posterior[np.arange(len(rows)), label], 0.0).mean()
-    return _corrected(hit, posterior)
+    return estimate_accuracy(predicted, labels).estimate
+
+
+class AccuracyEstimate(NamedTuple):
+    """An estimate of an unknown accuracy, with limits."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def estimate_accuracy(
+    predicted: Any, labels: Annotations, pred_probs: Any = None, *, z: float = 1.645
+) -> AccuracyEstimate:
+    """Estimate the accuracy of predictions from labels alone, with limits.
+
+    Labels cannot tell how often a classifier repeats the annotators' mistakes, so three assumptions are compared. Let
+    q (N, K) be the posteriors of the items given their labels (`aggregate.learned`).
+
+    - ``low``: the predictions contain nothing that the labels do not. The accuracy is the mean of q[n, predicted[n]].
+    - ``high``: predictions and labels err independently. The accuracy a maximises
+      Π_n Σ_k q[n, k] p(predicted[n] | k), with p = a for k and (1 - a) / (K - 1) for other classes.
+    - ``estimate``: the predictions are one more source of the posterior, whose weight depends on how well it predicts
+      the labels (``pred_probs`` of `aggregate.learned`). The accuracy is the mean posterior of the predicted classes.
+
+    ``low`` and ``high`` are widened by ``z`` standard errors.
+
+    Parameters
+    ----------
+    predicted : array of shape (N,)
+        A class for each item of the labels. Items without labels are ignored.
+    labels : Annotations
+    pred_probs : array of shape (N, K), optional
+        The classifier's probabilities of ``labels.classes``, which make the estimate more accurate. By default, those
+        of a classifier with the accuracy ``high``.
+    z : float
+        Number of standard errors.
+
+    Returns
+    -------
+    AccuracyEstimate
+
+    Examples
+    --------
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import estimate_accuracy
+    >>> ann = Annotations.from_matrix([["a", "a", "b"], ["b", "b", "b"], ["a", "b", "a"], ["b", "b", "b"]] * 20)
+    >>> found = estimate_accuracy(["a", "b", "a", "a"] * 20, ann)
+    >>> found.low < found.estimate < found.high
+    True
+    """
+    by = _Evidence.of(predicted, labels, pred_probs)
+    estimate = float(by.combined[by.rows].mean())
+    low, high = min(float(by.labels[by.rows].mean()), estimate), max(by.independent, estimate)
+    error = z * math.sqrt(estimate * (1 - estimate) / len(by.rows))
+    return AccuracyEstimate(
+        estimate, max(low - error, 0.0), min(high + error / max(by.information, LEAST_INFORMATION), 1.0)
+    )
+
+
+class _Evidence(NamedTuple):
+    """Probabilities that predictions are right."""
+
+    rows: Positions  # labelled items
+    labels: Floats  # (N,) given the labels
+    combined: Floats  # (N,) given labels and predictions
+    independent: float  # accuracy if predictions and labels err independently
+    information: float  # from 0 to 1: how well labels tell right predictions from wrong ones
+
+    @classmethod
+    def of(cls, predicted: Any, labels: Annotations, pred_probs: Any = None) -> _Evidence:
+        rows, K = np.unique(labels.item), labels.n_classes
+        label = positions(labels.classes, np.asarray(predicted, dtype=object))
+        posterior = aggregation.learned(labels).probabilities
+        by_labels = _of_classes(posterior, label)
+        independent = _independent_accuracy(by_labels[rows], K)
+        information = (K * float((posterior * posterior).sum(1).mean()) - 1) / max(K - 1, 1)
+        combined = by_labels
+        if isinstance(posterior, np.ndarray) and K > 1:  # not with very many classes
+            if pred_probs is None:
+                pred_probs = _probabilities_of(label, K, independent)
+            both = aggregation.learned(labels, pred_probs=pred_probs).probabilities
+            combined = _of_classes(both, label)
+        return cls(rows, by_labels, combined, independent, information)
+
+
+def _of_classes(posterior: Any, label: Positions) -> Floats:
+    """Return the posterior (N, K) of one class per item; 0 for -1, a class that no annotator chose."""
+    found: Floats = np.asarray(posterior[np.arange(len(label)), label.clip(0)], dtype=np.float64).ravel()
+    return np.where(label >= 0, found, 0.0)
+
+
+def _independent_accuracy(by_labels: Floats, K: int) -> float:
+    """Return the accuracy of predictions that err independently of the labels.
+
+    ``by_labels`` (n,) is the posterior p of the predicted classes. EM for the accuracy a, with a Beta(2, 2) prior:
+
+        right = a p / (a p + (1 - a) (1 - p) / (K - 1)),   a = (Σ right + 1) / (n + 2)
+    """
+    a = 0.7
+    for _ in range(EM_STEPS):
+        right, wrong = a * by_labels, (1 - a) * (1 - by_labels) / max(K - 1, 1)
+        shares = np.divide(right, right + wrong, out=np.zeros_like(right), where=right + wrong > 0)
+        a = float(shares.sum() + 1) / (len(by_labels) + 2)
+    return a
+
+
+def _probabilities_of(label: Positions, K: int, accuracy: float) -> Floats:
+    """Return the probabilities (N, K) of a classifier with this accuracy; uniform where it predicts no class, -1."""
+    sure = min(max(accuracy, 1 / K), MOST_ACCURATE)
+    p = np.full((len(label), K), (1 - sure) / (K - 1))
+    p[np.arange(len(label)), label.clip(0)] = sure
+    p[label < 0] = 1 / K
+    return p
 
 
 def calibration_scorer(estimator: Any, X: Any, labels: Any) -> float:
@@ -207,7 +327,7 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     Returns
     -------
     DataFrame
-        confidence, accuracy (estimated as in `consensus_accuracy`) and items (their number) of each non-empty bin.
+        confidence, accuracy (estimated as in `estimate_accuracy`) and items (their number) of each non-empty bin.
 
     Examples
     --------
@@ -221,29 +341,27 @@ def calibration_curve(probabilities: Floats, classes: Any, labels: Annotations) 
     1         0.9      3
     """
     rows = np.unique(labels.item)
-    posterior = aggregation.learned(labels).probabilities[rows]
-    p = np.asarray(probabilities, dtype=np.float64)[rows]
-    confidence = p.max(1)
-    label = positions(labels.classes, np.asarray(classes, dtype=object)[p.argmax(1)])
-    hit = np.where(label >= 0, posterior[np.arange(len(rows)), label], 0.0)
+    p = np.asarray(probabilities, dtype=np.float64)
+    predicted = np.asarray(classes, dtype=object)[p.argmax(1)]
+    hit = _Evidence.of(predicted, labels, _by_classes_of(labels, p, classes)).combined[rows]
+    confidence = p[rows].max(1)
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     found = [bins == place for place in np.unique(bins)]
     return pd.DataFrame(
         {
             "confidence": [confidence[some].mean() for some in found],
-            "accuracy": [_corrected(hit[some].mean(), posterior[some]) for some in found],
+            "accuracy": [hit[some].mean() for some in found],
             "items": [int(some.sum()) for some in found],
         }
     )
 
 
-def _corrected(hit: float, posterior: Floats) -> float:
-    """Return the accuracy that a mean probability ``hit`` under the posteriors implies."""
-    right = float((posterior * posterior).sum(1).mean())
-    wrong = (1 - right) / max(posterior.shape[1] - 1, 1)
-    if right - wrong < 1e-9:
-        return float("nan")  # the labels have no information
-    return float(np.clip((hit - wrong) / (right - wrong), 0, 1))
+def _by_classes_of(labels: Annotations, p: Floats, classes: Any) -> Floats:
+    """Return probabilities (N, K) of the labels' classes; those of other classes are shared out in proportion."""
+    place = positions(np.asarray(classes, dtype=object), labels.classes)
+    found: Floats = np.where(place >= 0, p[:, place.clip(0)], 0.0) + TINY
+    found /= found.sum(1, keepdims=True)
+    return found
 
 
 def _last(estimator: Any) -> Any:

@@ -7,7 +7,6 @@ written.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crowdshot._cli.console import handle_errors
-from crowdshot._cli.options import AsJson
-from crowdshot._cli.parameters import INPUT, OUTPUT, TRAINING, PanelCommand, flat
+from crowdshot._cli.console import handle_errors, print_json
+from crowdshot._cli.options import INPUT, OUTPUT, TRAINING, AsJson, PanelCommand, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import command_line, listing, plural
+from crowdshot.io.json_text import INLINE, to_json
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import Report
     from crowdshot.training.simulated_crowds import World
     from crowdshot_paper.label_model_training import Floats, Scores, Settings
     from crowdshot_paper.projects import Project
@@ -111,16 +109,49 @@ class _Training:
         return network
 
 
+Scored = dict[str, dict[str, Any]]  # {project: {score: value}}
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Scores of networks trained without each project and its relatives, and of the initial network."""
+
+    scores_without: Scored
+    scores_before: Scored
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a network was trained, and its scores on the projects for training and on those left out."""
+
+    iterations: int
+    seed: int
+    seconds: float
+    learned_from: list[str]
+    scores: Scored
+    scores_left_out: Scored
+
+
+@dataclass(frozen=True)
+class NetworkResult:
+    """The result of a run: ``files`` are the network, or the checkpoint of an interrupted run."""
+
+    interrupted: bool
+    validation: CrossValidation | None = field(metadata=INLINE)
+    trained: Trained | None = field(metadata=INLINE)
+    files: list[Path]
+
+
 def run_train_inference(
     files: InferenceFiles,
     iterations: int | None = None,
     seed: int = 0,
     fine_tune: bool = False,
     command: Sequence[str] = (),
-) -> Report:
+) -> NetworkResult:
     """Train a network and save it with a card that describes its training.
 
-    An interrupted run (``"interrupted"`` in the report) continues when it is called again with the same arguments.
+    An interrupted run (``interrupted`` in the result) continues when it is called again with the same arguments.
     """
     from crowdshot.io.atomic import check_writable
     from crowdshot.model.label_model import SHIPPED, load_network, save_network
@@ -139,28 +170,28 @@ def run_train_inference(
     projects = [] if files.projects is None else read_projects(files.projects)
     kept, left_out = _divide(projects, files.leave_out)
     began = time.monotonic()
-    report: Report = {"interrupted": False}
+    validation: CrossValidation | None = None
     try:
         with interruptions() as interrupted:
             training = _Training(World(), settings, initial, interrupted)
             if fine_tune:
-                report |= _cross_validate(training, kept, files)
+                validation = _cross_validate(training, kept, files)
             network = training.run(kept, files.progress, "training")
     except _StoppedError:
-        return {"interrupted": True, "files": [str(files.progress)]}
-    report |= {
-        "iterations": settings.iterations,
-        "seed": seed,
-        "seconds": round(time.monotonic() - began, 2),
-        "learned_from": [project.name for project in kept],
-        "scores": _rounded(score_each(network, kept)),
-        "scores_left_out": _rounded(score_each(network, left_out)),
-        "files": [str(files.out)],
-    }
-    save_network(files.out, network, _card(report, training.world, settings, files, fine_tune, command))
+        return NetworkResult(True, None, None, [files.progress])
+    trained = Trained(
+        iterations=settings.iterations,
+        seed=seed,
+        seconds=round(time.monotonic() - began, 2),
+        learned_from=[project.name for project in kept],
+        scores=_rounded(score_each(network, kept)),
+        scores_left_out=_rounded(score_each(network, left_out)),
+    )
+    result = NetworkResult(False, validation, trained, [files.out])
+    save_network(files.out, network, _card(result, training.world, settings, files, fine_tune, command))
     for checkpoint in training.checkpoints:
         checkpoint.unlink(missing_ok=True)
-    return report
+    return result
 
 
 def _settings(iterations: int | None, seed: int, fine_tune: bool) -> Settings:
@@ -184,7 +215,7 @@ def _divide(projects: list[Project], leave_out: Sequence[str]) -> tuple[list[Pro
     return [p for p in projects if p.name not in leave_out], [p for p in projects if p.name in leave_out]
 
 
-def _cross_validate(training: _Training, projects: Sequence[Project], files: InferenceFiles) -> Report:
+def _cross_validate(training: _Training, projects: Sequence[Project], files: InferenceFiles) -> CrossValidation:
     """Score networks on the projects they were trained without; refuse to continue if the initial network is better."""
     from crowdshot_paper.label_model_training import mean_log_loss, score_each, train_folds
 
@@ -207,7 +238,7 @@ def _cross_validate(training: _Training, projects: Sequence[Project], files: Inf
             expected=f"at most {before_loss:.4f}, the log-loss of the initial network",
             hint="No file was written",
         )
-    return {"scores_without": _rounded(tuned), "scores_before": _rounded(before)}
+    return CrossValidation(_rounded(tuned), _rounded(before))
 
 
 @contextmanager
@@ -236,7 +267,7 @@ def _duration(seconds: float) -> str:
     )
 
 
-def _rounded(scored: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
+def _rounded(scored: Mapping[str, Scores]) -> Scored:
     return {
         name: {
             key: round(value, DIGITS) if isinstance(value, float) else value for key, value in each._asdict().items()
@@ -246,35 +277,37 @@ def _rounded(scored: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
 
 
 def _card(
-    report: Report, world: World, settings: Settings, files: InferenceFiles, fine_tune: bool, command: Sequence[str]
+    result: NetworkResult,
+    world: World,
+    settings: Settings,
+    files: InferenceFiles,
+    fine_tune: bool,
+    command: Sequence[str],
 ) -> dict[str, Any]:
     import torch
 
+    found = to_json(result)
     started = "the shipped network" if fine_tune and files.initial is None else files.initial and files.initial.name
     return {
         "command": command_line(command) if command else "",
-        "learned_from": {"world": world.to_card(), "projects": report["learned_from"]},
+        "learned_from": {"world": world.to_card(), "projects": found["learned_from"]},
         "started_from": started,
         "settings": vars(settings),
         "trained_with": {"torch": torch.__version__},
-        **{key: value for key, value in report.items() if key.startswith("scores")},
+        **{key: value for key, value in found.items() if key.startswith("scores")},
     }
 
 
-def report_text(report: Report) -> str:
-    """Return the report as text."""
-    if report["interrupted"]:
-        return f"Interrupted. Repeat the command to continue from {report['files'][0]}."
-    lines = []
-    for key, title in (
-        ("scores_without", "left out, trained without it"),
-        ("scores_before", "left out, the initial network"),
-        ("scores", "used for training"),
-        ("scores_left_out", "left out"),
-    ):
-        if report.get(key):
-            lines += [*_table(title, report[key]), ""]
-    return "\n".join([*lines, *report["files"]])
+def summarise(result: NetworkResult) -> str:
+    """Return the result as text."""
+    if result.trained is None:
+        return f"Interrupted. Repeat the command to continue from {result.files[0]}."
+    tables = {"used for training": result.trained.scores, "left out": result.trained.scores_left_out}
+    if result.validation is not None:
+        without, before = result.validation.scores_without, result.validation.scores_before
+        tables = {"left out, trained without it": without, "left out, the initial network": before, **tables}
+    lines = [line for title, scored in tables.items() if scored for line in (*_table(title, scored), "")]
+    return "\n".join([*lines, *map(str, result.files)])
 
 
 def _table(title: str, scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -386,9 +419,12 @@ def train_inference(
     """
     groups = [_group(part) for part in _names(data.relatives)]
     files = InferenceFiles(out, data.projects, _names(data.leave_out), training.initial, checkpoint, groups)
-    report = run_train_inference(files, training.iterations, training.seed, training.fine_tune, sys.argv[1:])
-    typer.echo(json.dumps(report) if as_json else report_text(report), err=report["interrupted"])
-    if report["interrupted"]:
+    result = run_train_inference(files, training.iterations, training.seed, training.fine_tune, sys.argv[1:])
+    if as_json:
+        print_json(result, err=result.interrupted)
+    else:
+        typer.echo(summarise(result), err=result.interrupted)
+    if result.interrupted:
         raise SystemExit(130)
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import plural
 from crowdshot.io.cards import read_safetensors, write_safetensors
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions
 from crowdshot.model import label_model
 from crowdshot.model.problem import Problem, posterior_of, problem_of
 from crowdshot.training import simulated_crowds
@@ -305,7 +305,7 @@ def _load(path: Path, run: dict[str, Any], weights: Weights, adam: torch.optim.A
 # ---- evaluation on items of known truth, and cross-validation over projects ----
 
 
-ACCEPTED = 0.9  # the lowest confidence of accepted labels, as in `crowdshot.labels.confidence`
+ACCEPTED = 0.9  # the lowest confidence of accepted labels, as in `crowdshot.labels.consensus`
 FLOOR = 1e-3  # the lowest probability in the log-loss
 
 

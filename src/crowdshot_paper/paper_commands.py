@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crowdshot._cli.console import handle_errors, note
-from crowdshot._cli.options import as_values
-from crowdshot._cli.parameters import COMPUTING, INPUT, METHOD, OUTPUT, TRAINING, PanelCommand, flat
+from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, TRAINING, PanelCommand, as_values, flat
 from crowdshot.errors import CrowdshotError
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing, plural
+from crowdshot.io.cells import Positions
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats import read_labels
-from crowdshot.labels.indexing import Positions
 from crowdshot.training.simulated_crowds import Crowds
 
 ITEMS = (20, 500)  # the number of items with known truth in a draw, log-uniform

@@ -8,7 +8,7 @@ import torch
 
 from crowdshot import Annotations, CrowdClassifier
 from crowdshot.classifier.diagnostics import feature_value
-from crowdshot.classifier.side_information import SideInformation
+from crowdshot.classifier.learner_contract import SideInformation
 
 NOISE = np.random.default_rng(0).normal(size=(40, 3))
 TRUTH = np.arange(40) % 2

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from crowdshot._cli.console import handle_errors
-from crowdshot._cli.parameters import FromText, flat
+from crowdshot._cli.options import FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 
 

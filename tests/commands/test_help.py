@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from crowdshot._cli import main
-from crowdshot._cli.parameters import OTHER, PANELS, PanelCommand
+from crowdshot._cli.options import OTHER, PANELS, PanelCommand
 
 COMMANDS = typer.main.get_command(main.app).commands
 OURS = [name for name, command in COMMANDS.items() if isinstance(command, PanelCommand)]

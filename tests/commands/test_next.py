@@ -91,7 +91,7 @@ def test_the_item_people_disagree_on_comes_first(labels: Path) -> None:
 
 
 def test_the_table_is_what_the_library_says(labels: Path) -> None:
-    report, table = next.ask(LabelFiles([labels]), 4)
+    result, table = next.ask(LabelFiles([labels]), 4)
     ann = read_labels([labels]).annotations
     posterior = AGGREGATORS[DEFAULT](ann, 100, None).probabilities
     found = asking.choose(
@@ -106,13 +106,12 @@ def test_the_table_is_what_the_library_says(labels: Path) -> None:
     assert table["gain"].tolist() == [q.gain for q in found]
     assert table["confidence"].tolist() == [posterior[q.item].max() for q in found]
     assert table["consensus"].tolist() == [ann.classes[posterior[q.item].argmax()] for q in found]
-    assert report["n_questions"] == report["cost"] == 4
-    assert report["doubt"] == pytest.approx(sum(1 - np.square(posterior).sum(1)))
-    assert report["gain"] == pytest.approx(table["gain"].sum())
-    assert report["errors_mended"] == asking.mended(
-        posterior, annotator_quality.expected_confusion(ann, posterior), found
-    )
-    assert 0 <= report["errors_mended"] <= sum(1 - posterior.max(1))
+    asked = result.questions
+    assert asked.n_questions == asked.cost == 4
+    assert asked.uncertainty == pytest.approx(sum(1 - np.square(posterior).sum(1)))
+    assert asked.gain == pytest.approx(table["gain"].sum())
+    assert asked.errors_mended == asking.mended(posterior, annotator_quality.expected_confusion(ann, posterior), found)
+    assert 0 <= asked.errors_mended <= sum(1 - posterior.max(1))
 
 
 def test_to_a_file_in_words_and_as_json(labels: Path, tmp_path: Path, call) -> None:
@@ -155,8 +154,8 @@ def test_nobody_gets_more_than_the_most(labels: Path) -> None:
 
 
 def test_features_make_unlabelled_items_askable(labels: Path, features: Path) -> None:
-    report, table = next.ask(LabelFiles([labels]), 3, ItemFiles(features=features))
-    assert (report["items"], report["labels"]) == (5, 8)
+    result, table = next.ask(LabelFiles([labels]), 3, ItemFiles(features=features))
+    assert (result.counts.items, result.counts.labels) == (5, 8)
     assert table["image"][0] == "5.png"  # nobody labelled it, and it lies between the two
     assert table["n_labels"][0] == 0
     assert table["confidence"][0] == pytest.approx(0.5, abs=0.1)

@@ -222,7 +222,7 @@ def test_a_head_on_a_backbone_takes_the_features_as_they_come(tmp_path, monkeypa
     settings = {**SETTINGS, "iterations": 2}
     train_encoder(str(tmp_path / "x.npz"), tmp_path / "head", Recipe(**settings), hidden=(), embedding=4)
     encoder = load_encoder(tmp_path / "head")
-    monkeypatch.setattr("crowdshot.encoders.lite0.features", lambda x: x)
+    monkeypatch.setattr("crowdshot.encoders.networks.features", lambda x: x)
     on_images = encoder_files.on_backbone(encoder)
     assert_close(on_images.module(torch.from_numpy(features)), encoder.embed(features), atol=1e-3, rtol=1e-4)
     assert_close(on_images.module.head.weight, encoder.module.layers[0].weight)  # as it was trained

@@ -14,11 +14,12 @@ import pytest
 
 from crowdshot import aggregate, read_labels
 from crowdshot.errors import CrowdshotError
+from crowdshot.io.json_text import to_json
 from crowdshot.model import label_model
 from crowdshot.model.label_model import load_network, network_card, save_network
 from crowdshot.training import distributed
 from crowdshot_paper import label_model_training
-from crowdshot_paper.label_model_commands import InferenceFiles, report_text, run_train_inference
+from crowdshot_paper.label_model_commands import InferenceFiles, run_train_inference, summarise
 from crowdshot_paper.label_model_training import Settings
 from waiting import HANGS
 
@@ -52,19 +53,19 @@ def past(tmp_path):
 
 def test_a_network_and_its_card(past, tmp_path):
     out = tmp_path / "network.safetensors"
-    report = run_train_inference(
+    result = run_train_inference(
         InferenceFiles(out, past, ["moths"]), iterations=3, seed=4, command=["train-inference"]
     )
     assert label_model.shapes(3, 16) == {name: value.shape for name, value in load_network(out).items()}
     card = network_card(out)
-    assert card["learned_from"]["projects"] == report["learned_from"] == ["birds", "fish"]
+    assert card["learned_from"]["projects"] == result.trained.learned_from == ["birds", "fish"]
     assert card["settings"] == {"iterations": 3, "seed": 4, "labels": 200, "draws": 6, "learning_rate": 3e-3}
     assert card["scores"].keys() == {"birds", "fish"}
     assert card["scores_left_out"].keys() == {"moths"}
     assert (card["command"], card["started_from"]) == ("crowdshot train-inference", None)
     assert card["learned_from"]["world"]["spammers"] == [0, 0.5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["network.safetensors", "past"]  # no checkpoint stays
-    told = report_text(report).splitlines()
+    told = summarise(result).splitlines()
     assert told[0].split() == ["used", "for", "training", "accuracy", "log-loss", "over", "accepted", "right"]
     assert [line.split(" ")[0] for line in told[1:4]] == ["birds", "fish", "mean"]
     assert told[-1] == str(out)
@@ -89,9 +90,9 @@ def test_aggregate_takes_what_was_trained(past, tmp_path, call):
 
 
 def test_simulated_crowds_are_enough(tmp_path):
-    report = run_train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
-    assert (report["learned_from"], report["scores"]) == ([], {})
-    assert report_text(report) == str(tmp_path / "n.safetensors")
+    result = run_train_inference(InferenceFiles(tmp_path / "n.safetensors"), iterations=2)
+    assert (result.trained.learned_from, result.trained.scores) == ([], {})
+    assert summarise(result) == str(tmp_path / "n.safetensors")
 
 
 def test_it_starts_from_another_network(past, tmp_path):
@@ -107,15 +108,16 @@ def test_it_starts_from_another_network(past, tmp_path):
 
 def test_fine_tuning_is_judged_by_projects_left_out(past, tmp_path):
     files = InferenceFiles(tmp_path / "n.safetensors", past, relatives=[["birds", "moths"]])
-    report = run_train_inference(files, iterations=4, fine_tune=True)
-    assert report["scores_without"].keys() == report["scores_before"].keys() == {"birds", "fish", "moths"}
-    losses = [np.mean([s["log_loss"] for s in report[key].values()]) for key in ("scores_without", "scores_before")]
+    result = run_train_inference(files, iterations=4, fine_tune=True)
+    without, before = result.validation.scores_without, result.validation.scores_before
+    assert without.keys() == before.keys() == {"birds", "fish", "moths"}
+    losses = [np.mean([s["log_loss"] for s in scores.values()]) for scores in (without, before)]
     assert losses[0] <= losses[1]
     card = network_card(files.out)
     assert card["started_from"] == "the shipped network"
     assert card["settings"]["learning_rate"] == 1e-3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["n.safetensors", "past"]
-    assert "trained without it" in report_text(report)
+    assert "trained without it" in summarise(result)
 
 
 def test_what_is_worse_is_not_written(tmp_path):
@@ -144,9 +146,9 @@ def test_an_interrupted_run_goes_on(past, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(distributed, "interruptions", at_once)
-        report = run_train_inference(files, iterations=3)
-    assert report == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
-    assert report_text(report) == f"Interrupted. Repeat the command to continue from {files.out}.checkpoint."
+        result = run_train_inference(files, iterations=3)
+    assert to_json(result) == {"interrupted": True, "files": [f"{files.out}.checkpoint"]}
+    assert summarise(result) == f"Interrupted. Repeat the command to continue from {files.out}.checkpoint."
     assert not files.out.exists()
     run_train_inference(files, iterations=3)
     one, two = load_network(files.out), load_network(whole.out)

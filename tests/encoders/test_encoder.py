@@ -32,8 +32,7 @@ from crowdshot.encoders.encoder_files import (
 )
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import BadImage, ImageInput, read_images
-from crowdshot.encoders.lite0 import is_installed
-from crowdshot.encoders.networks import ARCHITECTURES, MLP, Conv4, Identity
+from crowdshot.encoders.networks import ARCHITECTURES, MLP, Conv4, Identity, is_installed
 from crowdshot.encoders.shipped import shipped_encoders, weights_file
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import FORMAT, read_safetensors, write_safetensors

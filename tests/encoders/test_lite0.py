@@ -8,7 +8,7 @@ from PIL import Image
 from crowdshot.classifier import compared_methods
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.encoder_choice import default_encoder, no_images
-from crowdshot.encoders import lite0
+from crowdshot.encoders import networks
 from crowdshot.encoders.encoder_files import build_encoder, load_encoder, on_backbone, save_encoder, start_principal
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.networks import MLP
@@ -16,7 +16,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.methods import CrowdEpisodes
 from crowdshot_paper.registry import METHODS
 
-needs_backbone = pytest.mark.skipif(not lite0.is_installed(), reason="the extra lite0 is not installed")
+needs_backbone = pytest.mark.skipif(not networks.is_installed(), reason="the extra lite0 is not installed")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_features_by_hand_and_through_the_encoder():
     ours = load_encoder("lite0").embed(pixels)
     assert ours.shape == (1, 1280)
     with torch.no_grad():
-        expected = lite0.backbone("cpu").extract_features(x).mean((2, 3))
+        expected = networks.backbone("cpu").extract_features(x).mean((2, 3))
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=1e-3)
 
 
@@ -98,12 +98,12 @@ def test_default_encoders(tmp_path, monkeypatch):
 @pytest.fixture
 def few_features(monkeypatch):
     """A backbone that says how bright an image's red, green and blue are, in 1,280 mixtures of them."""
-    mixtures = torch.randn(3, lite0.N_FEATURES, generator=torch.Generator().manual_seed(0))
+    mixtures = torch.randn(3, networks.N_FEATURES, generator=torch.Generator().manual_seed(0))
 
     def features(x):
         return x.mean((2, 3)) @ mixtures.to(x.device)
 
-    monkeypatch.setattr(lite0, "features", features)
+    monkeypatch.setattr(networks, "features", features)
     random = np.random.default_rng(0)
     images = random.integers(0, 60, (10, 12, 12, 3)) + np.eye(3)[np.arange(10) % 2][:, None, None] * 150
     return images.astype(np.uint8), np.arange(10)[:, None].repeat(3, 1) % 2
@@ -148,10 +148,10 @@ def test_teaching_moves_the_head_in_a_copy(few_features):
 
 
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(lite0, "is_installed", lambda: False)
-    lite0.backbone.cache_clear()
+    monkeypatch.setattr(networks, "is_installed", lambda: False)
+    networks.backbone.cache_clear()
     with pytest.raises(CrowdshotError, match=r"pip install 'crowdshot\[lite0\]'"):
-        lite0.features(torch.zeros(1, 3, 224, 224))
+        networks.features(torch.zeros(1, 3, 224, 224))
 
 
 def test_a_linear_layer_starts_as_principal_components():

@@ -29,8 +29,8 @@ def test_two_actors_give_what_the_local_engine_gives(cluster, tmp_path, monkeypa
     cut(monkeypatch, 37, 50)
     aggregate_parts(labels, method, 4, tmp_path / "local")
     cut(monkeypatch, 37, 50, workers=2)
-    told = aggregate_parts(labels, method, 4, tmp_path / "ray", engine="ray")
-    assert told["engine"] == "ray"
+    told, _ = aggregate_parts(labels, method, 4, tmp_path / "ray", engine="ray")
+    assert told.method.engine == "ray"
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "ray"), local.assign(item=local["item"].astype(str)))
 

@@ -42,8 +42,8 @@ def test_executors_give_what_the_local_engine_gives(session, tmp_path, monkeypat
     cut(monkeypatch, 37, 50)
     aggregate_parts(labels, method, 3, tmp_path / "local")
     cut(monkeypatch, 37, 50, workers=2)
-    told = aggregate_parts(labels, method, 3, tmp_path / "spark", engine="spark")
-    assert told["engine"] == "spark"
+    told, _ = aggregate_parts(labels, method, 3, tmp_path / "spark", engine="spark")
+    assert told.method.engine == "spark"
     local = parts(tmp_path / "local")
     same(parts(tmp_path / "spark"), local.assign(item=local["item"].astype(str)))
     assert not (tmp_path / "spark" / "_work").exists()

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from crowdshot import Annotations, AnnotatorPriors, CrowdshotError
-from crowdshot.labels import annotator_priors, annotator_quality
+from crowdshot.labels import annotator_quality
 
 RECORDS = {"ann": (12.0, 3.0), "bob": (0.5, 9.5)}
 
 
 def test_examples():
-    assert doctest.testmod(annotator_priors).failed == 0
+    assert doctest.testmod(annotator_quality).failed == 0
 
 
 def test_conversions_and_back(tmp_path):
@@ -27,7 +27,7 @@ def test_conversions_and_back(tmp_path):
     ):
         assert dict(found) == RECORDS
         np.testing.assert_array_equal(found.of(np.array(["bob", "zoe", "ann"])), [[0.5, 9.5], [0, 0], [12, 3]])
-    assert AnnotatorPriors({7: "expert"})["7"] == annotator_priors.EXPERT  # a table has 7 as text
+    assert AnnotatorPriors({7: "expert"})["7"] == annotator_quality.EXPERT  # a table has 7 as text
     assert 7 in AnnotatorPriors({"7": (1, 1)})
 
 
@@ -62,7 +62,10 @@ def test_accuracy_includes_history():
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x"], "right": [1]})),
             "the table has the columns 'a', 'right', expected",
         ),
-        (lambda: annotator_priors.as_priors([1]), "priors is a list, expected {annotator: (right, wrong)} or a table."),
+        (
+            lambda: annotator_quality.as_priors([1]),
+            "priors is a list, expected {annotator: (right, wrong)} or a table.",
+        ),
         (
             lambda: AnnotatorPriors.from_frame(pd.DataFrame({"a": ["x", "x"], "right": [1, 1], "wrong": [0, 0]})),
             "the table names annotator 'x' more than once, expected each annotator once.",

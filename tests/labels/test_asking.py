@@ -12,7 +12,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.asking import choose, expected_confusion, gains
-from crowdshot.labels.confidence import uncertainty
+from crowdshot.labels.consensus import uncertainty
 
 NONE = (np.array([], dtype=np.int64), np.array([], dtype=np.int64))
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from crowdshot import Annotations, CrowdshotError, aggregate
 from crowdshot.labels import asking
 from crowdshot.labels.annotator_quality import expected_confusion, judge
-from crowdshot.labels.confidence import uncertainty
+from crowdshot.labels.consensus import uncertainty
 from crowdshot.model import parts
 from crowdshot.report.result_tables import with_probabilities
 

@@ -3,8 +3,7 @@
 import pytest
 
 from crowdshot import Annotations, CrowdshotError, read_labels
-from crowdshot.labels.label_sets import parts
-from crowdshot.labels.spelling import Respelled, Twins, fold, near_duplicates, spelling_of
+from crowdshot.labels.spelling import Respelled, Twins, fold, near_duplicates, parts, spelling_of
 
 LABELS = {
     "1": {"ann": "cat", "bob": "Cat"},

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from crowdshot import CrowdClassifier
-from crowdshot.classifier.side_information import SideInformation
+from crowdshot.classifier.learner_contract import SideInformation
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
-from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import render
+from crowdshot.report.page.review_items import Basis
 
 
 def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) -> Basis:

@@ -9,7 +9,7 @@ from scipy import stats
 from crowdshot import CrowdClassifier
 from crowdshot.classifier import diagnostics
 from crowdshot.classifier.diagnostics import _parts, leave_out, why_not
-from crowdshot.labels.confidence import Share
+from crowdshot.labels.consensus import Share
 
 from .made import coin, crowd
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.report.round_comparison import Course, Skill, as_json, compare, render, summarise
+from crowdshot.io.json_text import to_json
+from crowdshot.report.round_comparison import Course, Skill, compare, render, result_of, summarise
 
 HACK = '"><script>window.hacked=1</script>'
 
@@ -53,7 +54,7 @@ def rounds(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_what_changed_is_counted(rounds):
-    found = as_json(compare(*rounds))
+    found = to_json(result_of(compare(*rounds)))
     assert found["accepted"] == {"before": 2, "after": 3}
     assert found["items"] == {"before": 5, "after": 5}
     assert found["labels"] == {"before": 9, "after": 16}
@@ -94,7 +95,7 @@ def test_every_changed_item_is_listed(tmp_path):
         for name, label in (("a", "cat"), ("b", "dog"))
     )
     found = compare(before, after)
-    assert len(as_json(found)["changed"]) == 3000
+    assert len(result_of(found).changed) == 3000
     assert "2,000 items more are not shown" in render(found)
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
-from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import decisions
-from crowdshot.report.page.review_items import Votes, describe_items, excerpt, explain, items_to_review, reliable
+from crowdshot.report.page.review_items import Basis, Votes, describe_items, excerpt, explain, items_to_review, reliable
 
 from .made import basis_of, coin, crowd, report_on
 
@@ -132,18 +131,18 @@ def test_what_somebody_told_is_overruled_by_nobody():
     basis = Basis(clf, clf.embed(x))
     assert basis.label[3] == gold[3]
     assert 3 not in items_to_review(basis)
-    assert decisions(basis, [5, 3])["known"] == [["3", str(gold[3])]]
+    assert decisions(basis, [5, 3]).known == [["3", str(gold[3])]]
 
 
 def test_what_the_script_knows_of_items():
     posterior = [[0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
     basis = basis_of(posterior, [[0], [1], [0]], classes=["a\x00b", " c"])
     found = decisions(basis, [1, 0])
-    assert (found["items"], found["labels"]) == (["1", "0"], [1, 0])
-    assert found["classes"] == ["a\x00b", " c"]  # as written
+    assert (found.items, found.labels) == (["1", "0"], [1, 0])
+    assert found.classes == ["a\x00b", " c"]  # as written
     again = basis_of(posterior[::-1], [[0], [0], [1]])
-    assert decisions(again, [])["store"] == found["store"]  # the same items, in another order
-    assert decisions(basis_of(posterior[:2], [[0], [1]]), [])["store"] != found["store"]
+    assert decisions(again, []).store == found.store  # the same items, in another order
+    assert decisions(basis_of(posterior[:2], [[0], [1]]), []).store != found.store
 
 
 def test_a_text_is_cut_and_keeps_its_lines():

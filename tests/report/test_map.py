@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 
 from crowdshot.report.page.class_summaries import choose_examples
-from crowdshot.report.page.item_map import AGREED, DISPUTED, LINE, UNLABELLED, Drawing, Map, draw_map, place
-from crowdshot.report.page.thumbnails import Sheet
+from crowdshot.report.page.item_map import AGREED, DISPUTED, LINE, UNLABELLED, Drawing, Map, Sheet, draw_map, place
 
 from .made import basis_of
 

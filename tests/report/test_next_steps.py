@@ -5,11 +5,11 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
-from crowdshot.labels.confidence import Share
+from crowdshot.labels.consensus import Share
 from crowdshot.labels.spelling import near_duplicates
-from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.next_steps import _shares, steps
 from crowdshot.report.page.page_writer import texts_at, texts_for_script
+from crowdshot.report.page.review_items import Basis
 from crowdshot.report.page.thresholds import STEPS, Level, at, automatic, count_levels, listed, verdict
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on

@@ -11,9 +11,9 @@ from crowdshot import CrowdClassifier
 from crowdshot.formatting import clean, command, percent, plural, probability, spread, times
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
-from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import Run, describe
 from crowdshot.report.page.page_writer import write_page
+from crowdshot.report.page.review_items import Basis
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from crowdshot.report.page.thumbnails import sheet, side_of, thumbnails
+from crowdshot.report.page.item_map import sheet, side_of, thumbnails
 
 
 def opened(uri: str) -> Image.Image:

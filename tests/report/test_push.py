@@ -45,9 +45,9 @@ def label_studio(**more):
 def test_label_studio_gets_predictions_and_goes_by_them(table):
     with standing_in(label_studio()) as (address, seen):
         found = run_push(table, "label-studio", address, "3", threshold=0.5)
-    name = found["name"]
+    name = found.name
     assert name.startswith(f"crowdshot-{__version__}-")
-    assert found == {"pushed": 2, "lost": [], "name": name}
+    assert found == (2, [], name)
     result = {"from_name": "kind", "to_name": "img", "type": "choices"}
 
     def prediction(task, label, score):
@@ -63,14 +63,14 @@ def test_label_studio_gets_predictions_and_goes_by_them(table):
 
 def test_a_second_push_takes_the_place_of_the_first(table):
     with standing_in(label_studio()) as (address, _):
-        name = run_push(table, "label-studio", address, "3")["name"]
+        name = run_push(table, "label-studio", address, "3").name
     there = {"GET /api/projects/3/model-versions/": {name: 2}, "DELETE /api/projects/3/model-versions/": {}}
     with standing_in(label_studio(**there)) as (address, seen):
-        assert run_push(table, "label-studio", address, "3")["lost"] == ["c.png"]
+        assert run_push(table, "label-studio", address, "3").lost == ["c.png"]
     assert changes(seen)[0] == ("DELETE /api/projects/3/model-versions/", {}, {"model_version": name})
     table.write_text(table.read_text().replace("0.9", "0.8"))
     with standing_in(label_studio(**there)) as (address, seen):
-        assert run_push(table, "label-studio", address, "3")["name"] != name
+        assert run_push(table, "label-studio", address, "3").name != name
     assert not [what for what, *_ in seen if what.startswith("DELETE")]
 
 
@@ -111,8 +111,8 @@ def argilla():
 def test_argilla_gets_suggestions(table):
     with standing_in(argilla()) as (address, seen):
         found = run_push(table, "argilla", address, "my animals")
-    assert (found["pushed"], found["lost"]) == (2, ["c.png"])
-    said = {"question_id": "q1", "type": "model", "agent": found["name"]}
+    assert (found.pushed, found.lost) == (2, ["c.png"])
+    said = {"question_id": "q1", "type": "model", "agent": found.name}
     assert changes(seen) == [
         ("PUT /api/v1/records/r1/suggestions", {}, {**said, "value": "cat", "score": 0.9}),
         ("PUT /api/v1/records/r2/suggestions", {}, {**said, "value": "dog", "score": 0.6}),
@@ -156,7 +156,7 @@ def test_cvat_gets_tags_and_keeps_those_of_people(table):
         "PATCH /api/tasks/3/annotations/": {},
     }
     with standing_in(answers) as (address, seen):
-        assert run_push(table, "cvat", address, "3", threshold=0.5)["pushed"] == 2
+        assert run_push(table, "cvat", address, "3", threshold=0.5).pushed == 2
 
     def tag(frame, label):
         return {"frame": frame, "label_id": label, "group": 0, "source": "auto", "attributes": []}

@@ -1,26 +1,37 @@
 """What a job found, in words."""
 
-from crowdshot.report.summary import _do_next, _verdicts, describe_feature_value, kinds_in_words, until_accepted
+from dataclasses import replace
 
-NONE = {"of": "images", "foretold": 0.61, "by_class_sizes": 0.13, "helped": True, "differ": 0, "differ_items": []}
-NONE |= {"unsaid": 0, "unsaid_items": []}
+from crowdshot.labels.labels_needed import Forecast
+from crowdshot.report.summary import (
+    FeatureEffect,
+    NewItems,
+    Recommendation,
+    _do_next,
+    _verdicts,
+    describe_feature_effect,
+    kinds_in_words,
+    until_accepted,
+)
+
+NONE = FeatureEffect("images", 0.61, 0.13, True, 0, [], 0, [])
 SAME = "Labels alone would give the same consensus for every labelled item."
 
 
 def test_the_value_of_images():
     numbers = "they predict held-out labels with probability 0.61 (0.13 from class frequencies alone)."
-    assert describe_feature_value(NONE, 30) == [f"The images are informative: {numbers}", SAME]
+    assert describe_feature_effect(NONE, 30) == [f"The images are informative: {numbers}", SAME]
     few = f"There are too few items to tell whether the images are informative: {numbers}"
-    assert describe_feature_value(NONE | {"helped": None}, 30) == [few, SAME]
-    not_so = describe_feature_value(NONE | {"helped": False, "of": "features"}, 30)
+    assert describe_feature_effect(replace(NONE, informative=None), 30) == [few, SAME]
+    not_so = describe_feature_effect(replace(NONE, informative=False, kind="features"), 30)
     assert not_so == ["The features are not informative, so the consensus depends only on the labels.", SAME]
-    other_method = describe_feature_value(NONE | {"helped": None, "foretold": None, "by_class_sizes": None}, 30)
-    assert other_method == [SAME]
+    other_method = replace(NONE, informative=None, held_out_probability=None, by_class_sizes=None)
+    assert describe_feature_effect(other_method, 30) == [SAME]
 
 
 def test_where_labels_alone_would_have_it_otherwise():
-    differ = NONE | {"helped": False, "differ": 7, "differ_items": [*"abcdefg"], "unsaid": 1, "unsaid_items": ["c"]}
-    assert describe_feature_value(differ, 1000) == [
+    differ = FeatureEffect("images", 0.61, 0.13, False, 7, [*"abcdefg"], 1, ["c"])
+    assert describe_feature_effect(differ, 1000) == [
         "The images are not informative, so the consensus depends almost only on the labels.",
         "Labels alone would give a different consensus for 7 of 1,000 labelled items: a, b, c, d, e and 2 more.",
         "1 of 1,000 labelled items has a consensus label that no annotator chose: c.",
@@ -30,12 +41,12 @@ def test_where_labels_alone_would_have_it_otherwise():
 def test_what_needs_review_and_what_the_classifier_may_do():
     kinds = {"open": 1200, "overruled": 0, "unlabelled": 3}
     assert kinds_in_words(kinds) == "1,200 not accepted, 3 unlabelled and not accepted"
-    known = {"share": 0.85, "low": 0.784, "high": 0.9, "verdict": "not accurate enough"}
+    known = NewItems(0.85, 0.784, 0.9, "not accurate enough")
     assert _verdicts(kinds, known) == [
         "1,203 items need review: 1,200 not accepted, 3 unlabelled and not accepted",
         "classifier on new items: 85\u00a0% correct (90 % interval 78–90\u00a0%), not accurate enough",
     ]
-    unknown = {"share": None, "low": None, "high": None, "verdict": "9 labelled items are too few"}
+    unknown = NewItems(None, None, None, "9 labelled items are too few")
     assert _verdicts({"open": 0, "overruled": 1, "unlabelled": 0}, unknown) == [
         "1 item needs review: 1 accepted against the majority",
         "classifier on new items: accuracy not known (9 labelled items are too few)",
@@ -44,17 +55,17 @@ def test_what_needs_review_and_what_the_classifier_may_do():
 
 
 def test_how_many_labels_until_enough_items_are_accepted():
-    forecast = {"share": 0.95, "labels": 1200, "at_best": 800, "at_worst": None}
+    forecast = Forecast(0.95, 1200, 800, None)
     assert until_accepted(forecast) == (
         "about 1,200 more labels are needed until 95\u00a0% of the items are accepted (800 at best, many more at worst)"
     )
-    assert until_accepted(forecast | {"at_worst": 3000}).endswith("(800 at best, 3,000 at worst)")
-    assert until_accepted(forecast | {"labels": 0}) == "95\u00a0% of the items or more are already accepted"
+    assert until_accepted(forecast._replace(at_worst=3000)).endswith("(800 at best, 3,000 at worst)")
+    assert until_accepted(forecast._replace(labels=0)) == "95\u00a0% of the items or more are already accepted"
     never = "more labels from annotators like these are not expected to be enough to accept 95\u00a0% of the items"
-    assert until_accepted(forecast | {"labels": None}) == f"{never} (800 labels at best)"
-    assert until_accepted(forecast | {"labels": None, "at_best": None}) == never
+    assert until_accepted(forecast._replace(labels=None)) == f"{never} (800 labels at best)"
+    assert until_accepted(forecast._replace(labels=None, at_best=None)) == never
 
 
 def test_what_to_do_next_with_its_commands():
-    steps = [{"text": "Look.", "command": "crowdshot adapt"}, {"text": "Talk.", "command": ""}]
+    steps = [Recommendation("Look.", "crowdshot adapt"), Recommendation("Talk.", "")]
     assert _do_next(steps).splitlines()[1:] == ["  1. Look.", "     crowdshot adapt", "  2. Talk."]

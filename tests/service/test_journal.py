@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from crowdshot import CrowdshotError
-from crowdshot.io.formulas import stay_excel_safe
+from crowdshot.io.cells import stay_excel_safe
 from crowdshot.service.journal import NAME, Answer, Journal
 
 

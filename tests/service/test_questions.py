@@ -13,7 +13,7 @@ from crowdshot._cli.serve import Listening, _bind
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels import asking
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.service import assignments
 from crowdshot.service.assignments import Waiting
 from crowdshot.service.journal import Answer, Journal

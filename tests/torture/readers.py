@@ -17,7 +17,7 @@ from crowdshot.io import tables as streams
 from crowdshot.io.embedding_store import remembered
 from crowdshot.io.feature_files import features_of, read_feature_file
 from crowdshot.labels import gold_labels
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio
 from crowdshot.labels.spelling import new_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,8 @@ import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
+    METHOD,
+    OUTPUT,
     AsJson,
     Copies,
     EncoderName,
@@ -19,6 +22,7 @@ from crowdshot._cli.options import (
     ExportFolder,
     Features,
     Folder,
+    FromText,
     Images,
     Labels,
     Overwrite,
@@ -28,18 +32,19 @@ from crowdshot._cli.options import (
     Texts,
     Threshold,
     as_settings,
+    flat,
 )
-from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
 from crowdshot.formatting import command, in_a_terminal
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     from crowdshot._cli.fitting import FittedFromFiles
-    from crowdshot._cli.inputs import ItemFiles, LabelFiles, Output, Report
+    from crowdshot._cli.inputs import ItemFiles, LabelFiles, Output
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.classifier.diagnostics import FeatureValue
     from crowdshot.report.export import Export
     from crowdshot.report.page import facts
+    from crowdshot.report.summary import FeatureEffect, NewItems, Result
 
 # Placeholders in the suggested `predict` command.
 NEW_ITEMS = {"images": "new-images", "features": "new-features.csv", "texts": "new-texts.csv"}
@@ -47,20 +52,20 @@ NEW_ITEMS = {"images": "new-images", "features": "new-features.csv", "texts": "n
 
 def run_adapt(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     output: Output,
     method: str = "auto",
     settings: Mapping[str, Any] | None = None,
     export: Export | None = None,
     anonymous: bool = False,
-) -> Report:
+) -> Result:
     """Write consensus, annotators, confusion matrices, a classifier and a report to a folder.
 
     Parameters
     ----------
     labels : LabelFiles
         The labels.
-    given : ItemFiles
+    item_files : ItemFiles
         The items.
     output : Output
         The folder.
@@ -80,11 +85,11 @@ def run_adapt(
 
     check_folder(output.out, output.overwrite)
     if export is not None:
-        export.check(given.images, output.out)
+        export.check(item_files.images, output.out)
         check_folder(export.folder, output.overwrite)
-    fitted = fit(labels, given, method, settings, anonymous)
+    fitted = fit(labels, item_files, method, settings, anonymous)
     clf, items = fitted.clf, fitted.items
-    features = _feature_facts(clf, feature_value(clf, fitted.embeddings), items.kind)
+    effect = _feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
     options: dict[str, Any] = {
         "method": method,
         "settings": settings,
@@ -94,11 +99,11 @@ def run_adapt(
     }
     if export is not None:
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
-    run = _describe_run(labels, given, fitted, options, features)
+    run = _describe_run(labels, item_files, fitted, options, effect)
     with progress("writing the results and a report"):
         found = facts.gather(clf, fitted.embeddings, run)
         files = _write(fitted, found, output, export)
-    return _report(labels, fitted, found, features, export, files)
+    return _result(labels, fitted, found, effect, export, files)
 
 
 def _write(fitted: FittedFromFiles, found: facts.Facts, output: Output, export: Export | None) -> list[Path]:
@@ -118,14 +123,14 @@ def _write(fitted: FittedFromFiles, found: facts.Facts, output: Output, export: 
 
 def _describe_run(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     fitted: FittedFromFiles,
     options: Mapping[str, Any],
-    features: Report,
+    effect: FeatureEffect,
 ) -> facts.Run:
     """Return what the page shows about the run: files, commands and notes.
 
-    ``options``: those of this run besides the labels and items. ``features``: see `_feature_facts`.
+    ``options``: those of this run besides the labels and items.
     """
     from crowdshot.report import summary
     from crowdshot.report.page.facts import Run, describe
@@ -133,7 +138,7 @@ def _describe_run(
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     shown_labels = labels.without_names() if options["anonymous"] else labels
     hide_files = options["anonymous"] and len(labels.paths) > 1
-    inputs: Report = {**given.options(), **shown_labels.options()}
+    inputs: dict[str, Any] = {**item_files.options(), **shown_labels.options()}
     again = {**inputs, **options}
     new_items = {items.kind: NEW_ITEMS[items.kind]}
     return Run(
@@ -141,7 +146,7 @@ def _describe_run(
         items_from=items.source,
         paths=items.paths,
         texts=items.texts,
-        how=describe(clf, given.encoder),
+        how=describe(clf, item_files.encoder),
         command=command("adapt", shown_labels.paths, again),
         commands={
             "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
@@ -155,48 +160,41 @@ def _describe_run(
         near_duplicates=read.near_duplicates,
         ordered=read.ordered,
         left_out=summary.left_out(fitted.left_out),
-        feature_value=summary.describe_feature_value(features, _n_labelled(clf)),
+        feature_value=summary.describe_feature_effect(effect, _n_labelled(clf)),
     )
 
 
-def _report(
+def _result(
     labels: LabelFiles,
     fitted: FittedFromFiles,
     found: facts.Facts,
-    features: Report,
+    effect: FeatureEffect,
     export: Export | None,
     files: list[Path],
-) -> Report:
+) -> Result:
     from crowdshot._cli.fitting import method_of
-    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
+    from crowdshot.report import summary
     from crowdshot.report.page.next_steps import steps
     from crowdshot.report.result_tables import records
 
     clf, consensus = fitted.clf, fitted.clf.consensus_
     labelled = consensus["n_labels"] > 0
-    accepted = consensus["confidence"] >= THRESHOLD
-    return {
-        **method_of(clf),
-        **counts(clf.annotations_),
-        "items": _n_labelled(clf),
-        "accepted": int((accepted & labelled).sum()),
-        "accepted_at": THRESHOLD,
-        "predicted": int((~labelled).sum()),
-        "predicted_accepted": int((accepted & ~labelled).sum()),
-        "need_a_person": found.of_kind(),
-        "classifier": _on_new_items(found),
-        "do_next": [{"text": in_a_terminal(step.text), "command": step.command} for step in steps(found)],
-        "agreement": [statistic._asdict() for statistic in found.agreement],
-        "looks": features,
-        "annotator_column": clf.annotations_.columns.annotator,
-        "annotator_table": records(clf.annotators_),
-        **gold_facts(clf.gold_, labels.gold_from),
-        **spellings(fitted.labels),
-        **({} if export is None else export_facts(export, consensus)),
-        "left_out": fitted.left_out,
-        "files": [str(file) for file in files],
-    }
+    is_accepted = consensus["confidence"] >= THRESHOLD
+    n_accepted, n_predicted = int((is_accepted & labelled).sum()), int((~labelled).sum())
+    do_next = [summary.Recommendation(in_a_terminal(step.text), step.command) for step in steps(found)]
+    return summary.Result(
+        method=method_of(clf),
+        counts=replace(summary.count(clf.annotations_), items=_n_labelled(clf)),
+        accepted=summary.Accepted(n_accepted, THRESHOLD, n_predicted, int((is_accepted & ~labelled).sum())),
+        review=summary.Review(found.of_kind(), _on_new_items(found), do_next, found.agreement, effect),
+        annotators=summary.AnnotatorTable(clf.annotations_.columns.annotator, records(clf.annotators_)),
+        gold=summary.check_gold(clf.gold_, labels.gold_from),
+        names=summary.note_spellings(fitted.labels),
+        exported=None if export is None else summary.count_exported(export, consensus),
+        left_out=fitted.left_out,
+        files=files,
+    )
 
 
 def _n_labelled(clf: CrowdClassifier) -> int:
@@ -205,25 +203,30 @@ def _n_labelled(clf: CrowdClassifier) -> int:
     return len(np.unique(clf.annotations_.item))
 
 
-def _on_new_items(found: facts.Facts) -> Report:
-    """Report how often the classifier agrees with the consensus of held-out items, and the verdict on that."""
+def _on_new_items(found: facts.Facts) -> NewItems:
+    """Return how often the classifier agrees with the consensus of held-out items, and the verdict on that."""
+    from crowdshot.report.summary import NewItems
+
     share, low, high = (found.check.share, found.check.low, found.check.high) if found.check else (None, None, None)
-    return {"share": share, "low": low, "high": high, "verdict": found.verdict()}
+    return NewItems(share, low, high, found.verdict())
 
 
-def _feature_facts(clf: CrowdClassifier, value: FeatureValue, kind: str) -> Report:
-    """Report how informative the features are; items are listed by name."""
+def _feature_effect(clf: CrowdClassifier, value: FeatureValue, kind: str) -> FeatureEffect:
+    """Return how informative the features are; items are listed by name."""
+    from crowdshot.report.summary import FeatureEffect
+
     names = clf.annotations_.items
-    return {
-        "of": kind,
-        "foretold": value.foretold,
-        "by_class_sizes": value.by_class_sizes,
-        "helped": value.helped,
-        "differ": len(value.differ),
-        "differ_items": [str(name) for name in names[value.differ]],
-        "unsaid": len(value.unsaid),
-        "unsaid_items": [str(name) for name in names[value.unsaid]],
-    }
+    changed, unchosen = ([str(name) for name in names[rows]] for rows in (value.differ, value.unsaid))
+    return FeatureEffect(
+        kind,
+        value.foretold,
+        value.by_class_sizes,
+        value.helped,
+        len(changed),
+        changed,
+        len(unchosen),
+        unchosen,
+    )
 
 
 # "\b" keeps the line breaks
@@ -295,5 +298,5 @@ def adapt(
 
     items = ItemFiles(images, features, encoder, skip_bad, texts, processes, engine.value)
     exported = None if export is None else Export(export, threshold, copies)
-    report = run_adapt(reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous)
-    print_result(report, as_json)
+    result = run_adapt(reading.of(labels), items, Output(out, overwrite), method, settings or {}, exported, anonymous)
+    print_result(result, as_json)

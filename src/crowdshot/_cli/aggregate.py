@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crowdshot._cli.console import note, print_result
-from crowdshot._cli.options import AsJson, ExportFolder, File, Labels, ReadingOptions, Threshold
-from crowdshot._cli.parameters import COMPUTING, METHOD, OUTPUT, flat
+from crowdshot._cli.options import (
+    COMPUTING,
+    METHOD,
+    OUTPUT,
+    AsJson,
+    ExportFolder,
+    File,
+    Labels,
+    ReadingOptions,
+    Threshold,
+    flat,
+)
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdshot._cli.inputs import LabelFiles, Report
+    from crowdshot._cli.inputs import LabelFiles
     from crowdshot.engine.run import Done, Job
+    from crowdshot.io.cells import Positions
     from crowdshot.labels.aggregation import LabelsAggregated
     from crowdshot.labels.annotations import Annotations
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.columns import Columns
     from crowdshot.labels.formats.label_file import LabelsRead
-    from crowdshot.labels.indexing import Positions
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
+    from crowdshot.report.summary import Result
 
 MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
-MOST_PEOPLE = 1000  # annotators in the report of an engine; the --annotators file has all
+MOST_PEOPLE = 1000  # annotators in the result of an engine; the --annotators file has all
 NOT_IN_ENGINES = ("format_name", "sheet", "annotator_columns", "multi_label")  # reading options engines do not support
 
 
@@ -46,8 +57,8 @@ def run_aggregate(
     export: Export | None = None,
     top: int = 0,
     network: Path | None = None,
-) -> tuple[Report, pd.DataFrame]:
-    """Return a report and a table with the consensus label, confidence, label count and agreement of each item.
+) -> tuple[Result, pd.DataFrame]:
+    """Return the result and a table with the consensus label, confidence, label count and agreement of each item.
 
     All methods but the majority vote add the probability of each class (for the soft vote, its share of the labels).
 
@@ -91,7 +102,7 @@ def run_aggregate(
             from crowdshot.report.export import write_export
 
             files += write_export(export, table, found.annotations, read)
-    return _report(labels, read, method, found, table, people, (without_gold, known), export, files), table
+    return _result(labels, read, method, found, table, people, (without_gold, known), export, files), table
 
 
 def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dict[str, str], Positions]:
@@ -165,7 +176,7 @@ def _write_tables(
             write_file(path, tables[name])
 
 
-def _report(
+def _result(
     labels: LabelFiles,
     read: LabelsRead,
     method: str,
@@ -175,29 +186,26 @@ def _report(
     held_out: tuple[LabelsAggregated, Positions],
     export: Export | None,
     files: Sequence[Path],
-) -> Report:
+) -> Result:
     """``held_out``: the result without gold labels, and the gold class of each item (-1: unknown)."""
-    from crowdshot._cli.inputs import counts, export_facts, gold_facts, spellings
     from crowdshot.labels import gold_labels
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
+    from crowdshot.report import summary
     from crowdshot.report.result_tables import records
 
     without_gold, known = held_out
     compared = gold_labels.compare(without_gold.annotations, known, without_gold.consensus.probabilities[known >= 0])
-    return {
-        "method": method,
-        **counts(found.annotations),
-        "classes": found.names.tolist(),
-        "accepted": int((table["confidence"] >= THRESHOLD).sum()),
-        "accepted_at": THRESHOLD,
-        "annotator_column": found.annotations.columns.annotator,
-        "annotator_table": records(people),
-        **gold_facts(compared, labels.gold_from),
-        **spellings(read),
-        **({} if export is None else export_facts(export, table)),
-        "left_out": read.left_out,
-        "files": [str(file) for file in files],
-    }
+    return summary.Result(
+        method=summary.MethodUsed(method),
+        counts=replace(summary.count(found.annotations), classes=found.names.tolist()),
+        accepted=summary.Accepted(int((table["confidence"] >= THRESHOLD).sum()), THRESHOLD),
+        annotators=summary.AnnotatorTable(found.annotations.columns.annotator, records(people)),
+        gold=summary.check_gold(compared, labels.gold_from),
+        names=summary.note_spellings(read),
+        exported=None if export is None else summary.count_exported(export, table),
+        left_out=read.left_out,
+        files=files,
+    )
 
 
 def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> None:
@@ -228,15 +236,17 @@ def aggregate_parts(
     memory: str = "4GB",
     top: int = 0,
     network: Path | None = None,
-) -> Report:
+) -> tuple[Result, bool]:
     """Aggregate any number of labels in bounded memory, and write a folder of Parquet files.
 
-    The arguments are those of `run_aggregate`, but ``out`` is a folder; see `crowdshot.engine.run`.
+    Return the result, and whether an earlier run had finished it. The arguments are those of `run_aggregate`, but
+    ``out`` is a folder; see `crowdshot.engine.run`.
     """
     from crowdshot.engine.part_files import as_bytes, shares_of
     from crowdshot.engine.run import abandon, conclude, prepare, run_job
     from crowdshot.engine.workers import cores, environment, workers_of
     from crowdshot.io.atomic import write_file
+    from crowdshot.io.json_text import to_json
     from crowdshot.labels.formats.cleaning import warn_blanks, warn_near_duplicates
     from crowdshot.report.result_tables import with_others
 
@@ -245,7 +255,7 @@ def aggregate_parts(
     share = shares_of(job.memory, cores())
     finished = prepare(job)
     if finished is not None:
-        return {**finished, "finished_before": True}
+        return _restored(finished), True
     with environment():
         try:
             workers = workers_of(engine, share.workers, job.work)
@@ -258,9 +268,9 @@ def aggregate_parts(
     warn_near_duplicates(done.twins, str(labels))
     if annotators is not None:
         write_file(annotators, with_others(done.people, job.history))
-    report = _engine_report(job, done, engine, labels.gold_from, annotators)
-    conclude(job, report)
-    return report
+    result = _engine_result(job, done, engine, labels.gold_from, annotators)
+    conclude(job, to_json(result))
+    return result, False
 
 
 def _check_engine(
@@ -290,7 +300,7 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
     from crowdshot.engine.run import Job
     from crowdshot.labels import gold_labels
     from crowdshot.labels.aggregation import require_default
-    from crowdshot.labels.annotator_priors import AnnotatorPriors
+    from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.report.result_tables import check_columns
 
     def gold(columns: Columns) -> dict[str, str]:
@@ -315,29 +325,41 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
     )
 
 
-def _engine_report(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Report:
-    from crowdshot.labels.confidence import THRESHOLD
+def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Result:
+    from crowdshot.labels.consensus import THRESHOLD
+    from crowdshot.report import summary
     from crowdshot.report.result_tables import records
 
-    files = [str(job.out / f"part-{number:05d}.parquet") for number in range(done.parts)]
-    return {
-        "method": job.method,
-        "engine": engine,
-        "items": done.sizes.items,
-        "annotators": done.sizes.annotators,
-        "labels": done.labels,
-        "classes": done.classes,
-        "accepted": done.accepted,
-        "accepted_at": THRESHOLD,
-        "annotator_column": done.columns.annotator,
-        "annotator_table": records(_least_accurate(done.people)),
-        "gold": done.gold,
-        "gold_from": gold_from,
-        "near_duplicates": [each._asdict() for each in done.twins],
-        "respelled": [each._asdict() for each in done.respelled],
-        "left_out": done.left_out,
-        "files": files if annotators is None else [*files, str(annotators)],
-    }
+    files = [job.out / f"part-{number:05d}.parquet" for number in range(done.parts)]
+    return summary.Result(
+        method=summary.MethodUsed(job.method, engine=engine),
+        counts=summary.CrowdCounts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
+        accepted=summary.Accepted(done.accepted, THRESHOLD),
+        annotators=summary.AnnotatorTable(done.columns.annotator, records(_least_accurate(done.people))),
+        gold=summary.Gold(done.gold, gold_from),
+        names=summary.SpellingNotes(done.twins, done.respelled),
+        left_out=done.left_out,
+        files=files if annotators is None else [*files, annotators],
+    )
+
+
+def _restored(saved: Mapping[str, Any]) -> Result:
+    """Return the result of an engine from the JSON that it saved."""
+    from crowdshot.labels.spelling import Respelled, Twins
+    from crowdshot.report import summary
+
+    twins = [Twins(**each) for each in saved["near_duplicates"]]
+    respelled = [Respelled(**each) for each in saved["respelled"]]
+    return summary.Result(
+        method=summary.MethodUsed(saved["method"], engine=saved["engine"]),
+        counts=summary.CrowdCounts(*(saved[name] for name in ("items", "annotators", "labels", "classes"))),
+        accepted=summary.Accepted(saved["accepted"], saved["accepted_at"]),
+        annotators=summary.AnnotatorTable(saved["annotator_column"], saved["annotator_table"]),
+        gold=summary.Gold(saved["gold"], saved["gold_from"]),
+        names=summary.SpellingNotes(twins, respelled),
+        left_out=saved["left_out"],
+        files=[Path(file) for file in saved["files"]],
+    )
 
 
 def _least_accurate(people: pd.DataFrame) -> pd.DataFrame:
@@ -451,12 +473,14 @@ def aggregate(
     exported = None if export is None else Export(export, threshold)
     label_files = reading.of(labels)
     if engine is None:
-        report, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network)
-        print_result(report, as_json, table if out is None else None, "consensus")
+        result, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network)
+        print_result(result, as_json, table if out is None else None, "consensus")
         return
     if exported is not None:
         raise CrowdshotError("is not supported with an engine", argument="export")
-    report = aggregate_parts(label_files, method.value, steps, out, annotators, engine.value, memory, top, network)
-    if report.pop("finished_before", False):
+    result, finished_before = aggregate_parts(
+        label_files, method.value, steps, out, annotators, engine.value, memory, top, network
+    )
+    if finished_before:
         note(f"{out} is complete already; nothing was computed.")
-    print_result(report, as_json)
+    print_result(result, as_json)

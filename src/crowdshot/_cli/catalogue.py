@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdshot._cli.console import print_json
 from crowdshot._cli.options import AsJson
+from crowdshot.io.json_text import OPTIONAL
 
 if TYPE_CHECKING:
     from crowdshot.methods import Method
@@ -55,23 +58,51 @@ def describe_encoders() -> dict[str, str]:
     return lines
 
 
-def describe_methods() -> list[dict[str, Any]]:
-    """Return all methods as plain JSON."""
+@dataclass(frozen=True)
+class MethodDescription:
+    """A method as `crowdshot methods` lists it.
+
+    Attributes
+    ----------
+    name, summary : str
+        The name, and a line about the method.
+    needs, train : str or None
+        The meta-training that the method needs, and the command that does it; None for none.
+    encoders : list of str
+        The default encoders of images.
+    default : mapping
+        The default settings.
+    candidates : mapping
+        The values of each setting that the paper compares.
+    documentation : str or None
+        The documentation, if one method is described.
+    """
+
+    name: str
+    summary: str
+    needs: str | None
+    train: str | None
+    encoders: list[str]
+    default: Mapping[str, Any]
+    candidates: Mapping[str, list[Any]]
+    documentation: str | None = field(default=None, metadata=OPTIONAL)
+
+
+def describe_methods() -> list[MethodDescription]:
     from crowdshot.methods import METHODS
 
     return [_describe(one) for one in METHODS.values()]
 
 
-def describe_method(name: str) -> dict[str, Any]:
-    """Return a method and its documentation as plain JSON."""
+def describe_method(name: str) -> MethodDescription:
+    """Describe a method with its documentation."""
     from crowdshot.methods import find
 
     one = find(name)
-    return {**_describe(one), "documentation": one.documentation}
+    return replace(_describe(one), documentation=one.documentation)
 
 
-def _describe(one: Method) -> dict[str, Any]:
-    """Return a method as plain JSON; ``encoders`` are its default encoders of images."""
+def _describe(one: Method) -> MethodDescription:
     from crowdshot.encoders.shipped import shipped_encoders
     from crowdshot.methods import encoder_names, training_command
 
@@ -79,29 +110,27 @@ def _describe(one: Method) -> dict[str, Any]:
     for candidate in one.candidates:
         for setting, value in candidate.items():
             values_of.setdefault(setting, []).append(value)
-    return {
-        "name": one.name,
-        "summary": one.summary,
-        "needs": None if one.needs is None else str(one.needs),
-        "train": None if one.needs is None else training_command(one.needs),
-        "encoders": [name for name in encoder_names(one.needs) if name in shipped_encoders()] if one.needs else [],
-        "default": dict(one.default),
-        "candidates": {setting: sorted(set(values)) for setting, values in values_of.items()},
-    }
+    return MethodDescription(
+        name=one.name,
+        summary=one.summary,
+        needs=None if one.needs is None else str(one.needs),
+        train=None if one.needs is None else training_command(one.needs),
+        encoders=[name for name in encoder_names(one.needs) if name in shipped_encoders()] if one.needs else [],
+        default=dict(one.default),
+        candidates={setting: sorted(set(values)) for setting, values in values_of.items()},
+    )
 
 
-def methods_as_text(found: list[dict[str, Any]] | dict[str, Any]) -> str:
-    """Return a line for each method, or the line and documentation of a single one."""
-    if isinstance(found, list):
-        return "\n".join(map(_line, found))
-    return f"{_line(found)}\n\n{found['documentation']}"
+def methods_as_text(found: Sequence[MethodDescription]) -> str:
+    """Return a line for each method, and the documentation below it if there is one."""
+    return "\n".join(_line(one) + (f"\n\n{one.documentation}" if one.documentation else "") for one in found)
 
 
-def _line(one: Mapping[str, Any]) -> str:
-    encoder = " or ".join(one["encoders"]) or (f"your own, from {one['train']}" if one["needs"] else "none")
-    settings = [_setting(name, value, one["candidates"].get(name, [])) for name, value in one["default"].items()]
+def _line(one: MethodDescription) -> str:
+    encoder = " or ".join(one.encoders) or (f"your own, from {one.train}" if one.needs else "none")
+    settings = [_setting(name, value, one.candidates.get(name, [])) for name, value in one.default.items()]
     text = f"; settings: {', '.join(settings)}" if settings else ""
-    return f"{one['name']}: {one['summary']}; encoder: {encoder}{text}"
+    return f"{one.name}: {one.summary}; encoder: {encoder}{text}"
 
 
 def _setting(name: str, default: Any, candidates: list[Any]) -> str:
@@ -133,5 +162,8 @@ def methods(
     as_json: AsJson = False,
 ) -> None:
     """List the methods of `adapt --method` and their settings."""
-    found = describe_methods() if name is None else describe_method(name)
-    typer.echo(json.dumps(found) if as_json else methods_as_text(found))
+    found = describe_methods() if name is None else [describe_method(name)]
+    if as_json:
+        print_json(found if name is None else found[0])
+    else:
+        typer.echo(methods_as_text(found))

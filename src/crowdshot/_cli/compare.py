@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crowdshot._cli.console import print_json
 from crowdshot._cli.options import AsJson
 from crowdshot.errors import CrowdshotError
 
@@ -52,12 +52,11 @@ def compare(
 
     Lists the items that were accepted or changed their label, and how the annotators changed.
     """
-    from crowdshot.report.round_comparison import as_json as plain
-    from crowdshot.report.round_comparison import summarise
+    from crowdshot.report.round_comparison import result_of, summarise
 
     found = run_compare(before, after, out)
     if as_json:
-        typer.echo(json.dumps({**plain(found), "files": [] if out is None else [str(out)]}))
+        print_json(result_of(found, [] if out is None else [out]))
         return
     typer.echo(summarise(found))
     if out is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
 
-from crowdshot._cli.parameters import option_names
+from crowdshot._cli.options import option_names
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from crowdshot.report.summary import Result
 
 P = ParamSpec("P")
 
@@ -112,15 +114,13 @@ class _Names:
         return f"{self.options[argument]} {shlex.quote(text)}"
 
 
-def print_result(
-    report: dict[str, Any], as_json: bool, table: "pd.DataFrame | None" = None, rows: str = "rows"
-) -> None:
-    """Print a report as text or JSON.
+def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" = None, rows: str = "rows") -> None:
+    """Print the result of a command as text or JSON.
 
     Parameters
     ----------
-    report : dict
-        The report of a command.
+    result : Result
+        The result.
     as_json : bool
         Whether to print JSON.
     table : DataFrame, optional
@@ -128,18 +128,26 @@ def print_result(
     rows : str
         The key of the table in the JSON.
     """
-    from crowdshot.io import atomic
+    from crowdshot.io.atomic import write_csv
     from crowdshot.report import result_tables, summary
 
-    for line in summary.respelled(report.get("respelled", ())):
+    for line in summary.respelled(result.names):
         note(f"{line}.")
-    for line in summary.left_out(report["left_out"]):
+    for line in summary.left_out(result.left_out):
         note(f"left out: {line}")
     if as_json:
-        typer.echo(json.dumps(report if table is None else {**report, rows: result_tables.records(table)}))
+        print_json(result, {} if table is None else {rows: result_tables.records(table)})
     elif table is not None:
-        for line in summary.notes(report):
+        for line in summary.notes(result):
             note(line)
-        atomic.write_csv(table, sys.stdout)
+        write_csv(table, sys.stdout)
     else:
-        typer.echo(summary.summarise(report))
+        typer.echo(summary.summarise(result))
+
+
+def print_json(result: Any, more: Mapping[str, Any] | None = None, err: bool = False) -> None:
+    """Print a result and ``more`` as one JSON object."""
+    from crowdshot.io.json_text import to_json
+
+    found = to_json(result)
+    typer.echo(json.dumps({**found, **more} if more else found), err=err)

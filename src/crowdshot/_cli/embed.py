@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import note
-from crowdshot._cli.options import AsJson, Engine, EngineName, Processes
-from crowdshot._cli.parameters import COMPUTING, INPUT, METHOD, OUTPUT
+from crowdshot._cli.console import note, print_json
+from crowdshot._cli.options import COMPUTING, INPUT, METHOD, OUTPUT, AsJson, Engine, EngineName, Processes
 from crowdshot.errors import CrowdshotError
 from crowdshot.progress import progress
 
@@ -21,8 +20,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import ItemFiles, Report
+    from crowdshot._cli.inputs import ItemFiles
     from crowdshot.encoders.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The numbers of images, features and classes (folders), what was left out, and the written file."""
+
+    items: int
+    features: int
+    classes: int
+    left_out: dict[str, list[str]]
+    files: list[Path]
 
 
 def run_embed(
@@ -34,7 +44,7 @@ def run_embed(
     skip_bad: bool = False,
     processes: int = 1,
     engine: str = "local",
-) -> Report:
+) -> Embedded:
     """Embed a folder of images and write ids, features and labels (the folder of each image) to an .npz file.
 
     Embeddings of earlier runs, including interrupted ones, are reused (`embedding_cache`). Features are written as they
@@ -49,13 +59,13 @@ def run_embed(
     if out.suffix.lower() not in ("", ".npz"):
         raise CrowdshotError(f"is {out}", argument="out", found=out, expected="a name that ends in .npz")
     network = _load_image_encoder(encoder, images)
-    given = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
-    given.embed_ahead(given.open().paths, network, precision)
+    item_files = ItemFiles(images, skip_bad=skip_bad, processes=processes, engine=engine)
+    item_files.embed_ahead(item_files.open().paths, network, precision)
     ids: list[str] = []
     unreadable: list[str] = []
     with tempfile.TemporaryFile(dir=out.absolute().parent) as raw:
         width = 0
-        for names, features, bad in _pieces(given, network, device, precision):
+        for names, features, bad in _pieces(item_files, network, device, precision):
             ids += names
             unreadable += bad
             if features is not None:
@@ -66,13 +76,13 @@ def run_embed(
         labels = np.array([PurePosixPath(name).parent.as_posix() for name in ids])
         with replacing(out) as temporary, temporary.open("wb") as file:
             np.savez(file, ids=np.array(ids), features=vectors, labels=labels)
-    return {
-        "items": len(ids),
-        "features": width,
-        "classes": len(set(labels)),
-        "left_out": {"unreadable images": unreadable} if unreadable else {},
-        "files": [str(out)],
-    }
+    return Embedded(
+        items=len(ids),
+        features=width,
+        classes=len(set(labels)),
+        left_out={"unreadable images": unreadable} if unreadable else {},
+        files=[out],
+    )
 
 
 def _load_image_encoder(name: str, images: Path) -> Encoder:
@@ -88,7 +98,7 @@ def _load_image_encoder(name: str, images: Path) -> Encoder:
 
 
 def _pieces(
-    given: ItemFiles, network: Encoder, device: str, precision: str
+    item_files: ItemFiles, network: Encoder, device: str, precision: str
 ) -> Iterator[tuple[list[str], NDArray[np.float32] | None, list[str]]]:
     """Yield the ids and features of the readable images, and the names of the unreadable ones."""
     import numpy as np
@@ -98,8 +108,8 @@ def _pieces(
     from crowdshot.io.embedding_store import embedding_cache
 
     with embedding_cache(), progress("embedding") as report_progress:
-        for items, done, total in given.pieces(mixed=False):
-            kept, bad = find_readable(items, given.skip_bad, lambda done, total: None, some=done == total)
+        for items, done, total in item_files.pieces(mixed=False):
+            kept, bad = find_readable(items, item_files.skip_bad, lambda done, total: None, some=done == total)
             items, before = items.take(kept), done - len(items)
             features = None
             if len(items):
@@ -157,8 +167,10 @@ def embed(
     """
     from crowdshot.report.summary import left_out
 
-    report = run_embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value)
-    for line in left_out(report["left_out"]):
+    result = run_embed(images, encoder, out, device, precision.value, skip_bad, processes, engine.value)
+    for line in left_out(result.left_out):
         note(f"left out: {line}")
-    text = f"{report['items']:,} images of {report['classes']:,} classes, {report['features']:,} features each: {out}"
-    typer.echo(json.dumps(report) if as_json else text)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(f"{result.items:,} images of {result.classes:,} classes, {result.features:,} features each: {out}")

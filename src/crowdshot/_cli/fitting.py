@@ -11,23 +11,24 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.feature_learners import FEATURES, SEVERAL
+from crowdshot.classifier.learner_contract import check_classes, known_of
 from crowdshot.classifier.learners import AUTO
-from crowdshot.classifier.side_information import check_classes, known_of
 from crowdshot.encoders.items import Items, check_kind, find_readable
 from crowdshot.errors import CrowdshotError, Use
+from crowdshot.io.cells import Positions, positions
 from crowdshot.io.embedding_store import embedding_cache
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.formats.label_studio import UNLABELLED
-from crowdshot.labels.indexing import Positions, positions
 from crowdshot.labels.matching import named_like, rows_of
 from crowdshot.methods import find
 from crowdshot.progress import progress
 from crowdshot.report.result_tables import check_columns
+from crowdshot.report.summary import MethodUsed
 
 NOUNS = {"images": "an image", "features": "features", "texts": "a text"}
 
@@ -124,10 +125,9 @@ def _in_label_order(read: Annotations, matched: Annotations, kept: Positions) ->
     return np.array([row for row in in_order if row in readable], dtype=np.int64)
 
 
-def method_of(clf: CrowdClassifier) -> Report:
-    """Report the method with its summary, and the summary of the encoder if it has one."""
-    method, about = find(clf.learner_again().name), clf.encoder_.card.get("about")
-    return {"method": method.name, "method_summary": method.summary} | ({"encoder_summary": about} if about else {})
+def method_of(clf: CrowdClassifier) -> MethodUsed:
+    method = find(clf.learner_again().name)
+    return MethodUsed(method.name, method.summary, clf.encoder_.card.get("about"))
 
 
 def _match(annotations: Annotations, items: Items, skip_bad: bool) -> tuple[Annotations, list[str]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from crowdshot._cli.options import ReadingOptions
 from crowdshot.errors import CrowdshotError
@@ -17,16 +16,14 @@ from crowdshot.io.feature_files import array_pieces, features_of, is_array
 from crowdshot.io.file_names import expand
 from crowdshot.io.tables import can_be_cut, table_pieces
 from crowdshot.labels import gold_labels
-from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotations import refuse_many
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.formats import called, join_parts, read_parts
 from crowdshot.labels.formats.cleaning import Naming, refuse_others, warn_new_classes
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.label_values import refuse_many
 from crowdshot.labels.matching import named_like
 from crowdshot.labels.spelling import Strangers
 from crowdshot.labels.text_files import read_text_items, texts_of
-from crowdshot.report.export import Export
 
 if TYPE_CHECKING:
     from crowdshot.encoders.encoder import Encoder
@@ -308,41 +305,3 @@ class Network:
 
 
 USUAL_NETWORK = Network()
-
-
-# ---- parts that the reports of several commands share ----
-
-Report = dict[str, Any]  # the result of a command as plain JSON
-
-
-def spellings(read: LabelsRead) -> Report:
-    """Report names that are nearly equal, and names that were read differently than written."""
-    return {
-        "near_duplicates": [each._asdict() for each in read.near_duplicates],
-        "respelled": [each._asdict() for each in read.respelled],
-    }
-
-
-def counts(ann: Annotations) -> Report:
-    sizes = {"items": ann.n_items, "annotators": ann.n_annotators, "labels": ann.n_labels}
-    return {**sizes, "classes": ann.classes.tolist()}
-
-
-def export_facts(export: Export, consensus: pd.DataFrame) -> Report:
-    exported = int((consensus["confidence"] >= export.threshold).sum())
-    return {"exported": exported, "exported_at": export.threshold, "exported_to": str(export.folder)}
-
-
-def gold_facts(compared: pd.DataFrame, source: str) -> Report:
-    """Report how often the consensus without gold labels agrees with them; see `crowdshot.labels.gold_labels.compare`.
-
-    ``gold`` is the number of gold labels. The consensus is right for ``gold_right`` of the ``gold_labelled`` labelled
-    items among them. The 90 % interval is ``gold_low`` to ``gold_high``, and ``gold_claimed`` is the mean confidence.
-    """
-    found = gold_labels.agreement(compared)
-    facts: Report = {"gold": len(compared), "gold_from": source}
-    if found.right is not None:
-        facts |= {"gold_right": found.right.hits, "gold_labelled": found.right.of}
-        facts |= {"gold_low": found.right.low, "gold_high": found.right.high}
-        facts |= {"gold_claimed": found.confidence, "shared_mistakes": found.shared_mistakes}
-    return facts

@@ -28,7 +28,7 @@ from crowdshot._cli import (
     train,
 )
 from crowdshot._cli.console import handle_errors
-from crowdshot._cli.parameters import PanelCommand
+from crowdshot._cli.options import PanelCommand
 from crowdshot.version import __version__
 
 # "\b" keeps the line breaks

@@ -7,15 +7,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from crowdshot._cli.console import print_result
 from crowdshot._cli.options import (
+    METHOD,
+    OUTPUT,
     AsJson,
     EncoderName,
     Features,
+    FromText,
     Images,
     Labels,
     ReadingOptions,
@@ -23,8 +26,8 @@ from crowdshot._cli.options import (
     Texts,
     as_available,
     as_costs,
+    flat,
 )
-from crowdshot._cli.parameters import METHOD, OUTPUT, FromText, flat
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import apart, first, listing, show
 from crowdshot.progress import progress
@@ -34,11 +37,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import ItemFiles, LabelFiles, Report
+    from crowdshot._cli.inputs import ItemFiles, LabelFiles
     from crowdshot.labels import asking
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
+    from crowdshot.report.summary import LeftOut, Result
 
 # Columns of the result that columns of the labels must not have the same names as.
 RESERVED_NAMES = dict.fromkeys(("item", "annotator", "label"), ("gain", "cost", "consensus", "confidence", "n_labels"))
@@ -56,7 +60,7 @@ class Estimate(NamedTuple):
     labels: LabelsRead
     annotations: Annotations
     probabilities: PosteriorMatrix
-    left_out: dict[str, Any]
+    left_out: LeftOut
     texts: Sequence[str] = ()
 
 
@@ -90,14 +94,14 @@ class Chosen(NamedTuple):
 def ask(
     labels: LabelFiles,
     budget: float,
-    given: ItemFiles | None = None,
+    item_files: ItemFiles | None = None,
     cost: Mapping[str, float] | Path | None = None,
     most: int | None = None,
     out: Path | None = None,
     available: Sequence[str] | Path | None = None,
     stop_at: float | None = None,
-) -> tuple[Report, pd.DataFrame]:
-    """Return a report and a table with one row per question, the most useful first.
+) -> tuple[Result, pd.DataFrame]:
+    """Return the result and a table with one row per question, the most useful first.
 
     Parameters
     ----------
@@ -105,7 +109,7 @@ def ask(
         The labels.
     budget : float
         The maximal cost of all questions.
-    given : ItemFiles, optional
+    item_files : ItemFiles, optional
         The items. Without them, only the labels are used.
     cost : mapping or Path, optional
         The cost of an answer of each annotator, or a table of costs. All others cost 1.
@@ -117,16 +121,16 @@ def ask(
         The annotators who can be asked, or a table of them. Unknown names are new annotators. By default all known
         annotators are asked, except those whose labels do not depend on the items.
     stop_at : float, optional
-        A share of the items. The report then has the number of labels after which this share is accepted.
+        A share of the items. The result then has the number of labels after which this share is accepted.
     """
     import numpy as np
 
     from crowdshot._cli.inputs import NO_ITEMS
     from crowdshot.report.result_tables import check_columns
 
-    given = NO_ITEMS if given is None else given
-    _check_arguments(labels, given, cost, out, available, stop_at)
-    estimate = _from_items(labels, given) if given else _from_labels(labels, given.encoder)
+    item_files = NO_ITEMS if item_files is None else item_files
+    _check_arguments(labels, item_files, cost, out, available, stop_at)
+    estimate = _from_items(labels, item_files) if item_files else _from_labels(labels, item_files.encoder)
     check_columns(estimate.annotations.columns, str(labels), RESERVED_NAMES)
     if stop_at is not None and not isinstance(estimate.probabilities, np.ndarray):
         sizes = f"{estimate.annotations.n_classes:,} classes and {estimate.annotations.n_annotators:,} annotators"
@@ -138,13 +142,13 @@ def ask(
     if out is not None:
         with progress("writing"):
             _write(out, table, estimate)
-    report = _report(estimate, candidates, chosen, budget, stop_at)
-    return {**report, "files": [] if out is None else [str(out)]}, table
+    files = [] if out is None else [out]
+    return _result(estimate, candidates, chosen, budget, stop_at, files), table
 
 
 def _check_arguments(
     labels: LabelFiles,
-    given: ItemFiles,
+    item_files: ItemFiles,
     cost: Mapping[str, float] | Path | None,
     out: Path | None,
     available: Sequence[str] | Path | None,
@@ -154,16 +158,16 @@ def _check_arguments(
 
     if out is not None:
         lists = [file for file in (cost, available) if isinstance(file, Path)]
-        check_table(out, *labels.inputs, given.features, given.texts, *lists, endings=(*TABLES, ".json"))
+        check_table(out, *labels.inputs, item_files.features, item_files.texts, *lists, endings=(*TABLES, ".json"))
     if stop_at is not None and not 0 < stop_at <= 1:
         expected = "a share of the items, above 0 and at most 1"
         raise CrowdshotError(f"is {stop_at:g}", argument="stop_at", found=stop_at, expected=expected)
 
 
-def _from_items(labels: LabelFiles, given: ItemFiles) -> Estimate:
+def _from_items(labels: LabelFiles, item_files: ItemFiles) -> Estimate:
     from crowdshot._cli.fitting import fit  # here, as labels alone need not wait for torch
 
-    fitted = fit(labels, given)
+    fitted = fit(labels, item_files)
     clf = fitted.clf
     return Estimate(fitted.labels, clf.annotations_, clf.label_proba_, fitted.left_out, fitted.items.texts)
 
@@ -266,7 +270,7 @@ def _available(available: Sequence[str] | Path | None, ann: Annotations) -> tupl
     """Return the annotations with new annotators added, and (R,) which annotators can be asked."""
     import numpy as np
 
-    from crowdshot.labels.indexing import unique_ids
+    from crowdshot.io.cells import unique_ids
 
     if available is None:
         return ann, np.ones(ann.n_annotators, dtype=bool)
@@ -293,7 +297,7 @@ def _price(cost: Mapping[str, float] | Path, ann: Annotations) -> tuple[NDArray[
     """Return (R,) the cost of an answer of each annotator, and the number of costs of other people in a file."""
     import numpy as np
 
-    from crowdshot.labels.indexing import positions
+    from crowdshot.io.cells import positions
 
     costs = _read_cost(cost, ann.columns.annotator) if isinstance(cost, Path) else cost
     place = positions(ann.annotators.astype(str), costs)
@@ -339,7 +343,7 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     import numpy as np
 
     from crowdshot.labels import aggregation, annotator_quality, asking
-    from crowdshot.labels.confidence import uncertainty
+    from crowdshot.labels.consensus import uncertainty
 
     ann, askable, price = estimate.annotations, candidates.askable, candidates.price
     history = estimate.labels.history.of(ann.annotators)
@@ -355,40 +359,47 @@ def _choose(estimate: Estimate, candidates: Candidates, budget: float, most: int
     return Chosen(questions, most, limit, float(uncertainty(p).sum()), mended)
 
 
-def _report(estimate: Estimate, candidates: Candidates, chosen: Chosen, budget: float, stop_at: float | None) -> Report:
+def _result(
+    estimate: Estimate,
+    candidates: Candidates,
+    chosen: Chosen,
+    budget: float,
+    stop_at: float | None,
+    files: Sequence[Path],
+) -> Result:
     import numpy as np
 
-    from crowdshot._cli.inputs import spellings
     from crowdshot.labels import asking, labels_needed
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.model.posteriors import likeliest
+    from crowdshot.report import summary
 
     ann, askable, price, closed = estimate.annotations, candidates.askable, candidates.price, candidates.closed
     questions, limit = chosen.questions, chosen.limit
     not_accepted = np.flatnonzero(likeliest(estimate.probabilities)[1] < THRESHOLD)
-    report: Report = {
-        "items": ann.n_items,
-        "annotators": ann.n_annotators,
-        "labels": ann.n_labels,
-        "classes": ann.classes.tolist(),
-        "n_questions": len(questions),
-        "asked_items": len({question.item for question in questions}),
-        "asked_annotators": len({question.annotator for question in questions}),
-        "cost": float(sum(price[question.annotator] for question in questions)),
-        "budget": budget,
-        "doubt": chosen.uncertainty,
-        "gain": float(sum(question.gain for question in questions)),
-        "errors_mended": chosen.errors_mended,
-        "unasked": ann.n_items * int(askable.sum()) - int(askable[ann.annotator].sum()),
-        "fewer": asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
-        "most": chosen.most,
-        "not_accepted": len(not_accepted),
-        "nobody_left": asking.nobody_left(not_accepted, closed, questions, limit),
-    }
-    if stop_at is not None:
-        report["stop_at"] = labels_needed.forecast(ann, estimate.probabilities, stop_at)._asdict()
-    left_out = {**estimate.left_out, "costs of people who gave no label": candidates.other_costs}
-    return {**report, **spellings(estimate.labels), "left_out": left_out}
+    asked = summary.AskedQuestions(
+        n_questions=len(questions),
+        asked_items=len({question.item for question in questions}),
+        asked_annotators=len({question.annotator for question in questions}),
+        cost=float(sum(price[question.annotator] for question in questions)),
+        budget=budget,
+        uncertainty=chosen.uncertainty,
+        gain=float(sum(question.gain for question in questions)),
+        errors_mended=chosen.errors_mended,
+        unasked=ann.n_items * int(askable.sum()) - int(askable[ann.annotator].sum()),
+        fewer=asking.why_no_more(ann.n_items, closed, questions, budget, price, limit),
+        most=chosen.most,
+        not_accepted=len(not_accepted),
+        nobody_left=asking.nobody_left(not_accepted, closed, questions, limit),
+        stop_at=None if stop_at is None else labels_needed.forecast(ann, estimate.probabilities, stop_at),
+    )
+    return summary.Result(
+        counts=summary.count(ann),
+        questions=asked,
+        names=summary.note_spellings(estimate.labels),
+        left_out={**estimate.left_out, "costs of people who gave no label": candidates.other_costs},
+        files=files,
+    )
 
 
 def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDArray[np.float64] | None) -> pd.DataFrame:
@@ -399,7 +410,7 @@ def _table(questions: Sequence[asking.Question], estimate: Estimate, price: NDAr
     import numpy as np
     import pandas as pd
 
-    from crowdshot.labels.indexing import as_index
+    from crowdshot.io.cells import as_index
     from crowdshot.model.posteriors import likeliest
 
     ann = estimate.annotations
@@ -522,5 +533,5 @@ def ask_next(
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    report, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
-    print_result(report, as_json, table if out is None else None, "questions")
+    result, table = ask(reading.of(labels), budget, items, cost, most, out, available, stop_at)
+    print_result(result, as_json, table if out is None else None, "questions")

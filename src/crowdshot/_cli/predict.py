@@ -27,26 +27,27 @@ from crowdshot.progress import progress
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdshot._cli.inputs import ItemFiles, Report
+    from crowdshot._cli.inputs import ItemFiles
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.report.summary import Result
 
 
-def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple[Report, pd.DataFrame | None]:
+def run_predict(model: Path, item_files: ItemFiles, out: Path | None = None) -> tuple[Result, pd.DataFrame | None]:
     """Predict the label, confidence and class probabilities of new items.
 
     Parameters
     ----------
     model : Path
         The classifier that `crowdshot adapt` wrote.
-    given : ItemFiles
+    item_files : ItemFiles
         The items.
     out : Path, optional
         The file for the table. It is written in pieces, so the number of items is not limited by memory.
 
     Returns
     -------
-    report : dict
-        The report of the command.
+    result : Result
+        The result of the command.
     table : DataFrame or None
         The predictions, if there is no ``out``.
     """
@@ -55,38 +56,38 @@ def run_predict(model: Path, given: ItemFiles, out: Path | None = None) -> tuple
     from crowdshot._cli.fitting import method_of
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.io.atomic import check_table, write_csv, written
-    from crowdshot.labels.confidence import THRESHOLD
+    from crowdshot.labels.consensus import THRESHOLD
+    from crowdshot.report.summary import Accepted, CrowdCounts, Result
 
     if out is not None:
-        check_table(out, model, given.features, given.texts)
+        check_table(out, model, item_files.features, item_files.texts)
     clf = CrowdClassifier.load(model)
-    counts = {"items": 0, "accepted": 0}
+    n_items = n_accepted = 0
     left_out: dict[str, list[str]] = {}
     tables: list[pd.DataFrame] = []
     has_header = False
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(written(out))
-        for table, kind, unreadable in _tables(clf, model, given):
-            counts["items"] += len(table)
-            counts["accepted"] += int((table["confidence"] >= THRESHOLD).sum())
+        for table, kind, unreadable in _tables(clf, model, item_files):
+            n_items += len(table)
+            n_accepted += int((table["confidence"] >= THRESHOLD).sum())
             left_out.setdefault(f"unreadable {kind}", []).extend(unreadable)
             if file is None:
                 tables.append(table)
             else:
                 write_csv(table, file, header=not has_header)
                 has_header = True
-    report = {
-        **method_of(clf),
-        **counts,
-        "classes": clf.classes_.tolist(),
-        "accepted_at": THRESHOLD,
-        "left_out": left_out,
-        "files": [] if out is None else [str(out)],
-    }
-    return report, pd.concat(tables, ignore_index=True) if out is None else None
+    result = Result(
+        method=method_of(clf),
+        counts=CrowdCounts(n_items, classes=clf.classes_.tolist()),
+        accepted=Accepted(n_accepted, THRESHOLD),
+        left_out=left_out,
+        files=[] if out is None else [out],
+    )
+    return result, pd.concat(tables, ignore_index=True) if out is None else None
 
 
-def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
+def _tables(clf: CrowdClassifier, model: Path, item_files: ItemFiles) -> Iterator[tuple[pd.DataFrame, str, list[str]]]:
     """Yield predictions in pieces, the kind of items, and the unreadable items."""
     import numpy as np
 
@@ -102,10 +103,10 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
     wanted = table.columns if table else getattr(clf, "feature_names_in_", None)
     width = None if table else getattr(clf, "n_features_in_", None)
     first = True
-    if given.images is not None:
-        given.embed_ahead(given.open().paths, clf.reader_)
+    if item_files.images is not None:
+        item_files.embed_ahead(item_files.open().paths, clf.reader_)
     with embedding_cache(), progress("predicting") as report_progress:
-        for items, done, total in given.pieces(table is not None, labelled, wanted):
+        for items, done, total in item_files.pieces(table is not None, labelled, wanted):
             check_kind(clf.encoder_, items, f"{model}")
             check_width(items, width, f"{model}")
             counts_items = items.kind == "images"  # other kinds count bytes or rows
@@ -113,7 +114,7 @@ def _tables(clf: CrowdClassifier, model: Path, given: ItemFiles) -> Iterator[tup
             def tick(n: int, _: int, before: int = done - len(items), total: int = total) -> None:
                 report_progress(before + n, total)
 
-            kept, unreadable = find_readable(items, given.skip_bad, _ignore, some=first and done == total)
+            kept, unreadable = find_readable(items, item_files.skip_bad, _ignore, some=first and done == total)
             items, first = items.take(kept), False
             p = np.empty((0, len(clf.classes_)))
             if len(items):
@@ -157,5 +158,5 @@ def predict(
     from crowdshot._cli.inputs import ItemFiles
 
     items = ItemFiles(images, features, None, skip_bad, texts, processes, engine.value)
-    report, table = run_predict(model, items, out)
-    print_result(report, as_json, table, "predictions")
+    result, table = run_predict(model, items, out)
+    print_result(result, as_json, table, "predictions")

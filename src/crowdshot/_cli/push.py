@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.console import note
+from crowdshot._cli.console import note, print_json
 from crowdshot._cli.options import AsJson
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing
 from crowdshot.version import __version__
 
+if TYPE_CHECKING:
+    from crowdshot.report.label_tools import Pushed
+
 
 def run_push(
     path: Path, tool: str, url: str, project: str, question: str | None = None, threshold: float = 0.0
-) -> dict[str, Any]:
+) -> Pushed:
     """Push labels to a project of a label tool.
 
     Parameters
@@ -55,7 +57,7 @@ def run_push(
     if not found.pushed:
         message = f"is {project}, which has none of the {len(found.lost):,} items, first {found.lost[0]!r}"
         raise CrowdshotError(message, argument="project", found=project)
-    return found._asdict()
+    return found
 
 
 def _name(path: Path) -> str:
@@ -110,6 +112,9 @@ def push(
     from crowdshot.formatting import plural, show
 
     found = run_push(path, to.value, url, project, question, threshold)
-    if found["lost"]:
-        note(f"{plural(len(found['lost']), 'item')} not found in the project, first {show(found['lost'][0])}.")
-    typer.echo(json.dumps(found) if as_json else f"{plural(found['pushed'], 'label')} pushed as {found['name']}")
+    if found.lost:
+        note(f"{plural(len(found.lost), 'item')} not found in the project, first {show(found.lost[0])}.")
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(f"{plural(found.pushed, 'label')} pushed as {found.name}")

@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crowdshot._cli.options import EncoderName, Features, Images, ReadingOptions, SkipBad, Texts
-from crowdshot._cli.parameters import INPUT, METHOD, SERVER, flat
+from crowdshot._cli.options import (
+    INPUT,
+    METHOD,
+    SERVER,
+    EncoderName,
+    Features,
+    Images,
+    ReadingOptions,
+    SkipBad,
+    Texts,
+    flat,
+)
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
 from crowdshot.formatting import shown
 from crowdshot.progress import progress
@@ -173,7 +183,7 @@ def _files(path: Path) -> list[Path]:
 
 def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> Sources:
     """Read the labels and embed the items, for the process that fits."""
-    from crowdshot.io.formulas import stay_excel_safe
+    from crowdshot.io.cells import stay_excel_safe
     from crowdshot.service.snapshot import Sources
 
     stay_excel_safe(labels.excel_safe)

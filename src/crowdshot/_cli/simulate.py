@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import print_result
-from crowdshot._cli.options import AsJson, Folder, Overwrite, Seed, as_names, as_shares
-from crowdshot._cli.parameters import CROWD
+from crowdshot._cli.options import CROWD, AsJson, Folder, Overwrite, Seed, as_names, as_shares
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.progress import progress
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from crowdshot._cli.inputs import Output, Report
+    from crowdshot._cli.inputs import Output
+    from crowdshot.report.summary import Result
 
 
 AT_ONCE = 20_000_000  # items × annotators × classes that are drawn together
@@ -35,7 +35,7 @@ class Sizes:
     labels_per_item: int | None = None
 
 
-def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], seed: int = 0) -> Report:
+def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], seed: int = 0) -> Result:
     """Simulate annotators of a few kinds with independent errors; classes have (nearly) equal sizes."""
     import numpy as np
     import torch
@@ -62,7 +62,7 @@ def simulate_kinds(output: Output, sizes: Sizes, crowd: Mapping[str, float], see
     return _write(output, sizes, np.concatenate(triples, axis=1), truth.numpy(), people)
 
 
-def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), seed: int = 0) -> Report:
+def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), seed: int = 0) -> Result:
     """Draw one crowd of the `World` that the label model is trained on: correlated errors, classes of any size."""
     import numpy as np
     import torch
@@ -92,12 +92,13 @@ def simulate_world(output: Output, sizes: Sizes, without: Sequence[str] = (), se
 
 def _write(
     output: Output, sizes: Sizes, triples: NDArray[np.int64], truth: NDArray[np.int64], people: Mapping[str, Any]
-) -> Report:
+) -> Result:
     """Write triples (3, L) of items, annotators and labels, the truth (N,) and columns of annotators."""
     import numpy as np
     import pandas as pd
 
     from crowdshot.io.atomic import csv_writers, write_folder
+    from crowdshot.report.summary import CrowdCounts, Result
 
     item, annotator, label = triples
     names = [
@@ -110,8 +111,8 @@ def _write(
         "annotators": pd.DataFrame({"annotator": names[1], **people}),
     }
     files = write_folder(output.out, csv_writers(tables), output.overwrite)
-    counts = {"items": sizes.items, "annotators": sizes.annotators, "labels": len(label), "classes": names[2].tolist()}
-    return {**counts, "left_out": {}, "files": [str(file) for file in files]}
+    counts = CrowdCounts(sizes.items, sizes.annotators, len(label), names[2].tolist())
+    return Result(counts=counts, left_out={}, files=files)
 
 
 def _triples(labels: NDArray[np.int64], first_item: int) -> NDArray[np.int64]:
@@ -172,10 +173,10 @@ def simulate(
     output = Output(out, overwrite)
     if crowd == "world":
         left_out = [] if without is None else as_names("without", without, like="spammers,copies")
-        report = simulate_world(output, sizes, left_out, seed)
+        result = simulate_world(output, sizes, left_out, seed)
     elif without is not None:
         message = f"is {without}, but only the crowd 'world' has ingredients"
         raise CrowdshotError(message, argument="without", found=without, hint=Use(crowd="world"))
     else:
-        report = simulate_kinds(output, sizes, as_shares("crowd", crowd, KINDS), seed)
-    print_result(report, as_json)
+        result = simulate_kinds(output, sizes, as_shares("crowd", crowd, KINDS), seed)
+    print_result(result, as_json)

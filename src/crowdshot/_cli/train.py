@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import glob
-import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crowdshot._cli.options import AsJson, as_shares
-from crowdshot._cli.parameters import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, flat
+from crowdshot._cli.console import print_json
+from crowdshot._cli.options import EPISODES, INPUT, NETWORK, OUTPUT, TRAINING, AsJson, as_shares, flat
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import about_duration, command_line
+from crowdshot.io.json_text import INLINE, OMITTED
 
 if TYPE_CHECKING:
-    from crowdshot._cli.inputs import Network, Report, TrainingFiles
+    from crowdshot._cli.inputs import Network, TrainingFiles
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.training.distributed import Processes
     from crowdshot.training.pools import ClassPool
@@ -34,6 +34,39 @@ if TYPE_CHECKING:
 LONG = 600  # seconds; slower training on a CPU prints alternatives
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The accuracy on the validation classes (None without such classes), and all scores for the encoder's card."""
+
+    validation_accuracy: float | None
+    scores: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The result of a training run.
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether the run was interrupted; the same command continues it.
+    seconds : float
+        The duration.
+    files : list of Path
+        The written encoder, or the checkpoint of an interrupted run, and the history.
+    scored : Scored or None
+        The scores; None for an interrupted run.
+    leads : bool
+        Whether this is the first process of a distributed run, which writes and prints.
+    """
+
+    interrupted: bool
+    seconds: float
+    files: list[Path]
+    scored: Scored | None = field(metadata=INLINE)
+    leads: bool = field(metadata=OMITTED)
+
+
 def train_encoder(
     files: TrainingFiles,
     recipe: Recipe,
@@ -42,11 +75,11 @@ def train_encoder(
     others: Sequence[Recipe] = (),
     fewer_labelings: bool = False,
     command: Sequence[str] = (),
-) -> Report:
+) -> TrainingResult:
     """Train an encoder and save it with a card that describes how it was trained.
 
-    Under torchrun, every process has to call this function; the first one writes. An interrupted run (``"interrupted"``
-    in the report) continues when it is started again with the same arguments.
+    Under torchrun, every process has to call this function; the first one writes. An interrupted run (``interrupted``
+    in the result) continues when it is started again with the same arguments.
 
     Parameters
     ----------
@@ -87,20 +120,17 @@ def train_encoder(
         print(warn_time(expected_seconds(jobs, pool, network.precision), jobs[0]), file=sys.stderr, flush=True)
     began = time.monotonic()
     trained = _run(jobs, pool, files, network.precision, world, resumed)
-    report: Report = {
-        "interrupted": trained is None,
-        "leads": world.leads,
-        "seconds": round(time.monotonic() - began, 2),
-        "files": [str(files.progress if trained is None else files.out), str(files.history)],
-    }
+    seconds = round(time.monotonic() - began, 2)
+    scored: Scored | None = None
     if trained is not None:
         kept = [_best(trained[: len(candidates)]), *trained[len(candidates) :]]
         _score(kept, pool, split)
         scores = kept[0].card["scores"]
-        report |= {"validation_accuracy": scores["validation_accuracy"], "scores": scores}
+        scored = Scored(scores["validation_accuracy"], scores)
         if world.leads:
             _save(kept, files, network)
-    return report
+    written = [files.progress if trained is None else files.out, files.history]
+    return TrainingResult(trained is None, seconds, written, scored, world.leads)
 
 
 def _run(
@@ -252,17 +282,17 @@ def warn_time(seconds: float, job: Job) -> str:
     )
 
 
-def tell(report: Report) -> str:
-    """Return the report as text."""
-    if report["interrupted"]:
-        return f"interrupted; repeat the same command to continue from {report['files'][0]}"
-    diverged = report["scores"].get("diverged_at_step")
-    lines = [f"validation accuracy {report['validation_accuracy']:.4f}"] if report["validation_accuracy"] else []
+def summarise(result: TrainingResult) -> str:
+    """Return the result as text."""
+    if result.scored is None:
+        return f"interrupted; repeat the same command to continue from {result.files[0]}"
+    accuracy, diverged = result.scored.validation_accuracy, result.scored.scores.get("diverged_at_step")
+    lines = [f"validation accuracy {accuracy:.4f}"] if accuracy else []
     lines += [f"diverged at iteration {diverged:,}; the best weights before that were saved"] if diverged else []
-    return "\n".join([*lines, *report["files"]])
+    return "\n".join([*lines, *map(str, result.files)])
 
 
-def _card(data: TrainingData, split: Split, precision: str, command: Sequence[str]) -> Report:
+def _card(data: TrainingData, split: Split, precision: str, command: Sequence[str]) -> dict[str, Any]:
     learned_from, validated_on, tested_on = split
     return {
         "command": command_line(command) if command else "",
@@ -582,7 +612,7 @@ def train(
 
     for_labelings = how.objective is Objective.LABELINGS
     recipe, *others = recipes(shape, how)
-    report = train_encoder(
+    result = train_encoder(
         TrainingFiles(**vars(files)),
         recipe,
         Network(
@@ -598,9 +628,11 @@ def train(
         fewer_labelings=for_labelings and shape.ways is None,
         command=sys.argv[1:],
     )
-    if report.pop("leads"):
-        typer.echo(json.dumps(report) if as_json else tell(report), err=report["interrupted"])
-    if report["interrupted"]:
+    if result.leads and as_json:
+        print_json(result, err=result.interrupted)
+    elif result.leads:
+        typer.echo(summarise(result), err=result.interrupted)
+    if result.interrupted:
         raise SystemExit(130)
 
 

@@ -22,16 +22,15 @@ from crowdshot.classifier.encoder_choice import items_as_they_are, shipped_encod
 from crowdshot.classifier.learner_contract import (
     Learner,
     LearnerResult,
+    SideInformation,
     check_setting_names,
     refuse_mixture_arguments,
     unscaled,
 )
 from crowdshot.classifier.mixture_learners import MixtureLearner, with_history
-from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.image_input import ImageInput
-from crowdshot.encoders.lite0 import Lite0
-from crowdshot.encoders.networks import MLP, Conv4, Identity
+from crowdshot.encoders.networks import MLP, Conv4, Identity, Lite0
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.labels.annotations import Annotations
 from crowdshot.methods import MAP_EM, METHODS, Candidate, CrowdEpisodes, Method, find

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain, islice
 from numbers import Integral
-from pathlib import PurePath
 from typing import Any, Self
 
 import numpy as np
@@ -21,27 +19,31 @@ from torch import Tensor, nn
 
 from crowdshot.classifier import saving
 from crowdshot.classifier.encoder_choice import are_features, encoder_input
-from crowdshot.classifier.learner_contract import FittedModel, Learner, posterior_of
+from crowdshot.classifier.learner_contract import (
+    FittedModel,
+    Learner,
+    SideInformation,
+    check_classes,
+    gold_of,
+    keep_side_information,
+    known_of,
+    posterior_of,
+)
 from crowdshot.classifier.learners import learn, learner_of, without_gold
 from crowdshot.classifier.mixture_learners import ARGUMENTS
 from crowdshot.classifier.outliers import find_outliers
-from crowdshot.classifier.side_information import SideInformation, check_classes, known_of
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.networks import choose_device
 from crowdshot.encoders.table_input import TableInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import counted, first, listing, show
+from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids
 from crowdshot.labels import gold_labels
-from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import PriorsInput
-from crowdshot.labels.annotator_quality import judge, label_quality, likely_wrong
+from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
+from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.indexing import ordered, positions, unique_ids
-from crowdshot.labels.label_values import categories_order, warn_alphabetical_order
-from crowdshot.labels.matching import annotations_of, mark_of, names_of
-from crowdshot.labels.wide_tables import wide_table
+from crowdshot.labels.matching import annotations_of, names_of, with_new_labels
 from crowdshot.model import priors
 
 
@@ -285,132 +287,6 @@ def _batches(stream: Iterator[Any]) -> Iterator[Any]:
         yield from whole
     while part := list(islice(whole, AT_ONCE)):
         yield part
-
-
-# ---- further labels, items and annotators ----
-
-
-def with_new_labels(
-    old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1
-) -> Annotations:
-    """Return old and new labels together, with old items first. A new label replaces the annotator's old one.
-
-    Parameters
-    ----------
-    old : Annotations
-    labels : array, list, DataFrame, dict or Annotations
-        The new labels. A matrix has a row for each added item or, if none are added, for each old item. Labels that
-        name their items may be about any item. Columns without names are the known annotators in their order.
-    n_added : int
-        Number of added items.
-    names : iterable or None
-        Ids of the added items. None: they are numbered on.
-    missing : scalar
-        Mark of a missing label, as in fit.
-    """
-    added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
-    if len(added) != n_added:
-        raise CrowdshotError(
-            f"has {len(added)} ids", argument="items", found=len(added), expected=f"{n_added}, one for each row of X"
-        )
-    known = list(old.items)
-    known_ids = set(known)
-    repeated = next((name for name in added if name in known_ids), None)
-    if repeated is not None:
-        raise CrowdshotError(
-            f"has item {show(repeated)}, which was fitted already",
-            argument="X",
-            found=repeated,
-            expected="new items only",
-        )
-    if any(isinstance(name, PurePath) for name in added) and all(isinstance(name, str) for name in known):
-        known = [PurePath(name) for name in known]  # labels may name files by the end of their path
-    named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
-    about = [*known, *added] if named or not n_added else added
-    new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
-    if not named:
-        new = _by_known_annotators(old, new)
-    ids = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
-    items = unique_ids(ids, "items")
-    new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
-    frames = [part.to_frame().set_axis(list(old.columns), axis=1) for part in (old, new)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # repeated labels are expected in an update
-        return Annotations.from_frame(
-            pd.concat(frames, ignore_index=True),
-            old.columns,
-            items=items,
-            annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
-            classes=_merged_classes(old.classes, new.classes, labels),
-        )
-
-
-def _by_known_annotators(old: Annotations, new: Annotations) -> Annotations:
-    """Return labels of a matrix with its numbered columns as the known annotators.
-
-    Raises an error if the numbers of columns differ, or if named columns follow numbered annotators. If the known
-    annotators are numbered themselves, further columns are new annotators.
-    """
-    R, width = old.n_annotators, new.n_annotators
-    known, names = old.annotators.tolist(), new.annotators.tolist()
-    if names == list(range(width)) and not set(range(min(R, width))) <= set(known):
-        if width != R:
-            columns = counted(width, "columns without names")
-            raise CrowdshotError(
-                f"has {columns}",
-                argument="labels",
-                found=width,
-                expected=f"{R}, one for each of {listing(known, 3)}",
-                hint="Name other annotators by the columns of a DataFrame.",
-            )
-        return replace(new, annotators=old.annotators)
-    if known == list(range(R)) and width == R and not set(names) & set(known):
-        raise CrowdshotError(
-            f"has columns {listing(names, 3)}",
-            argument="labels",
-            found=names[:3],
-            expected=f"{listing(known, 3)} as in fit",
-            hint="labels.to_numpy() has the columns in this order; a table with a row for each label adds annotators.",
-        )
-    return new
-
-
-def _merged_classes(old: Ids, new: Ids, labels: Any) -> Ids:
-    """Return old and new classes in the order of an ordered dtype of the labels, if it keeps the order of the old ones.
-
-    Otherwise they are sorted if the old ones are, else new ones come last.
-    """
-    classes = unique_ids(dict.fromkeys([*old.tolist(), *new.tolist()]), "classes")
-    order = categories_order(labels, classes)
-    if order is not None and (order[np.sort(positions(order, old))] == old).all():
-        return order
-    return ordered(classes) if (ordered(old) == old).all() else classes
-
-
-def gold_of(ann: Annotations, known: SideInformation) -> dict[Any, Any]:
-    rows = (known.gold >= 0).nonzero()[0]
-    return dict(zip(ann.items[rows].tolist(), ann.classes[known.gold[rows]].tolist(), strict=True))
-
-
-def keep_side_information(
-    old: Annotations, before: SideInformation, new: Annotations, side: SideInformation
-) -> SideInformation:
-    """Return ``side`` with what was known of the old items and annotators.
-
-    New items have weight 1 and no predictions of another classifier.
-    """
-    added = new.n_items - old.n_items
-    history = weight = pred_probs = None
-    if before.history is not None:
-        history = np.zeros((new.n_annotators, 2))
-        history[positions(new.annotators, old.annotators)] = before.history
-    if before.weight is not None:
-        weight = np.append(before.weight, np.ones(added))
-    if before.pred_probs is not None:
-        pred_probs = np.zeros((new.n_items, new.n_classes))
-        pred_probs[: old.n_items, positions(new.classes, old.classes)] = before.pred_probs
-        pred_probs[old.n_items :] = np.nan
-    return replace(side, history=history, weight=weight, pred_probs=pred_probs, ordered=before.ordered)
 
 
 class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):

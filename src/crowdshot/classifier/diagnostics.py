@@ -26,9 +26,9 @@ from crowdshot.classifier.feature_learners import COMBINED, FEATURES, SEVERAL, F
 from crowdshot.classifier.learner_contract import posterior_of
 from crowdshot.classifier.learners import learn
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH
+from crowdshot.io.cells import Positions
 from crowdshot.labels import aggregation
-from crowdshot.labels.confidence import Floats, Share
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import Floats, Share
 
 PARTS = 10
 MOST = 3_000  # hidden items, rounded up to whole folds; more would hardly make the estimate more precise

@@ -12,7 +12,7 @@ from torch import nn
 
 from crowdshot.encoders.encoder import Encoder, function_encoder
 from crowdshot.encoders.encoder_files import build_encoder, load_encoder
-from crowdshot.encoders.lite0 import is_installed
+from crowdshot.encoders.networks import is_installed
 from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX, shipped_encoders
 from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
 from crowdshot.encoders.text_input import learn_text_encoder

@@ -24,19 +24,21 @@ from crowdshot.classifier.learner_contract import (
     FittedModel,
     Learner,
     LearnerResult,
+    SideInformation,
     posterior_of,
+    posterior_of_untaught,
+    repeated,
     tensors_of_part,
     unscaled,
 )
 from crowdshot.classifier.mixture_learners import CanonicalProblem, SearchLearner
-from crowdshot.classifier.side_information import SideInformation, posterior_of_untaught, repeated
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotWarning
+from crowdshot.io.cells import Positions
 from crowdshot.labels.aggregation import NO_YES
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
-from crowdshot.labels.indexing import Positions
-from crowdshot.labels.label_sets import members, names_of
+from crowdshot.labels.spelling import members, names_of
 from crowdshot.model import combined, labeling_search
 from crowdshot.model.combined import Floats, Joint
 from crowdshot.model.feature_model import Forecast, Numbers

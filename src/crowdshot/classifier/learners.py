@@ -29,12 +29,12 @@ from crowdshot.classifier.learner_contract import (
     FittedModel,
     Learner,
     LearnerResult,
+    SideInformation,
     check_setting_names,
     posterior_of,
     refuse_mixture_arguments,
 )
 from crowdshot.classifier.mixture_learners import ARGUMENTS, LABELING_SEARCH, OURS, MixtureLearner, SearchLearner
-from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError
 from crowdshot.labels.annotations import Annotations

@@ -32,14 +32,14 @@ from crowdshot.classifier.learner_contract import (
     FittedModel,
     Learner,
     LearnerResult,
+    SideInformation,
     check_setting_names,
     unscaled,
 )
-from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.errors import CrowdshotError, Use
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions
 from crowdshot.methods import METHODS
 from crowdshot.model import labeling_search, mixture, priors
 from crowdshot.model.priors import OneCoin, Priors

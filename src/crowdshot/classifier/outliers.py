@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from sklearn.neighbors import NearestNeighbors
 
+from crowdshot.io.cells import as_index
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.confidence import Floats
-from crowdshot.labels.indexing import as_index
+from crowdshot.labels.consensus import Floats
 from crowdshot.model.feature_model import Standard
 
 NEIGHBOURS = 10

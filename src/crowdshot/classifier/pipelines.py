@@ -22,8 +22,8 @@ from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.saving import fill, state_of
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import first_line, listing, shown
-from crowdshot.io.archive_limits import check_parts
 from crowdshot.io.cards import read_safetensors, write_safetensors
+from crowdshot.io.compressed_files import check_parts
 
 KIND, STEPS = "pipeline", "pipeline.steps"
 

@@ -12,16 +12,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from crowdshot.classifier.learner_contract import Learner, posterior_of, tensors_of_part
+from crowdshot.classifier.learner_contract import Learner, SideInformation, posterior_of, tensors_of_part
 from crowdshot.classifier.learners import AUTO, PAPER, learner_of, of_named_classes, with_all_classes
 from crowdshot.classifier.mixture_learners import LABELING_SEARCH, OURS
-from crowdshot.classifier.side_information import SideInformation
 from crowdshot.encoders.encoder_files import encoder_from_state, encoder_state
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cards import Card, read_safetensors, write_safetensors
+from crowdshot.io.cells import unique_ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import Columns
-from crowdshot.labels.indexing import unique_ids
 from crowdshot.methods import METHODS, current_name
 from crowdshot.model import priors
 

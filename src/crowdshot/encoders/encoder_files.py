@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crowdshot.encoders import lite0
+from crowdshot.encoders import networks
 from crowdshot.encoders.encoder import Encoder, FunctionNetwork, Input
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput, PictureInput
-from crowdshot.encoders.lite0 import FAST_SIDE, MEAN, SIDE, STD
-from crowdshot.encoders.networks import ARCHITECTURES, MLP
+from crowdshot.encoders.networks import ARCHITECTURES, FAST_SIDE, MEAN, MLP, SIDE, STD
 from crowdshot.encoders.outside import is_outside, outside_encoder
 from crowdshot.encoders.shipped import LIBRARIES, shipped_encoders, weights_file
 from crowdshot.encoders.table_input import TableInput
@@ -327,7 +326,7 @@ def start_as(module: MLP, spec: FeatureInput, shipped: Encoder) -> None:
 
     The two heads may standardise the features of the backbone differently; the new weights account for it.
     """
-    assert isinstance(shipped.module, lite0.Lite0)
+    assert isinstance(shipped.module, networks.Lite0)
     (layer,) = (part for part in module.layers if isinstance(part, nn.Linear))
     body, head = shipped.module.body, shipped.module.head
     mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
@@ -339,7 +338,7 @@ def on_backbone(encoder: Encoder) -> Encoder:
     """Return an encoder of images from a linear layer that was trained on the features of EfficientNet-Lite0."""
     assert isinstance(encoder.module, MLP)
     layer, spec = encoder.module.layers[0].state_dict(), encoder.input
-    images = ImageInput((lite0.SIDE, lite0.SIDE), 3, mean=lite0.MEAN, std=lite0.STD)
+    images = ImageInput((networks.SIDE, networks.SIDE), 3, mean=networks.MEAN, std=networks.STD)
     state = {f"head.{name}": value for name, value in layer.items()}
     if isinstance(spec, FeatureInput) and spec.mean:
         state |= {"body.mean": torch.tensor(spec.mean), "body.std": torch.tensor(spec.std)}

@@ -42,11 +42,9 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
-from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.annotator_quality import Tally, judged, tally
+from crowdshot.labels.annotator_quality import AnnotatorPriors, Tally, judged, tally
 from crowdshot.labels.columns import WHEN, Columns, ColumnsInput
-from crowdshot.labels.confidence import THRESHOLD
-from crowdshot.labels.consensus import agreed
+from crowdshot.labels.consensus import THRESHOLD, agreed
 from crowdshot.labels.formats.cleaning import Naming
 from crowdshot.labels.formats.plain_tables import OF_OTHERS, UNLABELLED
 from crowdshot.labels.spelling import Respelled, Twins, alike

@@ -29,14 +29,13 @@ from crowdshot.engine.label_sources import Source, as_text, refuse_blank
 from crowdshot.engine.part_files import Arrays, smallest
 from crowdshot.errors import NoLabelError
 from crowdshot.io.atomic import put
-from crowdshot.io.cells import Ids
-from crowdshot.labels import label_sets, wide_tables
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.io.cells import Ids, ordered
+from crowdshot.labels import wide_tables
+from crowdshot.labels.annotations import refuse_fractions, refuse_many
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.formats.cleaning import Naming, refuse_others
 from crowdshot.labels.formats.plain_tables import MINUS_ONE
-from crowdshot.labels.indexing import ordered
-from crowdshot.labels.label_values import refuse_fractions, refuse_many
-from crowdshot.labels.spelling import Respelled, fold, new_names, respelled, spelling_of
+from crowdshot.labels.spelling import Respelled, fold, new_names, refuse_sets, respelled, spelling_of
 
 
 class Scattered(NamedTuple):
@@ -209,7 +208,7 @@ def names_of(
     no_label = [] if wide_tables.is_label(folded, source) else [name for name in written if fold(name) == "-1"]
     left_out = {**left_out, MINUS_ONE: sum(written.pop(name) for name in no_label)}
     if not naming.categories:
-        label_sets.refuse_sets(np.array(list(written), dtype=object), source)
+        refuse_sets(np.array(list(written), dtype=object), source)
     spelling = spelling_of(written, naming.rename, naming.merge_case, naming.ordered)
     spelled = {**{name: spelling(name) for name in written}, **dict.fromkeys(no_label, "")}
     names = dict.fromkeys([*spelled.values(), *(spelling(label) for label in gold.values())])

@@ -25,7 +25,7 @@ import pandas as pd
 
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import digits
-from crowdshot.io.formulas import guarded
+from crowdshot.io.cells import guarded
 
 MACHINE = blake2s(platform.node().encode(), digest_size=4).hexdigest()  # process ids of other machines mean nothing
 UNFINISHED, SET_ASIDE = "tmp", "old"  # endings: a file being written; the old folder while the new one replaces it

@@ -1,10 +1,12 @@
-"""Parse JSON and JSON lines, with errors that name the file and the row."""
+"""Parse JSON with errors that name the file and the row, and convert results of commands to JSON values."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from crowdshot.errors import CrowdshotError
@@ -57,3 +59,42 @@ def _loads(text: str) -> Any:
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()  # raises an error for half a surrogate pair
     return value
+
+
+# ---- results as JSON values ----
+
+
+# metadata of fields, besides {"key": …} for a key that differs from the field's name
+INLINE = {"inline": True}  # the keys of the value, a dataclass, are keys of the whole; None has no keys
+OPTIONAL = {"optional": True}  # no key if the value is None
+OMITTED = {"omitted": True}  # no key
+
+
+def to_json(value: Any) -> Any:
+    """Convert dataclasses and named tuples to dicts, and paths to text; everything else is JSON already.
+
+    >>> from dataclasses import dataclass, field
+    >>> @dataclass
+    ... class Result:
+    ...     kind: str = field(metadata={"key": "of"})
+    ...     files: list[Path]
+    ...     gain: float | None = field(default=None, metadata=OPTIONAL)
+    >>> to_json(Result("images", [Path("a.csv")]))
+    {'of': 'images', 'files': ['a.csv']}
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        found: dict[str, Any] = {}
+        for each in fields(value):
+            rule, content = each.metadata, getattr(value, each.name)
+            if rule.get("inline"):
+                found |= {} if content is None else to_json(content)
+            elif not rule.get("omitted") and (content is not None or not rule.get("optional")):
+                found[rule.get("key") or each.name] = to_json(content)
+        return found
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return to_json(value._asdict())
+    if isinstance(value, Mapping):
+        return {key: to_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

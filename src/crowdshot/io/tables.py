@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +26,12 @@ import pyarrow.compute
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError
 from crowdshot.formatting import first, listing
-from crowdshot.io import cells, parquet
-from crowdshot.io.cells import AROUND, Ids, trim
-from crowdshot.io.formulas import unguarded
-from crowdshot.io.json_text import parse_json_lines
-from crowdshot.io.parquet import ParquetTable
+from crowdshot.io import cells, compressed_files
+from crowdshot.io.cells import AROUND, Ids, trim, unguarded
+from crowdshot.io.compressed_files import ParquetTable
+from crowdshot.io.json_text import as_record, parse_json, parse_json_lines
 from crowdshot.io.workbooks import ZIP, Workbook, refuse_old
 
 SEPARATORS = ",;\t|"
@@ -309,7 +308,7 @@ def parse_table(data: bytes, name: str, rows_before: int = 0) -> Table:
     -------
     Table
     """
-    if data.startswith(parquet.MAGIC):
+    if data.startswith(compressed_files.MAGIC):
         (frame,) = ParquetTable(data, name).frames()
         return Table(name, frame, np.arange(1, 1 + len(frame)))
     if data.startswith(ZIP):
@@ -474,7 +473,7 @@ def table_pieces(path: str | os.PathLike[str]) -> Iterator[Piece]:
     """Yield the pieces of a file that `can_be_cut`; together they are the table of `read_table`."""
     source = Path(path)
     with source.open("rb") as file:
-        if file.peek(STREAM_SAMPLE).startswith(parquet.MAGIC):
+        if file.peek(STREAM_SAMPLE).startswith(compressed_files.MAGIC):
             yield from _parquet_pieces(source)
         elif source.stat().st_size <= SIZE:
             table = read_table(path)
@@ -536,3 +535,58 @@ def _batches(records: Iterator[bytes]) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+# ---- records (dicts) with their position, from JSON, JSON lines or rows of a table ----
+
+
+class Record(NamedTuple):
+    """The fields of a record and its place in messages, such as "labels.json, record 3"."""
+
+    place: str
+    fields: dict[str, Any]
+
+
+def starts_with(data: bytes, *starts: bytes) -> bool:
+    """Return whether the text starts with one of these, ignoring spaces and a byte order mark."""
+    head = data[:SAMPLE]
+    if head.startswith(UTF16):
+        head = head.decode("utf-16", "ignore").encode(errors="ignore")
+    return head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(starts)
+
+
+def parse_array(data: bytes, name: str) -> list[Record]:
+    values = parse_json(decode(data, name), name)
+    if not isinstance(values, list):
+        raise CrowdshotError(f"holds a {type(values).__name__}", where=name, expected="a list of records")
+    if not values:
+        raise NoLabelError("holds an empty list", where=name, expected="a list of records")
+    places = [f"{name}, record {n}" for n in range(1, len(values) + 1)]
+    return [Record(place, as_record(value, place)) for place, value in zip(places, values, strict=True)]
+
+
+def parse_lines(data: bytes, name: str, most: int | None = None) -> list[Record]:
+    """Return the records of JSON lines, or the first ``most`` of them."""
+    lines = islice(parse_json_lines(decode(data, name), name), most)
+    return [Record(f"{name}, row {row}", record) for row, record in lines]
+
+
+def rows_of(table: Table, data: bytes) -> list[Record]:
+    """Return the rows of a table as records: typed values for Parquet, text for other files."""
+    places = [f"{table.name}, row {row}" for row in table.rows]
+    if data.startswith(compressed_files.MAGIC):
+        columns = [[_plain_value(value) for value in table.frame.iloc[:, i]] for i in range(len(table.header))]
+    else:
+        columns = [table.text(i).tolist() for i in range(len(table.header))]
+    values = zip(*columns, strict=True) if columns else ()
+    return [
+        Record(place, dict(zip(table.header, row, strict=True))) for place, row in zip(places, values, strict=False)
+    ]
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_plain_value(part) for part in value.tolist()]
+    if isinstance(value, np.generic):
+        return value.item()
+    return None if value is pd.NA or value is pd.NaT else value

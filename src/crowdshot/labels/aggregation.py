@@ -42,15 +42,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, listing, show
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, positions, unique_ids
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
-from crowdshot.labels.consensus import Consensus, check_numbers, crowd_of
+from crowdshot.labels.consensus import Consensus, check_numbers
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.gold_labels import Gold, find_items
-from crowdshot.labels.indexing import positions, unique_ids
-from crowdshot.labels.label_sets import JOINED, members, names_of, parts
+from crowdshot.labels.gold_labels import Gold, crowd_of, find_items
 from crowdshot.labels.matching import of_any_labels, row_by_row
+from crowdshot.labels.spelling import JOINED, members, names_of, parts
 from crowdshot.model import feature_model, label_model
 from crowdshot.model.dawid_skene import Coins, Em, Matrices
 from crowdshot.model.label_model import network_of

@@ -23,9 +23,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from crowdshot.formatting import percent
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.confidence import INTERVAL, Floats
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import INTERVAL, Floats
 from crowdshot.labels.matching import of_any_labels
 
 GROUPS, FEWEST_GROUPS = 2_000, 100  # groups of items that are resampled together; fewer with very many classes

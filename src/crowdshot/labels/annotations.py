@@ -5,8 +5,11 @@ A long table lists ids row by row, so ids that occur only in rows without a labe
 annotators without labels are kept.
 """
 
+from __future__ import annotations
+
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -16,14 +19,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError, Use
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import (
+    WHOLE_NUMBER,
+    Ids,
+    Positions,
+    arrange,
+    as_index,
+    factorize,
+    ordered,
+    positions,
+    text,
+    unique_ids,
+    without,
+)
 from crowdshot.labels.columns import Columns, ColumnsInput, find_columns
-from crowdshot.labels.indexing import Positions, arrange, as_index, factorize, ordered, positions, unique_ids, without
-from crowdshot.labels.label_values import categories_order
 
 if TYPE_CHECKING:
     import torch
-
 
 __all__ = ["Annotations", "Columns", "Duplicates"]
 
@@ -167,7 +179,7 @@ class Annotations:
     @classmethod
     def from_matrix(
         cls,
-        matrix: "pd.DataFrame | pd.Series[Any] | ArrayLike",
+        matrix: pd.DataFrame | pd.Series[Any] | ArrayLike,
         *,
         classes: ListOfIds = None,
         items: ListOfIds = None,
@@ -240,7 +252,7 @@ class Annotations:
         return cls.from_frame(df, Columns("task", "worker", "label"), classes=classes, duplicates=duplicates)
 
     @classmethod
-    def from_cleanlab(cls, labels: "pd.DataFrame | ArrayLike", *, n_classes: int | None = None) -> Self:
+    def from_cleanlab(cls, labels: pd.DataFrame | ArrayLike, *, n_classes: int | None = None) -> Self:
         """Convert cleanlab's ``labels_multiannotator``: (N, R) integers 0 … K-1, NaN if missing.
 
         K is ``n_classes``, or one more than the largest label. Classes that nobody chose are kept.
@@ -275,7 +287,7 @@ class Annotations:
         matrix[self.item, self.annotator] = self.label
         return matrix
 
-    def to_tensor(self) -> "torch.Tensor":
+    def to_tensor(self) -> torch.Tensor:
         """Return `to_matrix` as an int64 tensor, as ``mixture.fit`` takes it."""
         import torch  # imported here, because it takes long and labels alone do not need it
 
@@ -415,3 +427,147 @@ def _one_per_pair(
         stacklevel=3,
     )
     return ~dropped
+
+
+# ---- values of labels: their order, and whether they are numbers rather than classes ----
+
+MOST = 50  # different whole numbers that are accepted as classes
+AS_CLASSES = Use("if they are names of classes; measurements cannot be aggregated", categories=True)
+
+
+def categories_order(labels: Any, classes: Ids) -> Ids | None:
+    """Return the classes in the order of an ordered categorical column.
+
+    Return None if no such column has all classes, or if two columns have different orders.
+    """
+    kinds = labels.dtypes if isinstance(labels, pd.DataFrame) else [getattr(labels, "dtype", None)]
+    found = []
+    for kind in set(kinds):
+        if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
+            place = positions(np.asarray(kind.categories), classes)
+            found += [classes[np.argsort(place)]] if (place >= 0).all() else []
+    return found[0] if found and all((order == found[0]).all() for order in found) else None
+
+
+def warn_alphabetical_order(labels: Any, classes: Ids, advice: str) -> None:
+    """Warn if three or more ordered classes are words whose order nobody gave: alphabetical is seldom right."""
+    words = [name for name in classes.tolist() if isinstance(name, str)]
+    if len(classes) < 3 or all(WHOLE_NUMBER.fullmatch(word) for word in words):
+        return
+    if categories_order(labels, classes) is None:
+        warnings.warn(
+            CrowdshotWarning(
+                f"Ordered classes are taken in alphabetical order: {listing(classes)}",
+                argument="ordered",
+                found=classes.tolist()[:10],
+                hint=f"Set another order with {advice}.",
+            ),
+            stacklevel=4,
+        )
+
+
+def refuse_fractions(labels: Collection[str], source: str) -> None:
+    """Raise an error if most labels are numbers and some have decimals, such as 3.5 (or 3,5 in many countries)."""
+    numbers = [label for label in map(str, labels) if re.fullmatch(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)", label)]
+    found = [label for label in numbers if re.search(r"[.,]\d*[1-9]", label)]
+    if found and 2 * len(numbers) > len(labels):
+        raise CrowdshotError(
+            f"has numbers with decimals as labels: {listing(found, 3)}",
+            where=source,
+            found=found[:10],
+            expected="classes",
+            hint=AS_CLASSES,
+        )
+
+
+def refuse_many(labels: Collection[str], source: str) -> None:
+    """Raise an error if the labels are more than `MOST` different whole numbers: they are probably measurements."""
+    if len(labels) > MOST and all(re.fullmatch(r"[-+]?\d+", str(label)) for label in labels):
+        raise CrowdshotError(
+            f"has {len(labels)} different numbers as labels: {listing(labels, 3)}",
+            where=source,
+            found=len(labels),
+            expected=f"{MOST} at most",
+            hint=AS_CLASSES,
+        )
+
+
+# ---- repeated labels: the newest counts ----
+
+LONG_AGO, FAR_AWAY = 1e8, 1e11  # plausible seconds since 1970: years 1973 to 5138
+DATED = r"\d{4}-\d\d-\d\d"
+
+
+def in_time(
+    frame: pd.DataFrame,
+    columns: Columns,
+    when: Ids | None,
+    source: str,
+    by: str = "",
+    items: Iterable[Any] | None = None,
+    annotators: Iterable[Any] | None = None,
+) -> tuple[Annotations, Ids | None]:
+    """Convert a table with a row for each label ("" for none) to annotations; also return the times of kept labels.
+
+    Of repeated labels, the newest counts, or the last row if some of their times are unknown.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    columns : Columns
+    when : array of shape (L,) or None
+        Times as written in the input, if there are any.
+    source, by : str
+        Names of the table and of its time column, for messages.
+    items, annotators : iterable, optional
+        All ids, as in `Annotations.from_frame`.
+    """
+    if when is not None:
+        labelled = (frame[columns.label] != "").to_numpy()
+        if labelled.any():
+            frame, when = frame[labelled], when[labelled]
+            rows = _newest(frame, columns, when, source, f" by {by!r}" if by else "")
+            frame, when = (frame, when) if rows is None else (frame.iloc[rows], when[rows])
+    annotations = Annotations.from_frame(frame, columns, items=items, annotators=annotators, source=source)
+    if when is not None and annotations.n_labels < len(when):
+        when = when[~frame.duplicated([columns.item, columns.annotator], keep="last").to_numpy()]
+    return annotations, when
+
+
+def _newest(frame: pd.DataFrame, columns: Columns, when: Ids, source: str, by: str) -> Positions | None:
+    """Return the rows to keep, None for all; the newest of repeated labels takes the place of the first."""
+    pairs = frame[[columns.item, columns.annotator]]
+    repeated = np.flatnonzero(pairs.duplicated(keep=False).to_numpy())
+    if not len(repeated):
+        return None
+    times = seconds(when[repeated])
+    pair = pairs.iloc[repeated].groupby(list(pairs), sort=False).ngroup().to_numpy()  # numbered as they first appear
+    known = (np.bincount(pair, weights=np.isnan(times)) == 0)[pair]
+    if not known.any():
+        return None
+    repeated, times, pair = repeated[known], times[known], np.unique(pair[known], return_inverse=True)[1]
+    first = repeated[np.unique(pair, return_index=True)[1]]
+    by_time = np.argsort(times, kind="stable")
+    newest = np.empty_like(first)
+    newest[pair[by_time]] = repeated[by_time]  # the last assignment to a pair wins
+    dropped = counted(len(repeated) - len(first), "labels")
+    because = "because an annotator labelled the same item more than once"
+    warnings.warn(CrowdshotWarning(f"{dropped} dropped {because}; the newest{by} counts", where=source), stacklevel=2)
+    rows = np.arange(len(frame))
+    rows[first] = newest
+    kept = np.ones(len(frame), dtype=bool)
+    kept[repeated], kept[first] = False, True
+    return rows[kept]
+
+
+def seconds(when: Ids) -> NDArray[np.float64]:
+    """Return seconds since 1970 (n,), NaN if ambiguous. Numbers may also be milliseconds or smaller units."""
+    cells = pd.Series([text(value) or "" for value in when], dtype=object)
+    dated = cells.str.match(DATED).to_numpy(dtype=bool)
+    numbers: NDArray[np.float64] = np.array(pd.to_numeric(cells.where(~dated), errors="coerce"), dtype=np.float64)
+    numbers[~(numbers > LONG_AGO) | np.isinf(numbers)] = np.nan
+    while (numbers > FAR_AWAY).any():
+        numbers[numbers > FAR_AWAY] /= 1000
+    dates = pd.to_datetime(cells[dated], format="ISO8601", utc=True, errors="coerce")
+    numbers[dated] = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()
+    return numbers

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 from crowdshot.formatting import percent, spread
+from crowdshot.io.cells import Positions
 from crowdshot.labels import annotator_quality
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions
 
 Floats = NDArray[np.float64]
 

@@ -47,10 +47,10 @@ from scipy.special import ndtri
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import show
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import EXPECTED, Confusions, judge, shrunk_to
-from crowdshot.labels.confidence import INTERVAL, Floats, uncertainty
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import INTERVAL, Floats, uncertainty
 from crowdshot.model.parts import PosteriorMatrix
 
 Gains = Callable[[Floats, Floats], Floats]

@@ -1,4 +1,6 @@
-"""The result of an aggregator, and the checks of its arguments."""
+"""Define consensus labels, thresholds and intervals of probabilities, and the uncertainty of posteriors."""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -7,16 +9,53 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.formatting import first, listing, show
+from crowdshot.io.cells import Positions, as_index
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.gold_labels import Gold, as_mapping
-from crowdshot.labels.indexing import Positions, as_index, positions
-from crowdshot.model.parts import Aggregator, Part, PosteriorMatrix, Sizes, parts_of
-from crowdshot.model.posteriors import believe, likeliest
+from crowdshot.model.parts import PosteriorMatrix
+from crowdshot.model.posteriors import likeliest
 
 Floats = NDArray[np.float64]
+
+THRESHOLD = 0.9  # an item is accepted when its label is at least this probable
+INTERVAL = 0.9  # probability of the intervals from low to high
+
+
+def uncertainty(posterior: PosteriorMatrix) -> Floats:
+    """Return 1 - Σ p² of each posterior, (..., K) -> (...).
+
+    This is the error rate of a label that is drawn from the posterior (Gini impurity).
+    """
+    squares = np.square(posterior) if isinstance(posterior, np.ndarray) else posterior.multiply(posterior)
+    out: Floats = 1 - squares.sum(-1)
+    return out
+
+
+def interval(hits: Any, misses: Any) -> tuple[Any, Any]:
+    """Return the limits of the central `INTERVAL` of Beta(hits, misses)."""
+    return betaincinv(hits, misses, (1 - INTERVAL) / 2), betaincinv(hits, misses, (1 + INTERVAL) / 2)
+
+
+class Share(NamedTuple):
+    """A proportion with its Jeffreys interval."""
+
+    hits: int  # rounded if hits are probabilities
+    of: int
+    low: float
+    high: float
+
+    share: float
+
+    @classmethod
+    def of_all(cls, right: NDArray[np.bool_] | NDArray[np.float64]) -> Share | None:
+        """Return the share of ``right`` (n,), truth values or probabilities; None if n is 0."""
+        hits, n = float(right.sum()), len(right)
+        if n == 0:
+            return None
+        low, high = interval(hits + 0.5, n - hits + 0.5)
+        return cls(round(hits), n, float(low), float(high), hits / n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,51 +109,6 @@ def agreed(item: Positions, label: NDArray[Any], consensus: Positions) -> tuple[
     same = np.bincount(item, label == consensus[item], len(consensus))
     np.divide(same, n_labels, out=agreement, where=n_labels > 0)
     return n_labels, agreement
-
-
-class Crowd(NamedTuple):
-    """A crowd in memory, in parts as aggregators take it (`crowdshot.model.parts`)."""
-
-    sizes: Sizes
-    parts: list[Part]
-    known: Positions  # (N,) known classes, -1 for items without gold
-
-    def run(self, aggregator: Aggregator) -> tuple[Any, PosteriorMatrix]:
-        """Return the aggregator's final state and the posteriors (N, K)."""
-        return believe(aggregator, self.parts)
-
-
-def crowd_of(ann: Annotations, gold: Gold = None) -> Crowd:
-    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
-    known = np.full(ann.n_items, -1)
-    item, label = gold_positions(ann, gold)
-    known[item] = label
-    fixed = known if len(item) else None
-    return Crowd(sizes, parts_of(ann.item, ann.annotator, ann.label, sizes, fixed), known)
-
-
-def gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return two arrays (G,): positions of the items with gold, and of their classes."""
-    known = as_mapping(gold, ann)
-    items, labels = list(known), list(known.values())
-    item, label = positions(ann.items, items), positions(ann.classes, labels)
-    if (item < 0).any():
-        unknown = items[first(item < 0)]
-        raise CrowdshotError(
-            f"names item {show(unknown)}, which nobody labelled",
-            argument="gold",
-            found=unknown,
-            expected="labelled items only",
-        )
-    if (label < 0).any():
-        row = first(label < 0)
-        raise CrowdshotError(
-            f"has label {show(labels[row])} for item {show(items[row])}",
-            argument="gold",
-            found=labels[row],
-            expected=f"one of {listing(ann.classes)}",
-        )
-    return item, label
 
 
 def check_numbers(steps: int, **numbers: float) -> None:

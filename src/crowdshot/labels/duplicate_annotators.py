@@ -39,10 +39,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtr
 
 from crowdshot.formatting import show
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
-from crowdshot.labels.confidence import Floats
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import Floats
 
 ALPHA = 0.05
 NAMED = 5  # pairs named in a message

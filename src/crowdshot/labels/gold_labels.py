@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import counted, first, listing, show
-from crowdshot.io.cells import Ids, trim
+from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, trim, unique_ids
 from crowdshot.io.tables import ids_of, read_table
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import TRUTH, Columns, plain
-from crowdshot.labels.confidence import Share
-from crowdshot.labels.indexing import Positions, as_index, ordered, positions, unique_ids
+from crowdshot.labels.consensus import Share
 from crowdshot.labels.matching import match_files
 from crowdshot.labels.spelling import Spelling
-from crowdshot.model.parts import PosteriorMatrix
-from crowdshot.model.posteriors import likeliest
+from crowdshot.model.parts import Aggregator, Part, PosteriorMatrix, Sizes, parts_of
+from crowdshot.model.posteriors import believe, likeliest
 
 Gold: TypeAlias = "Mapping[Any, Any] | pd.Series[Any] | pd.DataFrame | Sequence[Any] | NDArray[Any] | None"
 
@@ -306,3 +305,51 @@ def agreement(compared: pd.DataFrame) -> Agreement:
     right, labelled = (compared["truth"] == compared["consensus"]).to_numpy(), (compared["n_labels"] > 0).to_numpy()
     confidence = float(compared["confidence"][labelled].mean()) if labelled.any() else 0.0
     return Agreement(Share.of_all(right[labelled]), Share.of_all(right[~labelled]), confidence)
+
+
+# ---- a crowd for an aggregator ----
+
+
+class Crowd(NamedTuple):
+    """A crowd in memory, in parts as aggregators take it (`crowdshot.model.parts`)."""
+
+    sizes: Sizes
+    parts: list[Part]
+    known: Positions  # (N,) known classes, -1 for items without gold
+
+    def run(self, aggregator: Aggregator) -> tuple[Any, PosteriorMatrix]:
+        """Return the aggregator's final state and the posteriors (N, K)."""
+        return believe(aggregator, self.parts)
+
+
+def crowd_of(ann: Annotations, gold: Gold = None) -> Crowd:
+    sizes = Sizes(ann.n_items, ann.n_annotators, ann.n_classes)
+    known = np.full(ann.n_items, -1)
+    item, label = gold_positions(ann, gold)
+    known[item] = label
+    fixed = known if len(item) else None
+    return Crowd(sizes, parts_of(ann.item, ann.annotator, ann.label, sizes, fixed), known)
+
+
+def gold_positions(ann: Annotations, gold: Gold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return two arrays (G,): positions of the items with gold, and of their classes."""
+    known = as_mapping(gold, ann)
+    items, labels = list(known), list(known.values())
+    item, label = positions(ann.items, items), positions(ann.classes, labels)
+    if (item < 0).any():
+        unknown = items[first(item < 0)]
+        raise CrowdshotError(
+            f"names item {show(unknown)}, which nobody labelled",
+            argument="gold",
+            found=unknown,
+            expected="labelled items only",
+        )
+    if (label < 0).any():
+        row = first(label < 0)
+        raise CrowdshotError(
+            f"has label {show(labels[row])} for item {show(items[row])}",
+            argument="gold",
+            found=labels[row],
+            expected=f"one of {listing(ann.classes)}",
+        )
+    return item, label

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import expected_confusion
-from crowdshot.labels.confidence import THRESHOLD, Floats, uncertainty
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
 
 BEST, EXPECTED, WORST = 1.28, 0.8, 0.32  # weights of a label's evidence with two classes
 MOST = 20  # largest number of labels per item that is simulated

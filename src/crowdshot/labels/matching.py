@@ -1,4 +1,4 @@
-"""Match labels to items: by row, by id, or by the name of a file."""
+"""Match labels to items: by row, by id, or by the name of a file; and add new labels to those of a fit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import inspect
 import os
 import re
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import unquote
@@ -19,13 +21,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from crowdshot.errors import CrowdshotError, Use
-from crowdshot.formatting import first, show
-from crowdshot.io.cells import Ids
+from crowdshot.formatting import counted, first, listing, show
+from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, unique_ids
 from crowdshot.io.file_names import PICTURES, strings_in
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotations import Annotations, categories_order, warn_alphabetical_order
 from crowdshot.labels.columns import find_columns
-from crowdshot.labels.indexing import Positions, as_index, positions
-from crowdshot.labels.label_values import warn_alphabetical_order
 from crowdshot.labels.spelling import fold
 from crowdshot.labels.wide_tables import wide_table
 
@@ -417,3 +417,103 @@ def _uploaded(name: str) -> str:
 def _claim(table: dict[str, int], key: str, index: int) -> None:
     """Enter a file's name; a name that two files share maps to -1."""
     table[key] = index if table.get(key, index) == index else -1
+
+
+# ---- further labels, items and annotators ----
+
+
+def with_new_labels(
+    old: Annotations, labels: Any, n_added: int, names: Iterable[Any] | None, missing: Any = -1
+) -> Annotations:
+    """Return old and new labels together, with old items first. A new label replaces the annotator's old one.
+
+    Parameters
+    ----------
+    old : Annotations
+    labels : array, list, DataFrame, dict or Annotations
+        The new labels. A matrix has a row for each added item or, if none are added, for each old item. Labels that
+        name their items may be about any item. Columns without names are the known annotators in their order.
+    n_added : int
+        Number of added items.
+    names : iterable or None
+        Ids of the added items. None: they are numbered on.
+    missing : scalar
+        Mark of a missing label, as in fit.
+    """
+    added = list(range(old.n_items, old.n_items + n_added)) if names is None else list(names)
+    if len(added) != n_added:
+        raise CrowdshotError(
+            f"has {len(added)} ids", argument="items", found=len(added), expected=f"{n_added}, one for each row of X"
+        )
+    known = list(old.items)
+    known_ids = set(known)
+    repeated = next((name for name in added if name in known_ids), None)
+    if repeated is not None:
+        raise CrowdshotError(
+            f"has item {show(repeated)}, which was fitted already",
+            argument="X",
+            found=repeated,
+            expected="new items only",
+        )
+    if any(isinstance(name, PurePath) for name in added) and all(isinstance(name, str) for name in known):
+        known = [PurePath(name) for name in known]  # labels may name files by the end of their path
+    named = isinstance(labels, dict | Annotations) or (isinstance(labels, pd.DataFrame) and wide_table(labels) is None)
+    about = [*known, *added] if named or not n_added else added
+    new = annotations_of(labels, len(about), about, None, mark_of(missing, old.classes))
+    if not named:
+        new = _by_known_annotators(old, new)
+    ids = [*old.items.tolist(), *new.items[len(about) - n_added :].tolist()]
+    items = unique_ids(ids, "items")
+    new = new.with_items(np.arange(len(items) - len(about), len(items)), items)
+    frames = [part.to_frame().set_axis(list(old.columns), axis=1) for part in (old, new)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # repeated labels are expected in an update
+        return Annotations.from_frame(
+            pd.concat(frames, ignore_index=True),
+            old.columns,
+            items=items,
+            annotators=dict.fromkeys([*old.annotators.tolist(), *new.annotators.tolist()]),
+            classes=_merged_classes(old.classes, new.classes, labels),
+        )
+
+
+def _by_known_annotators(old: Annotations, new: Annotations) -> Annotations:
+    """Return labels of a matrix with its numbered columns as the known annotators.
+
+    Raises an error if the numbers of columns differ, or if named columns follow numbered annotators. If the known
+    annotators are numbered themselves, further columns are new annotators.
+    """
+    R, width = old.n_annotators, new.n_annotators
+    known, names = old.annotators.tolist(), new.annotators.tolist()
+    if names == list(range(width)) and not set(range(min(R, width))) <= set(known):
+        if width != R:
+            columns = counted(width, "columns without names")
+            raise CrowdshotError(
+                f"has {columns}",
+                argument="labels",
+                found=width,
+                expected=f"{R}, one for each of {listing(known, 3)}",
+                hint="Name other annotators by the columns of a DataFrame.",
+            )
+        return replace(new, annotators=old.annotators)
+    if known == list(range(R)) and width == R and not set(names) & set(known):
+        raise CrowdshotError(
+            f"has columns {listing(names, 3)}",
+            argument="labels",
+            found=names[:3],
+            expected=f"{listing(known, 3)} as in fit",
+            hint="labels.to_numpy() has the columns in this order; a table with a row for each label adds annotators.",
+        )
+    return new
+
+
+def _merged_classes(old: Ids, new: Ids, labels: Any) -> Ids:
+    """Return old and new classes in the order of an ordered dtype of the labels, if it keeps the order of the old ones.
+
+    Otherwise they are sorted if the old ones are, else new ones come last.
+    """
+    classes = unique_ids(dict.fromkeys([*old.tolist(), *new.tolist()]), "classes")
+    order = categories_order(labels, classes)
+    if order is not None and (order[np.sort(positions(order, old))] == old).all():
+        return order
+    return ordered(classes) if (ordered(old) == old).all() else classes

@@ -17,15 +17,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing, show
-from crowdshot.io.cells import Ids, trim
+from crowdshot.io.cells import Ids, Positions, as_index, ordered, positions, trim
 from crowdshot.io.tables import one_each, read_table
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotations import Annotations, in_time
 from crowdshot.labels.columns import plain
-from crowdshot.labels.indexing import Positions, as_index
-from crowdshot.labels.timestamps import in_time
 
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
 Strangers = Literal["refuse", "tell", "allow"]  # for names to be changed that do not occur: error, warning or nothing
@@ -243,3 +242,64 @@ def respelled(of: str, spelling: Spelling, counts: Mapping[str, int]) -> list[Re
         )
         for name in changed
     ]
+
+
+# ---- answers with several labels, such as "cat;dog" ----
+
+JOINED = ";"
+Split = Callable[[str], list[str]]
+
+
+def parts(label: str, separators: str = r";|") -> list[str]:
+    """Return the labels that an answer names, in their order and without repetitions."""
+    return list(dict.fromkeys(filter(None, (trim(part) for part in re.split(f"[{separators}]", label)))))
+
+
+def split_of(labels: Iterable[str]) -> Split:
+    """Return the function that splits answers: at semicolons and bars, or at commas if there are none of these."""
+    separators = ";|" if any(re.search("[;|]", label) for label in labels) else ","
+    return lambda label: parts(label, separators)
+
+
+def refuse_sets(labels: Collection[str], source: str) -> None:
+    """Raise an error if a label with a semicolon or a bar seems to name several labels.
+
+    That is the case if one of its parts is a label too, or a part of another one.
+    """
+    whole = [str(label) for label in labels]
+    if not any(re.search("[;|]", label) for label in whole):
+        return
+    seen = Counter(fold(part) for label in whole for part in parts(label))
+    for label in whole:
+        if re.search("[;|]", label) and any(seen[fold(part)] > 1 for part in parts(label)):
+            raise CrowdshotError(
+                f"has the label {show(label)}, and a part of it is a label too",
+                where=source,
+                found=label,
+                expected="one label per answer",
+                hint=Use("if it names several labels", multi_label=True) | Use("if it is one", categories=True),
+            )
+
+
+def spell_each(spelling: Spelling, split: Split) -> Spelling:
+    """Return the function that spells answers with several labels: each label once, in order, joined by semicolons."""
+
+    def spelled(label: str) -> str:
+        names = {spelling(part) for part in split(label)} - {""}
+        return JOINED.join(ordered(np.array(list(names), dtype=object)))
+
+    return spelled
+
+
+def names_of(sets: Iterable[str]) -> NDArray[Any]:
+    """Return all labels (K,) that the sets name, in order."""
+    names = dict.fromkeys(part for label in sets for part in parts(label))
+    return ordered(np.array(list(names), dtype=object))
+
+
+def members(sets: Sequence[str] | NDArray[Any], names: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return an array (S, K): whether each set contains each name."""
+    found = np.zeros((len(sets), len(names)), dtype=bool)
+    for row, label in enumerate(sets):
+        found[row, positions(names, parts(label))] = True
+    return found

@@ -19,8 +19,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
 from crowdshot.labels.columns import TRUTH, Columns, find_columns, plain
-from crowdshot.labels.label_sets import parts
-from crowdshot.labels.spelling import fold
+from crowdshot.labels.spelling import fold, parts
 
 Counts = Mapping[str, int]  # number of cells by value, as `fold` returns it
 

@@ -28,7 +28,7 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import write_csv, write_exactly, write_folder
 from crowdshot.io.file_names import safe_names
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
 

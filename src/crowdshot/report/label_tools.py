@@ -23,8 +23,8 @@ from crowdshot.formatting import clean, listing, show
 from crowdshot.io.cells import text
 from crowdshot.io.tables import one_each, read_table
 from crowdshot.labels.formats.question_choice import choose, is_picture
-from crowdshot.labels.label_sets import parts
 from crowdshot.labels.matching import file_finder
+from crowdshot.labels.spelling import parts
 from crowdshot.report.round_comparison import CONSENSUS, numbers_of
 
 Suggestions = dict[str, tuple[str, float]]  # {item: (label, probability)}

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import Writers, csv_writers, write_folder
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, as_index
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.indexing import as_index
-from crowdshot.labels.label_sets import members, names_of
+from crowdshot.labels.spelling import members, names_of
 from crowdshot.model.parts import MANY, PosteriorMatrix
 from crowdshot.model.posteriors import expected_rank, top_classes
 

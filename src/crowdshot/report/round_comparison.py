@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean, counted, first, percent, plural, show, spread
 from crowdshot.io.tables import Table, one_each, read_table
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.report.page.page_writer import STYLES, fill, inline
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"
@@ -205,44 +205,100 @@ def numbers_of(table: Table, *columns: str, beside: int) -> list[NDArray[np.floa
 # ---- output ----
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
-    """Return the comparison as JSON values; the numbers of an annotator are None in a round without their labels."""
+class BothRounds(NamedTuple):
+    """A number in both rounds."""
 
-    def skill(name: str, side: Skill | None) -> dict[str, Any]:
-        fields = ("accuracy", "low", "high", "n_labels")
-        values = dict.fromkeys(fields) if side is None else side._asdict()
-        return {name if field == "accuracy" else f"{name}_{field}": values[field] for field in fields}
+    before: int
+    after: int
 
-    return {
-        "accepted": {"before": found.before.accepted, "after": found.after.accepted},
-        "items": {"before": len(found.before.items), "after": len(found.after.items)},
-        "labels": {"before": found.before.n_labels, "after": found.after.n_labels},
-        "accepted_at": THRESHOLD,
-        "annotators": [
-            {
-                "annotator": course.annotator,
-                **skill("before", course.before),
-                **skill("after", course.after),
-                **dict(zip(("change", "change_low", "change_high"), course.change or (None,) * 3, strict=True)),
-                "verdict": course.verdict,
-            }
-            for course in found.people
+
+@dataclass(frozen=True)
+class AnnotatorChange:
+    """The accuracy of an annotator in both rounds and its change, with 90 % intervals.
+
+    Numbers are None in a round without labels of the annotator.
+    """
+
+    annotator: str
+    before: float | None
+    before_low: float | None
+    before_high: float | None
+    before_n_labels: int | None
+    after: float | None
+    after_low: float | None
+    after_high: float | None
+    after_n_labels: int | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class ItemChange:
+    """The old and new consensus label of an item, with their confidence."""
+
+    item: str
+    before: str
+    after: str
+    before_confidence: float
+    after_confidence: float
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """The comparison as it is printed with ``--json``; ``files`` has the page, if it was written."""
+
+    accepted: BothRounds
+    items: BothRounds
+    labels: BothRounds
+    accepted_at: float
+    annotators: Sequence[AnnotatorChange]
+    changed: Sequence[ItemChange]
+    newly_accepted: Sequence[str]
+    reopened: Sequence[str]
+    added: Sequence[str]
+    gone: Sequence[str]
+    files: Sequence[Path]
+
+
+def result_of(found: Comparison, files: Sequence[Path] = ()) -> ComparisonResult:
+    old, new = found.before, found.after
+    return ComparisonResult(
+        accepted=BothRounds(old.accepted, new.accepted),
+        items=BothRounds(len(old.items), len(new.items)),
+        labels=BothRounds(old.n_labels, new.n_labels),
+        accepted_at=THRESHOLD,
+        annotators=[_change(each) for each in found.people],
+        changed=[
+            ItemChange(item, before.label, after.label, before.confidence, after.confidence)
+            for item, before, after in found.changed
         ],
-        "changed": [
-            {
-                "item": change.item,
-                "before": change.before.label,
-                "after": change.after.label,
-                "before_confidence": change.before.confidence,
-                "after_confidence": change.after.confidence,
-            }
-            for change in found.changed
-        ],
-        "newly_accepted": found.newly_accepted,
-        "reopened": found.reopened,
-        "added": found.added,
-        "gone": found.gone,
-    }
+        newly_accepted=found.newly_accepted,
+        reopened=found.reopened,
+        added=found.added,
+        gone=found.gone,
+        files=files,
+    )
+
+
+def _change(course: Course) -> AnnotatorChange:
+    before, after, change = course.before, course.after, course.change
+    return AnnotatorChange(
+        annotator=course.annotator,
+        before=before and before.accuracy,
+        before_low=before and before.low,
+        before_high=before and before.high,
+        before_n_labels=before and before.n_labels,
+        after=after and after.accuracy,
+        after_low=after and after.low,
+        after_high=after and after.high,
+        after_n_labels=after and after.n_labels,
+        change=change and change[0],
+        change_low=change and change[1],
+        change_high=change and change[2],
+        verdict=course.verdict,
+    )
 
 
 def summarise(found: Comparison) -> str:

@@ -1,12 +1,28 @@
-"""Summarise the result of a command as text for the terminal."""
+"""Define the results of commands, and summarise them as text for the terminal.
+
+The fields of `Result` are in the order of the keys of ``--json`` (see `crowdshot.io.json_text.to_json`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crowdshot.formatting import counted, percent, spread
-from crowdshot.labels.spelling import Respelled
+from crowdshot.io.json_text import INLINE, OPTIONAL
+from crowdshot.labels import gold_labels
+from crowdshot.labels.spelling import Respelled, Twins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from crowdshot.labels.agreement import Statistic
+    from crowdshot.labels.annotations import Annotations
+    from crowdshot.labels.formats.label_file import LabelsRead
+    from crowdshot.labels.labels_needed import Forecast
+    from crowdshot.report.export import Export
 
 MOST_ROWS = 15  # annotators in the table; annotators.csv has all
 MOST_CLASSES = 10
@@ -37,86 +53,336 @@ DESCRIPTIONS = {
 }
 
 
-def summarise(report: dict[str, Any]) -> str:
-    """Return the summary of a command's report: counts, method, accepted items, annotators, next steps and files."""
-    parts = [_counts(report)]
-    if "method_summary" in report and report["method"] not in DEFAULT_METHODS:
-        parts.append(f"{report['method']}: {report['method_summary']}")
-    if "encoder_summary" in report:
-        parts.append(report["encoder_summary"])
-    if "accepted" in report:
-        parts.append(_accepted(report))
-    if "exported" in report:
-        limit = f"probability {100 * report['exported_at']:g} % or more"
-        parts.append(f"{counted(report['exported'], 'items')} with {limit} exported to {report['exported_to']}")
-    if "need_a_person" in report:
-        parts += _verdicts(report["need_a_person"], report["classifier"])
-    if "looks" in report:
-        parts += describe_feature_value(report["looks"], report["items"])
-    if "n_questions" in report:
-        parts.append(_questions(report))
-    if report.get("gold"):
-        parts.append(_gold(report))
-    parts += notes(report)
-    if "annotator_table" in report:
-        column, table, n = (report[name] for name in ("annotator_column", "annotator_table", "annotators"))
-        parts.append("\n" + _annotators(column, table, n, truth_used=bool(report.get("gold"))) + "\n")
-    if "do_next" in report:
-        parts.append(_do_next(report["do_next"]))
-    parts.append(_files(report["files"]))
+# ---- results ----
+
+LeftOut = Mapping[str, int | Sequence[str]]  # {what was left out: how many, or their names}
+
+
+@dataclass(frozen=True)
+class MethodUsed:
+    """The name of the method and, of a classifier, summaries of the method and of an encoder that has one."""
+
+    method: str
+    method_summary: str | None = field(default=None, metadata=OPTIONAL)
+    encoder_summary: str | None = field(default=None, metadata=OPTIONAL)
+    engine: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class CrowdCounts:
+    """The numbers of items, annotators and labels, and the names of the classes."""
+
+    items: int
+    annotators: int | None = field(default=None, metadata=OPTIONAL)
+    labels: int | None = field(default=None, metadata=OPTIONAL)
+    classes: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """How many of the items are accepted, because their confidence is ``accepted_at`` or more.
+
+    For a classifier, ``predicted`` is the number of items without labels, and ``predicted_accepted`` are accepted.
+    """
+
+    accepted: int
+    accepted_at: float
+    predicted: int | None = field(default=None, metadata=OPTIONAL)
+    predicted_accepted: int | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class NewItems:
+    """How often the classifier agrees with the consensus of held-out items, with a 90 % interval; None if unknown.
+
+    ``verdict`` is a sentence about what the classifier may be used for.
+    """
+
+    share: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class Recommendation(NamedTuple):
+    """A recommendation, and the command that does it ("" for none)."""
+
+    text: str
+    command: str
+
+
+@dataclass(frozen=True)
+class FeatureEffect:
+    """How well features predict held-out labels, and which items of the consensus they changed.
+
+    Attributes
+    ----------
+    kind : str
+        "images", "texts" or "features".
+    held_out_probability, by_class_sizes : float or None
+        Mean probability of held-out labels, predicted from features and from class frequencies.
+    informative : bool or None
+        None if there is too little data to tell.
+    changed, unchosen
+        The number and names of labelled items whose consensus would be different from labels alone, and of those whose
+        consensus no annotator chose.
+    """
+
+    kind: str = field(metadata={"key": "of"})
+    held_out_probability: float | None = field(metadata={"key": "foretold"})
+    by_class_sizes: float | None
+    informative: bool | None = field(metadata={"key": "helped"})
+    changed: int = field(metadata={"key": "differ"})
+    changed_items: Sequence[str] = field(metadata={"key": "differ_items"})
+    unchosen: int = field(metadata={"key": "unsaid"})
+    unchosen_items: Sequence[str] = field(metadata={"key": "unsaid_items"})
+
+
+@dataclass(frozen=True)
+class Review:
+    """What needs a person, and what to do next.
+
+    Attributes
+    ----------
+    kinds : mapping
+        The number of items to review by kind (see `crowdshot.report.page.review_items`).
+    classifier : NewItems
+        The accuracy on new items.
+    do_next : sequence of Recommendation
+        Recommendations, the most urgent first.
+    agreement : sequence of Statistic
+        Statistics of the agreement of annotators.
+    features : FeatureEffect
+        The value of the images, texts or features.
+    """
+
+    kinds: Mapping[str, int] = field(metadata={"key": "need_a_person"})
+    classifier: NewItems
+    do_next: Sequence[Recommendation]
+    agreement: Sequence[Statistic]
+    features: FeatureEffect = field(metadata={"key": "looks"})
+
+
+@dataclass(frozen=True)
+class AnnotatorTable:
+    """The table of annotators as records, and the name of its first column."""
+
+    annotator_column: str
+    annotator_table: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class GoldCheck:
+    """How often the consensus without gold labels agrees with them.
+
+    The consensus is right for ``gold_right`` of the ``gold_labelled`` labelled gold items. The 90 % interval is
+    ``gold_low`` to ``gold_high``, and ``gold_claimed`` is the mean confidence.
+    """
+
+    gold_right: int
+    gold_labelled: int
+    gold_low: float
+    gold_high: float
+    gold_claimed: float
+    shared_mistakes: bool
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The number of gold labels and their source; ``check`` is None if no gold item has labels."""
+
+    gold: int
+    gold_from: str
+    check: GoldCheck | None = field(default=None, metadata=INLINE)
+
+
+@dataclass(frozen=True)
+class AskedQuestions:
+    """The chosen questions and their expected effect (see `crowdshot.labels.asking`).
+
+    Attributes
+    ----------
+    n_questions, asked_items, asked_annotators : int
+        The numbers of questions, and of the items and annotators in them.
+    cost, budget : float
+        The cost of the questions, and its limit.
+    uncertainty, gain : float
+        The uncertainty summed over all items, and how much of it the answers are expected to remove.
+    errors_mended : float
+        The expected number of consensus labels that the answers correct.
+    unasked : int
+        The number of possible questions.
+    fewer : str or None
+        Why the budget is not spent: "gain", "most", "cost" or "nobody".
+    most : int
+        The maximal number of questions per annotator.
+    not_accepted, nobody_left : int
+        The number of items that are not accepted, and of those that no annotator is left for.
+    stop_at : Forecast, optional
+        The labels that are needed until a share of the items is accepted.
+    """
+
+    n_questions: int
+    asked_items: int
+    asked_annotators: int
+    cost: float
+    budget: float
+    uncertainty: float = field(metadata={"key": "doubt"})
+    gain: float
+    errors_mended: float
+    unasked: int
+    fewer: str | None
+    most: int
+    not_accepted: int
+    nobody_left: int
+    stop_at: Forecast | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class SpellingNotes:
+    """Names that are nearly equal, and names that were read differently than written."""
+
+    near_duplicates: Sequence[Twins]
+    respelled: Sequence[Respelled]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The number of exported items, their least confidence and their folder."""
+
+    exported: int
+    exported_at: float
+    exported_to: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The result of a command; a part that the command does not have is None.
+
+    ``left_out`` maps a reason to the number or names of what was not used, and ``files`` were written.
+    """
+
+    method: MethodUsed | None = field(default=None, metadata=INLINE)
+    counts: CrowdCounts = field(metadata=INLINE)
+    accepted: Accepted | None = field(default=None, metadata=INLINE)
+    review: Review | None = field(default=None, metadata=INLINE)
+    annotators: AnnotatorTable | None = field(default=None, metadata=INLINE)
+    gold: Gold | None = field(default=None, metadata=INLINE)
+    questions: AskedQuestions | None = field(default=None, metadata=INLINE)
+    names: SpellingNotes | None = field(default=None, metadata=INLINE)
+    exported: Exported | None = field(default=None, metadata=INLINE)
+    left_out: LeftOut
+    files: Sequence[Path]
+
+
+def count(ann: Annotations) -> CrowdCounts:
+    return CrowdCounts(ann.n_items, ann.n_annotators, ann.n_labels, ann.classes.tolist())
+
+
+def check_gold(compared: pd.DataFrame, source: str) -> Gold:
+    """Compare the consensus without gold labels with them; ``compared``: see `gold_labels.compare`."""
+    found = gold_labels.agreement(compared)
+    if found.right is None:
+        return Gold(len(compared), source)
+    right, of, low, high = found.right.hits, found.right.of, found.right.low, found.right.high
+    check = GoldCheck(right, of, low, high, found.confidence, found.shared_mistakes)
+    return Gold(len(compared), source, check)
+
+
+def note_spellings(read: LabelsRead) -> SpellingNotes:
+    return SpellingNotes(read.near_duplicates, read.respelled)
+
+
+def count_exported(export: Export, consensus: pd.DataFrame) -> Exported:
+    number = int((consensus["confidence"] >= export.threshold).sum())
+    return Exported(number, export.threshold, export.folder)
+
+
+# ---- the summary ----
+
+
+def summarise(result: Result) -> str:
+    """Return the summary of a result: counts, method, accepted items, annotators, next steps and files."""
+    parts = [_counts(result.counts)]
+    if result.method is not None:
+        if result.method.method_summary is not None and result.method.method not in DEFAULT_METHODS:
+            parts.append(f"{result.method.method}: {result.method.method_summary}")
+        if result.method.encoder_summary is not None:
+            parts.append(result.method.encoder_summary)
+    if result.accepted is not None:
+        parts.append(_accepted(result.accepted, result.counts.items))
+    if result.exported is not None:
+        limit = f"probability {100 * result.exported.exported_at:g} % or more"
+        parts.append(
+            f"{counted(result.exported.exported, 'items')} with {limit} exported to {result.exported.exported_to}"
+        )
+    if result.review is not None:
+        parts += _verdicts(result.review.kinds, result.review.classifier)
+        parts += describe_feature_effect(result.review.features, result.counts.items)
+    if result.questions is not None:
+        parts.append(_questions(result.questions))
+    truth_used = result.gold is not None and result.gold.gold > 0
+    if result.gold is not None and truth_used:
+        parts.append(_gold(result.gold))
+    parts += notes(result)
+    if result.annotators is not None:
+        table, n = result.annotators, result.counts.annotators or 0
+        parts.append("\n" + _annotators(table.annotator_column, table.annotator_table, n, truth_used) + "\n")
+    if result.review is not None:
+        parts.append(_do_next(result.review.do_next))
+    parts.append(_files(map(str, result.files)))
     return "\n".join(parts)
 
 
-def left_out(reasons: Mapping[str, int | list[str]]) -> list[str]:
+def left_out(reasons: LeftOut) -> list[str]:
     """Return a line for each reason why something was left out, such as "2 unreadable images (a.png, b.png)"."""
     lines = []
     for reason, found in reasons.items():
-        names = found if isinstance(found, list) else []
-        number = len(found) if isinstance(found, list) else found
+        number = found if isinstance(found, int) else len(found)
         if number:
-            lines.append(counted(number, reason) + (f" ({_some(names, MOST_LEFT_OUT)})" if names else ""))
+            names = "" if isinstance(found, int) else f" ({_some(found, MOST_LEFT_OUT)})"
+            lines.append(counted(number, reason) + names)
     return lines
 
 
-def respelled(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def respelled(names: SpellingNotes | None) -> list[str]:
     """Return a line for each label that was read under another name."""
-    lines = [f"{Respelled(**each)}" for each in found if each["of"] == "labels"]
+    lines = [str(each) for each in names.respelled if each.of == "labels"] if names else []
     more = len(lines) - MOST_RESPELLED
     return [*lines[:MOST_RESPELLED], *([f"{more} more labels are read under another name"] if more > 0 else [])]
 
 
-def _counts(report: dict[str, Any]) -> str:
-    sizes = [counted(report[k], k) for k in ("items", "annotators", "labels") if k in report]
-    classes = report["classes"]
-    number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
-    return f"{', '.join(sizes)}, {number}: {_some(classes, MOST_CLASSES)}"
+def _counts(found: CrowdCounts) -> str:
+    numbers = {"items": found.items, "annotators": found.annotators, "labels": found.labels}
+    sizes = [counted(number, name) for name, number in numbers.items() if number is not None]
+    number = "1 class" if len(found.classes) == 1 else f"{len(found.classes):,} classes"
+    return f"{', '.join(sizes)}, {number}: {_some(found.classes, MOST_CLASSES)}"
 
 
-def _accepted(report: dict[str, Any]) -> str:
-    limit = f"{100 * report['accepted_at']:g} %"
-    lines = [f"{report['accepted']:,} of {counted(report['items'], 'items')} accepted (probability {limit} or more)"]
-    if report.get("predicted"):
-        predicted = f"{counted(report['predicted'], 'unlabelled items')} labelled by the classifier"
-        lines.append(f"{predicted}, {report['predicted_accepted']:,} of them with probability {limit} or more")
+def _accepted(found: Accepted, n_items: int) -> str:
+    limit = f"{100 * found.accepted_at:g} %"
+    lines = [f"{found.accepted:,} of {counted(n_items, 'items')} accepted (probability {limit} or more)"]
+    if found.predicted:
+        predicted = f"{counted(found.predicted, 'unlabelled items')} labelled by the classifier"
+        lines.append(f"{predicted}, {found.predicted_accepted:,} of them with probability {limit} or more")
     return "\n".join(lines)
 
 
-def _verdicts(kinds: Mapping[str, int], classifier: Mapping[str, Any]) -> list[str]:
+def _verdicts(kinds: Mapping[str, int], classifier: NewItems) -> list[str]:
     """Return the lines about items to review and about the classifier, as on the first screen of the page."""
     number = sum(kinds.values())
     need = f"{counted(number, 'items')} {'needs' if number == 1 else 'need'} review: " if number else ""
     lines = [need + kinds_in_words(kinds)]
-    accuracy = classifier["share"]
-    if accuracy is None:
-        return [*lines, f"classifier on new items: accuracy not known ({classifier['verdict']})"]
-    correct = f"{percent(accuracy)} correct (90 % interval {spread(classifier['low'], classifier['high'])})"
-    return [*lines, f"classifier on new items: {correct}, {classifier['verdict']}"]
+    if classifier.share is None or classifier.low is None or classifier.high is None:
+        return [*lines, f"classifier on new items: accuracy not known ({classifier.verdict})"]
+    correct = f"{percent(classifier.share)} correct (90 % interval {spread(classifier.low, classifier.high)})"
+    return [*lines, f"classifier on new items: {correct}, {classifier.verdict}"]
 
 
-def _do_next(steps: Sequence[Mapping[str, str]]) -> str:
+def _do_next(steps: Sequence[Recommendation]) -> str:
     lines = ["do next (see report.html):"]
     for number, step in enumerate(steps, 1):
-        lines += [f"  {number}. {step['text']}", *([f"     {step['command']}"] if step["command"] else [])]
+        lines += [f"  {number}. {step.text}", *([f"     {step.command}"] if step.command else [])]
     return "\n".join(lines) + "\n"
 
 
@@ -136,96 +402,96 @@ def kinds_in_words(kinds: Mapping[str, int]) -> str:
     )
 
 
-def describe_feature_value(value: Mapping[str, Any], n_labelled: int) -> list[str]:
+def describe_feature_effect(effect: FeatureEffect, n_labelled: int) -> list[str]:
     """Return sentences about the value of images, texts or features, and about labels that they changed."""
-    items, sentences = value["of"], []
-    if value["foretold"] is not None:
+    items, sentences = effect.kind, []
+    if effect.held_out_probability is not None:
         numbers = (
-            f"they predict held-out labels with probability {value['foretold']:.2f}"
-            f" ({value['by_class_sizes']:.2f} from class frequencies alone)"
+            f"they predict held-out labels with probability {effect.held_out_probability:.2f}"
+            f" ({effect.by_class_sizes:.2f} from class frequencies alone)"
         )
-        if value["helped"]:
+        if effect.informative:
             sentences.append(f"The {items} are informative: {numbers}.")
-        elif value["helped"] is None:
+        elif effect.informative is None:
             sentences.append(f"There are too few items to tell whether the {items} are informative: {numbers}.")
         else:
-            nearly = "almost " if value["differ"] else ""
+            nearly = "almost " if effect.changed else ""
             sentences.append(f"The {items} are not informative, so the consensus depends {nearly}only on the labels.")
-    if value["differ"]:
-        names = _some(value["differ_items"], MOST_ITEMS)
-        changed = f"{value['differ']:,} of {counted(n_labelled, 'labelled items')}"
-        sentences.append(f"Labels alone would give a different consensus for {changed}: {names}.")
+    of_all = f"of {counted(n_labelled, 'labelled items')}"
+    if effect.changed:
+        names = _some(effect.changed_items, MOST_ITEMS)
+        sentences.append(f"Labels alone would give a different consensus for {effect.changed:,} {of_all}: {names}.")
     else:
         sentences.append("Labels alone would give the same consensus for every labelled item.")
-    if value["unsaid"]:
-        names = _some(value["unsaid_items"], MOST_ITEMS)
-        have = "has" if value["unsaid"] == 1 else "have"
-        changed = f"{value['unsaid']:,} of {counted(n_labelled, 'labelled items')}"
-        sentences.append(f"{changed} {have} a consensus label that no annotator chose: {names}.")
+    if effect.unchosen:
+        names = _some(effect.unchosen_items, MOST_ITEMS)
+        have = "has" if effect.unchosen == 1 else "have"
+        sentences.append(f"{effect.unchosen:,} {of_all} {have} a consensus label that no annotator chose: {names}.")
     return sentences
 
 
-def _questions(report: dict[str, Any]) -> str:
+def _questions(found: AskedQuestions) -> str:
     """Return the number of questions, their cost and their expected effect."""
-    if not report["n_questions"]:
-        if report["unasked"]:
+    asked = found.n_questions
+    if not asked:
+        if found.unasked:
             return "no questions: no answer is expected to change a label or its confidence"
         return "no questions: every annotator has labelled every item, so only a new annotator could add information"
-    asked, uncertainty, gain = (report[name] for name in ("n_questions", "doubt", "gain"))
-    people = counted(report["asked_annotators"], "annotators")
-    cost = f", at a cost of {report['cost']:g}" if report["cost"] != asked else ""
-    lines = [f"{counted(asked, 'questions')} about {counted(report['asked_items'], 'items')} for {people}{cost}"]
-    after = uncertainty - gain
-    lines.append(f"uncertainty, summed over all items: {uncertainty:.2f} now, {after:.2f} expected after these answers")
-    return "\n".join(lines)
+    people = counted(found.asked_annotators, "annotators")
+    cost = f", at a cost of {found.cost:g}" if found.cost != asked else ""
+    after = found.uncertainty - found.gain
+    return (
+        f"{counted(asked, 'questions')} about {counted(found.asked_items, 'items')} for {people}{cost}\n"
+        f"uncertainty, summed over all items: {found.uncertainty:.2f} now, {after:.2f} expected after these answers"
+    )
 
 
-def _gold(report: dict[str, Any]) -> str:
+def _gold(found: Gold) -> str:
     """Return the number of true labels, and how accurate the consensus would be without them."""
-    lines = [f"{counted(report['gold'], 'true labels')} from {report['gold_from']} held fixed"]
-    if "gold_right" in report:
-        right, of = report["gold_right"], report["gold_labelled"]
+    lines = [f"{counted(found.gold, 'true labels')} from {found.gold_from} held fixed"]
+    if found.check is not None:
+        right, of = found.check.gold_right, found.check.gold_labelled
         lines.append(
             f"without them, {right:,} of {counted(of, 'items with labels')} would be correct: {percent(right / of)}"
-            f" (90 % interval {spread(report['gold_low'], report['gold_high'])})"
+            f" (90 % interval {spread(found.check.gold_low, found.check.gold_high)})"
         )
     return "\n".join(lines)
 
 
-def notes(report: Mapping[str, Any]) -> list[str]:
+def notes(result: Result) -> list[str]:
     """Return notes that are printed even if a table replaces the summary."""
     lines = []
-    if report.get("shared_mistakes"):
+    check, questions = result.gold and result.gold.check, result.questions
+    if check and check.shared_mistakes:
         lines.append(
-            f"{percent(report['gold_right'] / report['gold_labelled'])} of the items with a known true label would be"
-            f" correct without it, but their mean confidence is {percent(report['gold_claimed'])}: the annotators share"
+            f"{percent(check.gold_right / check.gold_labelled)} of the items with a known true label would be"
+            f" correct without it, but their mean confidence is {percent(check.gold_claimed)}: the annotators share"
             " mistakes, so the probabilities of other items are too high as well"
         )
-    if report.get("n_questions") and report["fewer"]:
-        lines.append(f"fewer questions than the budget of {report['budget']:g} allows: {_why_fewer(report)}")
-        if report["nobody_left"]:
+    if questions and questions.n_questions and questions.fewer:
+        lines.append(f"fewer questions than the budget of {questions.budget:g} allows: {_why_fewer(questions)}")
+        if questions.nobody_left:
             lines.append(
-                f"{counted(report['nobody_left'], 'items')} not accepted, but already labelled by every annotator:"
+                f"{counted(questions.nobody_left, 'items')} not accepted, but already labelled by every annotator:"
                 " find another annotator"
             )
-    if "stop_at" in report:
-        lines.append(until_accepted(report["stop_at"]))
+    if questions and questions.stop_at is not None:
+        lines.append(until_accepted(questions.stop_at))
     return lines
 
 
-def _why_fewer(report: Mapping[str, Any]) -> str:
+def _why_fewer(found: AskedQuestions) -> str:
     return {
         "gain": "no other answer is expected to change a label or its confidence",
-        "most": f"every available annotator has {counted(report['most'], 'questions')}, the limit"
-        " (--max-per-annotator)",
-        "cost": f"no annotator answers for the remaining {report['budget'] - report['cost']:g}",
+        "most": f"every available annotator has {counted(found.most, 'questions')}, the limit (--max-per-annotator)",
+        "cost": f"no annotator answers for the remaining {found.budget - found.cost:g}",
         "nobody": "every available annotator will then have labelled every item",
-    }[report["fewer"]]
+    }[found.fewer or ""]
 
 
-def until_accepted(forecast: Mapping[str, Any]) -> str:
+def until_accepted(forecast: Forecast) -> str:
     """Return how many more labels are needed until a share of the items is accepted."""
-    share, labels, best, worst = (forecast[name] for name in ("share", "labels", "at_best", "at_worst"))
+    share, labels, best, worst = forecast
     if labels == 0:
         return f"{percent(share)} of the items or more are already accepted"
     if labels is None:
@@ -237,7 +503,7 @@ def until_accepted(forecast: Mapping[str, Any]) -> str:
     return f"about {labels:,} more labels are needed until {percent(share)} of the items are accepted ({low}{high})"
 
 
-def _annotators(column: str, table: Sequence[dict[str, Any]], n: int, truth_used: bool) -> str:
+def _annotators(column: str, table: Sequence[Mapping[str, Any]], n: int, truth_used: bool) -> str:
     """Return a table of the annotators with the lowest upper bounds.
 
     The upper bound separates weak annotators from those with few labels. ``table`` may hold only the weakest of ``n``

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crowdshot.io.cells import Positions
 from crowdshot.labels import asking
-from crowdshot.labels.confidence import Floats
-from crowdshot.labels.indexing import Positions
+from crowdshot.labels.consensus import Floats
 from crowdshot.service.journal import Answer
 from crowdshot.service.snapshot import Version
 

@@ -200,7 +200,7 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
     @router.get("/v1/annotators")
     async def annotators() -> schemas.Annotators:
         version = current()
-        return schemas.Annotators.model_validate({"version": version.number, "annotators": version.annotators})
+        return schemas.Annotators(version=version.number, annotators=version.annotators)
 
     @router.get("/v1/next")
     async def ask_next(
@@ -226,7 +226,7 @@ def _model_routes(models: Models) -> APIRouter:
             raise HTTPException(429, "Too many requests. Try again in a second.", {"Retry-After": "1"})
         number, path = models.required()
         predictions = await asyncio.to_thread(models.predictor.predict, path, request)
-        return schemas.Predictions.model_validate({"version": number, "predictions": predictions})
+        return schemas.Predictions(version=number, predictions=predictions)
 
     @router.get("/v1/model", response_class=FileResponse)
     async def download() -> FileResponse:

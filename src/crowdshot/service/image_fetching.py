@@ -44,7 +44,7 @@ def predict_addresses(
     if model is not None:
         predictions = predictor.predict_pictures(model, [picture for picture in pictures if picture is not None])
         for row, each in zip(rows, predictions, strict=False):  # no predictions if the classifier is not for pictures
-            found[row] = each["label"], each["confidence"]
+            found[row] = each.label, each.confidence
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from crowdshot.formatting import clean, percent, plural
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
-from crowdshot.labels.confidence import THRESHOLD, Floats, uncertainty
+from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
 from crowdshot.report import summary
 from crowdshot.report.page.page_writer import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point
@@ -111,10 +111,9 @@ def gather(version: Version, history: Sequence[Point], recent: Mapping[str, int]
     rows = np.flatnonzero((version.n_labels > 0) & (version.confidence < THRESHOLD))
     rows = rows[np.argsort(-uncertainty(posterior[rows]), kind="stable")][:MOST_ITEMS]
     people = [
-        Person(clean(row["annotator"]), row["n_labels"], row["accuracy"], row["low"], row["high"],
-               recent.get(row["annotator"], 0))
-        for row in sorted(version.annotators, key=lambda row: float(row["high"]))
-    ]  # fmt: skip
+        Person(clean(row.annotator), row.n_labels, row.accuracy, row.low, row.high, recent.get(row.annotator, 0))
+        for row in sorted(version.annotators, key=lambda row: row.high)
+    ]
     return Facts(
         classes=[clean(name) for name in ann.classes],
         n_labelled=version.n_labelled,

@@ -17,7 +17,7 @@ from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first
 from crowdshot.io.image_decoding import quiet_pillow
-from crowdshot.service.schemas import ToPredict
+from crowdshot.service.schemas import Prediction, ToPredict
 
 MOST_PIXELS = 50_000_000  # of one image
 KINDS = ("features", "texts", "images")
@@ -31,12 +31,12 @@ class Predictor:
         self._path: Path | None = None
         self._clf: CrowdClassifier | None = None
 
-    def predict(self, path: Path, request: ToPredict) -> list[dict[str, Any]]:
+    def predict(self, path: Path, request: ToPredict) -> list[Prediction]:
         with self._lock:
             clf = self._load(path)
             return self._predictions(clf, items_of(request, clf))
 
-    def predict_pictures(self, path: Path, pictures: list[Image.Image]) -> list[dict[str, Any]]:
+    def predict_pictures(self, path: Path, pictures: list[Image.Image]) -> list[Prediction]:
         """Return predictions for pictures; an empty list if the classifier is for other items."""
         with self._lock:
             clf = self._load(path)
@@ -47,15 +47,15 @@ class Predictor:
             self._clf, self._path = CrowdClassifier.load(path), path
         return self._clf
 
-    def _predictions(self, clf: CrowdClassifier, X: Any) -> list[dict[str, Any]]:
+    def _predictions(self, clf: CrowdClassifier, X: Any) -> list[Prediction]:
         probabilities = clf.predict_proba(X)
         names = [str(name) for name in clf.classes_]
         return [
-            {
-                "label": names[int(p.argmax())],
-                "confidence": float(p.max()),
-                "probabilities": dict(zip(names, map(float, p), strict=True)),
-            }
+            Prediction(
+                label=names[int(p.argmax())],
+                confidence=float(p.max()),
+                probabilities=dict(zip(names, map(float, p), strict=True)),
+            )
             for p in probabilities.clip(0, 1)
         ]
 

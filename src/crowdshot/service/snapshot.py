@@ -16,18 +16,17 @@ from torch import Tensor
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.encoders.items import Items
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, Positions, positions, unique_ids
 from crowdshot.labels import asking, gold_labels
 from crowdshot.labels.aggregation import aggregate_labels
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
-from crowdshot.labels.annotator_quality import judge
+from crowdshot.labels.annotator_quality import AnnotatorPriors, judge
 from crowdshot.labels.columns import Columns
-from crowdshot.labels.confidence import THRESHOLD, Floats
+from crowdshot.labels.consensus import THRESHOLD, Floats
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.indexing import Positions, positions, unique_ids
 from crowdshot.labels.matching import file_finder, match_files, named_like
 from crowdshot.service.journal import State
+from crowdshot.service.schemas import Annotator
 
 NEW_ANNOTATOR = "\N{REPLACEMENT CHARACTER} somebody new"
 
@@ -140,13 +139,15 @@ class Version:
         ]
 
     @cached_property
-    def annotators(self) -> list[dict[str, Any]]:
-        """A JSON object for each annotator with labels."""
+    def annotators(self) -> list[Annotator]:
+        """The quality of each annotator with labels."""
         names = ("n_labels", "accuracy", "low", "high")
         table = judge(self.annotations, self.posterior, self.history.of(self.annotations.annotators))
         rows = zip(self.annotations.annotators, *(table[name].tolist() for name in names), strict=True)
         return [
-            {"annotator": str(name), **dict(zip(names, values, strict=True))} for name, *values in rows if values[0]
+            Annotator(annotator=str(name), n_labels=n, accuracy=accuracy, low=low, high=high)
+            for name, n, accuracy, low, high in rows
+            if n
         ]
 
 

@@ -21,8 +21,8 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first, listing, show
+from crowdshot.io.cells import Positions, positions
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions, positions
 from crowdshot.labels.matching import rows_of
 from crowdshot.progress import progress
 from crowdshot.training.source_files import SourceItems

@@ -23,9 +23,9 @@ from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing
+from crowdshot.io.cells import Positions
 from crowdshot.labels import aggregation
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.indexing import Positions
 from crowdshot.labels.matching import rows_of
 from crowdshot.training.pools import Answers, ClassPool, as_answers, pool_of
 from crowdshot.training.source_files import CHARACTERS, SourceItems, find_items

@@ -18,11 +18,10 @@ from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing, shown
 from crowdshot.io.atomic import replacing
-from crowdshot.io.cells import Ids
+from crowdshot.io.cells import Ids, Positions
 from crowdshot.io.downloads import Download, fetch
 from crowdshot.io.feature_files import read_arrays
 from crowdshot.io.tables import Table, read_bytes
-from crowdshot.labels.indexing import Positions
 from crowdshot.training.pools import ClassPool
 from crowdshot.training.source_files import CHARACTERS, PHOTO_MEAN, PHOTO_STD, PHOTOS
 

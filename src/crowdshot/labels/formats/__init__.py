@@ -1,8 +1,8 @@
 """Read labels from the files of label tools and from tables, and write results for these tools.
 
-Each module reads the files of one tool. To add a format, write a module with a ``FORMAT`` (see `label_file.Format`) and
-list it in `FORMATS`. The first format that recognises a file reads it, so formats with stricter tests come first. The
-functions in `WRITERS` (see `writers`) write results.
+Each module reads the files of one tool, or of two that are alike. To add a format, write a module with a ``FORMAT``
+(see `label_file.Format`) and list it in `FORMATS`. The first format that recognises a file reads it, so formats with
+stricter tests come first. The functions in `WRITERS` (see `writers`) write results.
 
 >>> from crowdshot import WRITERS, Annotations, aggregate
 >>> from crowdshot.labels.formats import LabelsRead
@@ -23,13 +23,12 @@ from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.labels.columns import ColumnsInput
 from crowdshot.labels.formats import (
     argilla,
+    crowd_markets,
     cvat,
     judges,
     label_studio,
-    mturk,
     plain_tables,
     prodigy,
-    toloka,
     transposed,
 )
 from crowdshot.labels.formats.cleaning import Naming, apply_naming
@@ -67,8 +66,8 @@ FORMATS: dict[str, Format] = {
     "label-studio": label_studio.FORMAT,
     "argilla": argilla.FORMAT,
     "prodigy": prodigy.FORMAT,
-    "toloka": toloka.FORMAT,
-    "mturk": mturk.FORMAT,
+    "toloka": crowd_markets.TOLOKA,
+    "mturk": crowd_markets.MTURK,
     "judges": judges.FORMAT,
     "turned": transposed.FORMAT,
     "wide": plain_tables.WIDE,

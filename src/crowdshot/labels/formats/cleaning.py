@@ -12,10 +12,9 @@ import numpy as np
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import counted, listing, show
-from crowdshot.labels import gold_labels, label_sets
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels import gold_labels
+from crowdshot.labels.annotations import Annotations, refuse_fractions
 from crowdshot.labels.formats.label_file import LabelsRead
-from crowdshot.labels.label_values import refuse_fractions
 from crowdshot.labels.matching import same_files
 from crowdshot.labels.spelling import (
     NewNames,
@@ -23,11 +22,16 @@ from crowdshot.labels.spelling import (
     Twins,
     alike,
     fold,
+    names_of,
     new_names,
+    parts,
+    refuse_sets,
     report_unknown,
     respell,
     respelled,
+    spell_each,
     spelling_of,
+    split_of,
 )
 
 HINTS: dict[str, str | Use] = {
@@ -93,11 +97,9 @@ def apply_naming(
 
 def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source: str) -> LabelsRead:
     ann = labels.annotations
-    split: Callable[[str], list[str]] = (
-        label_sets.split_of(ann.classes) if naming.multi_label else lambda label: [label]
-    )
+    split: Callable[[str], list[str]] = split_of(ann.classes) if naming.multi_label else lambda label: [label]
     if not (naming.multi_label or naming.categories):
-        label_sets.refuse_sets(ann.classes, source)
+        refuse_sets(ann.classes, source)
     written: dict[str, int] = {}
     for label, number in zip(ann.classes, np.bincount(ann.label, minlength=ann.n_classes).tolist(), strict=True):
         for part in split(label):
@@ -106,7 +108,7 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
     changes = respelled("labels", spelling, written)
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     changes += respelled("annotators", lambda name: people.get(name, name), by_person)
-    whole = label_sets.spell_each(spelling, split) if naming.multi_label else spelling
+    whole = spell_each(spelling, split) if naming.multi_label else spelling
     ann = respell(ann, whole, people, source, labels.when)
     gold = {item: whole(label) for item, label in labels.gold.items()}
     gold = {item: label for item, label in gold.items() if label}
@@ -168,7 +170,7 @@ def refuse_others(labels: Iterable[str], ordered: Collection[str], source: str) 
 
 def warn_new_classes(gold: Mapping[str, str], labels: LabelsRead, source: str) -> None:
     """Warn about true labels that no annotator chose."""
-    truth = label_sets.names_of(gold.values()) if labels.several else gold.values()
+    truth = names_of(gold.values()) if labels.several else gold.values()
     gold_labels.warn_new_classes(truth, labels.names, source)
 
 
@@ -190,7 +192,7 @@ def warn_blanks(labels: Iterable[Any], source: str) -> None:
 
 def _warn_commas(labels: Collection[str], source: str) -> None:
     """Warn about labels with commas whose parts all occur in other labels too: they may name several labels."""
-    split = {label: label_sets.parts(label, ",") for label in map(str, labels)}
+    split = {label: parts(label, ",") for label in map(str, labels)}
     seen = Counter(fold(part) for found in split.values() for part in found)
     several = [label for label, found in split.items() if found[1:] and all(seen[fold(part)] > 1 for part in found)]
     if several:

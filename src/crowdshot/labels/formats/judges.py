@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
-from crowdshot.io.records import Record
+from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput, matches, plain
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import explicit_columns

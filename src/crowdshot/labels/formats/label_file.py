@@ -17,15 +17,33 @@ from numpy.typing import NDArray
 from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import counted
 from crowdshot.io.cells import Ids, trim
-from crowdshot.io.records import Record, parse_array, parse_lines, rows_of, starts_with
-from crowdshot.io.tables import Table, only, parse_table, parse_workbook, read_bytes
+from crowdshot.io.tables import (
+    Record,
+    Table,
+    only,
+    parse_array,
+    parse_lines,
+    parse_table,
+    parse_workbook,
+    read_bytes,
+    rows_of,
+    starts_with,
+)
 from crowdshot.io.workbooks import is_workbook
-from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_priors import AnnotatorPriors
+from crowdshot.labels.annotations import Annotations, in_time
+from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
-from crowdshot.labels.label_sets import members, names_of
-from crowdshot.labels.spelling import Respelled, Spelling, Twins, alike, counts_of, near_duplicates, spelling_of
-from crowdshot.labels.timestamps import in_time
+from crowdshot.labels.spelling import (
+    Respelled,
+    Spelling,
+    Twins,
+    alike,
+    counts_of,
+    members,
+    names_of,
+    near_duplicates,
+    spelling_of,
+)
 
 SpellingFactory = Callable[[Mapping[str, int]], Spelling]  # counts of the labels as written -> function that renames
 

@@ -25,7 +25,7 @@ from crowdshot.errors import CrowdshotError, NoLabelError
 from crowdshot.formatting import listing
 from crowdshot.io.cells import text
 from crowdshot.io.json_text import as_record
-from crowdshot.io.records import Record
+from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, Project, ProjectTask, gather
 from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, is_picture, one_label

@@ -24,13 +24,11 @@ from crowdshot.formatting import first, listing
 from crowdshot.io.cells import Ids
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
-from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotations import Annotations, in_time
 from crowdshot.labels.columns import TRUTH, WHEN, Columns, ColumnsInput, find_columns, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.question_choice import labels_in, of_question, refuse_several
-from crowdshot.labels.label_sets import spell_each, split_of
-from crowdshot.labels.spelling import fold
-from crowdshot.labels.timestamps import in_time
+from crowdshot.labels.spelling import fold, spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
 
 RIGHT_OR_WRONG = {"correct", "true"}  # such columns may say instead whether the label is right
@@ -83,7 +81,7 @@ def true_labels(
     reason = (
         f"there are {len(columns)} such columns, {listing(table.header[place] for place in columns)}"
         if columns[1:]
-        else _why_not(known, plain(table.header[columns[0]]), label, file)
+        else _reason_against(known, plain(table.header[columns[0]]), label, file)
     )
     if reason:
         column = table.header[columns[0]]
@@ -98,7 +96,7 @@ def true_labels(
     return dict(zip(known["item"], known["label"], strict=True))
 
 
-def _why_not(known: pd.DataFrame, name: str, label: Ids, file: LabelFile) -> str:
+def _reason_against(known: pd.DataFrame, name: str, label: Ids, file: LabelFile) -> str:
     """Return the reason why a column of this name cannot hold the true labels, "" if it can."""
     counts = pd.Series(label).value_counts().to_dict()
     split = split_of(counts) if file.several else lambda word: [word]

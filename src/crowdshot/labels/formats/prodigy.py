@@ -13,7 +13,7 @@ from typing import Any
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
-from crowdshot.io.records import Record
+from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import choose, explicit_columns, one_label

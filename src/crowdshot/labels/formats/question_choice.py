@@ -22,11 +22,9 @@ from crowdshot.errors import CrowdshotError, Use
 from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import PICTURES
-from crowdshot.io.records import Record
-from crowdshot.io.tables import Table
+from crowdshot.io.tables import Record, Table
 from crowdshot.labels.columns import NAMES, TRUTH, WHEN, Columns, ColumnsInput, find_columns, input_names, plain
-from crowdshot.labels.label_sets import JOINED
-from crowdshot.labels.spelling import and_so, fold
+from crowdshot.labels.spelling import JOINED, and_so, fold
 
 QUESTIONS = """
     question questiontext field attribute aspect criterion criteria property feature dimension variable

@@ -23,8 +23,8 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import digits, first_line, show
 from crowdshot.io.atomic import replacing
 from crowdshot.labels.formats.label_file import LabelsRead, Project
-from crowdshot.labels.label_sets import parts
 from crowdshot.labels.matching import match_files
+from crowdshot.labels.spelling import parts
 from crowdshot.version import __version__
 
 FilePath = str | os.PathLike[str]

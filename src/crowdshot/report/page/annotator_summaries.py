@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from crowdshot.formatting import clean
+from crowdshot.io.cells import Positions
 from crowdshot.labels.annotator_flags import Agreement, Flag
 from crowdshot.labels.duplicate_annotators import compare_pairs
-from crowdshot.labels.indexing import Positions
-from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.review_items import Basis, Floats
 
 MOST_PEOPLE = 300  # annotators on the page
 PICTURED, EXAMPLES_EACH = 40, 4  # the first 40 annotators are shown with pictures of 4 mistakes each

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdshot.classifier.diagnostics import Check
-from crowdshot.labels.confidence import Share
+from crowdshot.labels.consensus import Share
 from crowdshot.report.page.annotator_summaries import Person
-from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.report.page.review_items import Basis, Floats
 from crowdshot.report.page.thresholds import STEPS
 
 MOST_CLASSES = 100  # on the page, the largest

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from crowdshot.encoders.encoder import Encoder
 from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import Statistic, statistics
-from crowdshot.labels.confidence import THRESHOLD, Share
+from crowdshot.labels.consensus import THRESHOLD, Share
 from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
@@ -31,7 +31,6 @@ from crowdshot.report.page.annotator_summaries import (
     file_names,
     summarise_annotators,
 )
-from crowdshot.report.page.basis import Basis, Floats
 from crowdshot.report.page.class_summaries import (
     Class,
     Confusion,
@@ -42,11 +41,20 @@ from crowdshot.report.page.class_summaries import (
     find_odd,
     most_confused,
 )
-from crowdshot.report.page.item_map import Map, draw_map
-from crowdshot.report.page.next_questions import Asked, ask_next, confidence_if_fully_labelled, plan_round
-from crowdshot.report.page.review_items import Item, describe_items, excerpt, items_to_review
+from crowdshot.report.page.item_map import Map, Picture, draw_map, thumbnails
+from crowdshot.report.page.review_items import (
+    Asked,
+    Basis,
+    Floats,
+    Item,
+    ask_next,
+    confidence_if_fully_labelled,
+    describe_items,
+    excerpt,
+    items_to_review,
+    plan_round,
+)
 from crowdshot.report.page.thresholds import Automatic, Curve, Level, at, automatic, count_levels, curves, verdict
-from crowdshot.report.page.thumbnails import Picture, thumbnails
 from crowdshot.version import __version__
 
 COMPARED_NOTE = (
@@ -144,32 +152,39 @@ def _plain(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def decisions(basis: Basis, shown: list[int]) -> dict[str, Any]:
-    """Return the data with which the page's script records confirmed and corrected labels.
+class Decisions(NamedTuple):
+    """The data with which the page's script records confirmed and corrected labels.
 
-    Parameters
+    Attributes
     ----------
-    basis : Basis
-        The fitted classifier.
-    shown : list of int
-        Positions of the items on the page.
-
-    Returns
-    -------
-    dict
-        ``store`` identifies the set of items, so that the browser finds its decisions again in the next round.
-        ``items`` and ``labels`` are the ids of the shown items and the positions of their consensus classes.
-        ``known`` holds pairs of an item and its known true label. Names are as in the label files.
+    store : str
+        Identifies the set of items, so that the browser finds its decisions again in the next round.
+    classes : list of str
+        The names of the classes. Names are as in the label files.
+    items, labels : lists
+        The ids of the items on the page, and the positions of their consensus classes.
+    known : list
+        Pairs of an item and its known true label.
     """
+
+    store: str
+    classes: list[str]
+    items: list[str]
+    labels: list[int]
+    known: list[list[str]]
+
+
+def decisions(basis: Basis, shown: list[int]) -> Decisions:
+    """Return the data for decisions about the items at the positions ``shown``."""
     ids = [str(name) for name in basis.annotations.items]
     known = basis.clf.gold_.iloc[:MOST_KNOWN, :2].astype(str).to_numpy().tolist()
-    return {
-        "store": hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16],
-        "classes": [str(name) for name in basis.annotations.classes],
-        "items": [ids[i] for i in shown],
-        "labels": [int(basis.label[i]) for i in shown],
-        "known": known,
-    }
+    return Decisions(
+        store=hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16],
+        classes=[str(name) for name in basis.annotations.classes],
+        items=[ids[i] for i in shown],
+        labels=[int(basis.label[i]) for i in shown],
+        known=known,
+    )
 
 
 @dataclass(frozen=True)
@@ -215,7 +230,7 @@ class Facts:
     sheets: dict[int, str]
     pictures: dict[int, Picture]
     texts: dict[int, str]
-    decisions: dict[str, Any]
+    decisions: Decisions
 
     @property
     def n_classes(self) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crowdshot.formatting import apart, percent, plural
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
 from crowdshot.report.page.facts import Facts
-from crowdshot.report.page.next_questions import ROUND, plan_round
+from crowdshot.report.page.review_items import ROUND, plan_round
 from crowdshot.report.page.thresholds import nearest
 
 MOST_STEPS, FEWEST_STEPS = 4, 2
@@ -98,7 +98,7 @@ def _ask(found: Facts, confidence: float) -> Step | None:
 
 def forecast_sentence(found: Facts, confidence: float) -> str:
     """Return how many more labels are needed until most items are accepted."""
-    text = summary.until_accepted(nearest(found.curves, confidence).forecast._asdict())
+    text = summary.until_accepted(nearest(found.curves, confidence).forecast)
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -22,15 +22,14 @@ from markupsafe import Markup
 
 from crowdshot import formatting
 from crowdshot.formatting import percent, plural
-from crowdshot.labels.confidence import THRESHOLD
+from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.report import summary
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
-from crowdshot.report.page.item_map import Drawing
+from crowdshot.report.page.item_map import Drawing, Picture, thumbnails
 from crowdshot.report.page.next_steps import forecast_sentence, steps
 from crowdshot.report.page.review_items import KINDS, excerpt
 from crowdshot.report.page.thresholds import STEPS, Plot, listed, nearest
-from crowdshot.report.page.thumbnails import Picture, thumbnails
 
 HERE = Path(__file__).parent
 STYLES = [HERE / "style" / f"{name}.css" for name in ("base", "page")]

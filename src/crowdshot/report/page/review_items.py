@@ -13,16 +13,93 @@ certain answer would remove; `crowdshot next` also takes into account who would 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
+from crowdshot.classifier.feature_learners import SEVERAL
 from crowdshot.formatting import apart, clean
-from crowdshot.labels.confidence import THRESHOLD, uncertainty
-from crowdshot.report.page.basis import Basis, Floats
+from crowdshot.io.cells import Positions
+from crowdshot.labels import aggregation, asking
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.annotator_flags import Judged, judge_each, useful_questions
+from crowdshot.labels.consensus import THRESHOLD, uncertainty
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A fitted classifier and the embeddings (N, D) that it was fitted to."""
+
+    clf: CrowdClassifier
+    embeddings: Tensor
+
+    @property
+    def annotations(self) -> Annotations:
+        return self.clf.annotations_
+
+    @cached_property
+    def posterior(self) -> Floats:
+        """Class probabilities (N, K)."""
+        return self.clf.label_proba_
+
+    @cached_property
+    def votes(self) -> Floats:
+        """Number of labels of each class (N, K)."""
+        return self.annotations.vote_counts()
+
+    @cached_property
+    def label(self) -> Positions:
+        """The most probable class (N,): the consensus or, for unlabelled items, the classifier's prediction."""
+        return np.asarray(self.posterior.argmax(1), dtype=np.int64)
+
+    @cached_property
+    def confidence(self) -> Floats:
+        return np.asarray(self.posterior.max(1))
+
+    @cached_property
+    def labelled(self) -> NDArray[np.bool_]:
+        return np.asarray(self.votes.sum(1) > 0)
+
+    @cached_property
+    def judged(self) -> list[Judged | None]:
+        """The judgement of each annotator (R,); None for annotators without labels."""
+        names = [apart(name) for name in self.annotations.classes]
+        return judge_each(self.annotations, self.posterior, names, self.clf.known_.history)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether the true label of each item is known (N,)."""
+        return np.asarray(self.clf.known_.gold >= 0)
+
+    @cached_property
+    def accepted(self) -> NDArray[np.bool_]:
+        return np.asarray(self.confidence >= THRESHOLD)
+
+    @cached_property
+    def unchosen(self) -> NDArray[np.bool_]:
+        """Whether an item has labels, but none of its most probable class (N,)."""
+        return np.asarray(self.labelled & (self.votes_for(self.label) == 0))
+
+    def name(self, item: int) -> str:
+        return clean(self.annotations.items[item])
+
+    def votes_for(self, label: Positions) -> Floats:
+        """Return how many labels of each item equal ``label`` (N,)."""
+        out: Floats = self.votes[np.arange(len(label)), label]
+        return out
+
+
+# ---- items to review ----
 
 RELIABLE = 0.8  # least estimated accuracy of a reliable annotator
 MOST = 60  # items of each kind
@@ -197,3 +274,44 @@ def _guesses(posterior: Floats, names: Mapping[int, list[str]]) -> list[Guess]:
         Guess(k, float(posterior[k]), names.get(k, [])[:VOTERS], len(names.get(k, [])[VOTERS:]))
         for k in [*likely, *(int(k) for k in order if k in names and k not in likely)]
     ]
+
+
+# ---- questions to ask next ----
+
+ROUND = 100  # most questions in a round: their answers change which questions are best afterwards
+
+
+class Asked(NamedTuple):
+    """The numbers of questions and of items that they are about, and the questions for each annotator by name."""
+
+    questions: int
+    items: int
+    people: list[tuple[str, int]]
+
+
+def plan_round(n_open: int, fully_labelled: Floats, confidence: float = THRESHOLD) -> tuple[int, int, int]:
+    """Return the numbers of open items, of those that every annotator has labelled, and of questions in a round."""
+    exhausted = int((fully_labelled < confidence).sum())
+    return n_open, exhausted, min(n_open - exhausted, ROUND)
+
+
+def ask_next(basis: Basis, budget: int) -> Asked:
+    """Return what `crowdshot next` would ask with this budget."""
+    if not budget:
+        return Asked(0, 0, [])
+    ann = basis.annotations
+    parts = aggregation.questions(ann, basis.posterior, bool(basis.clf.settings_.get(SEVERAL)))
+    posterior = asking.at_once([p for _, p in parts])
+    confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
+    can = useful_questions(basis.judged)
+    most = np.where(can, asking.fair_share(budget, int(can.sum())), 0)
+    questions = asking.choose(posterior, confusion, (ann.item, ann.annotator), budget, most=most)
+    asked = Counter(question.annotator for question in questions).most_common()
+    people = [(apart(ann.annotators[annotator]), number) for annotator, number in asked]
+    return Asked(len(questions), len({question.item for question in questions}), people)
+
+
+def confidence_if_fully_labelled(basis: Basis) -> Floats:
+    """Return the confidence of the items that every annotator has labelled."""
+    n_people = len(np.unique(basis.annotations.annotator))
+    return np.asarray(basis.confidence[basis.votes.sum(1) >= n_people])

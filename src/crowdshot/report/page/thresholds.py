@@ -10,10 +10,9 @@ import numpy as np
 from crowdshot.classifier.diagnostics import Check
 from crowdshot.formatting import percent
 from crowdshot.labels import labels_needed
-from crowdshot.labels.confidence import THRESHOLD, Share
+from crowdshot.labels.consensus import THRESHOLD, Share
 from crowdshot.labels.labels_needed import ROUND, Forecast
-from crowdshot.report.page.basis import Basis, Floats
-from crowdshot.report.page.review_items import is_overruled
+from crowdshot.report.page.review_items import Basis, Floats, is_overruled
 
 STEPS = tuple(step / 100 for step in range(50, 100))  # thresholds to choose from
 LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # thresholds in the table, and tried for automatic labelling

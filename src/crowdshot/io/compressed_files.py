@@ -1,12 +1,13 @@
-"""Read Parquet files in batches and check the memory that a batch needs before allocating it.
+"""Read compressed files within limits of memory: a few kilobytes can decompress to gigabytes.
 
-A Parquet file stores repeated cells once, so that kilobytes may become gigabytes, and its header does not say so.
+A Parquet file stores repeated cells once, and its header does not say how large they are when they are expanded.
 Therefore text is read in its dictionary encoding, and its size is computed before it is expanded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +18,36 @@ import pyarrow.parquet
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import first_line
-from crowdshot.io.archive_limits import check_unpacked
+
+MOST_UNPACKED = 2**29  # bytes that any file may decompress to
+MOST_TIMES = 100  # a large file may decompress to this many times its size
+
+
+def check_unpacked(name: str, packed: int, unpacked: int) -> None:
+    """Refuse a file that decompresses to too many bytes.
+
+    Callers check before they allocate memory, with the sizes that the file declares, or while they read it.
+    """
+    most = max(MOST_UNPACKED, MOST_TIMES * packed)
+    if unpacked > most:
+        raise CrowdshotError(
+            f"unpacks to {unpacked / 2**20:,.0f} MB or more",
+            where=name,
+            found=unpacked,
+            expected=f"{most / 2**20:,.0f} MB at most for a file of {packed / 2**20:,.1f} MB",
+        )
+
+
+def check_parts(name: str, archive: zipfile.ZipFile, wanted: Collection[str]) -> None:
+    """Refuse an archive whose wanted members together decompress to too many bytes.
+
+    The declared sizes are reliable, because zipfile never reads more than the declared size of a member.
+    """
+    parts = [part for part in archive.infolist() if part.filename in wanted]
+    check_unpacked(name, sum(part.compress_size for part in parts), sum(part.file_size for part in parts))
+
+
+# ---- Parquet files, in batches ----
 
 MAGIC = b"PAR1"
 AT_ONCE = 2**16  # rows

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdshot.io.atomic import write_file
-from crowdshot.io.formulas import excel_safe, guarded, unguarded
+from crowdshot.io.cells import excel_safe, guarded, unguarded
 from crowdshot.io.tables import read_table
 
 CELLS = ["=1+1", "+49", "-1", "@home", "'=1", "''-1", "'quoted'", "plain", "a=b", "'", ""]

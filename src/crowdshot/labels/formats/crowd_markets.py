@@ -1,8 +1,13 @@
-"""Read batch results of Mechanical Turk: CSV, a row for each assignment, as downloaded from the Requester website.
+"""Read the results of Amazon Mechanical Turk and Toloka.
 
-``Input.<name>`` is the content of the task and ``Answer.<name>`` the answer (several choices joined by bars). Forms of
-crowd elements store answers as JSON in ``Answer.taskAnswers``, or as columns of true and false for the options of a
-question, ``Answer.<question>.<option>``. Both are converted to the answer of the question.
+Mechanical Turk: CSV, a row for each assignment, as downloaded from the Requester website. ``Input.<name>`` is the
+content of the task and ``Answer.<name>`` the answer (several choices joined by bars). Forms of crowd elements store
+answers as JSON in ``Answer.taskAnswers``, or as columns of true and false for the options of a question,
+``Answer.<question>.<option>``. Both are converted to the answer of the question.
+
+Toloka: tab-separated, a row for each answer, as described in its guide of 2023. ``INPUT:<field>`` is the content of the
+task, ``OUTPUT:<field>`` the answer and ``GOLDEN:<field>`` the correct answer to a control task.
+``ASSIGNMENT:worker_id`` is the annotator and ``ASSIGNMENT:status`` whether the answer was accepted.
 """
 
 from __future__ import annotations
@@ -14,21 +19,23 @@ from typing import Any
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.cells import text
 from crowdshot.io.json_text import parse_json
-from crowdshot.io.records import Record
+from crowdshot.io.tables import Record
 from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.formats.label_file import Entry, Format, LabelFile, LabelsRead, gather
 from crowdshot.labels.formats.question_choice import choose, choose_item, explicit_columns, missing_id, one_label
+
+# ---- Amazon Mechanical Turk ----
 
 INPUT, ANSWER = "Input.", "Answer."
 HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"
 PACKED = "Answer.taskAnswers"
 
 
-def recognises(file: LabelFile, columns: ColumnsInput = None) -> bool:
+def recognises_mturk(file: LabelFile, columns: ColumnsInput = None) -> bool:
     return {HIT, WORKER} <= set(file.first) and any(name.startswith(ANSWER) for name in file.first)
 
 
-def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
+def read_mturk(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     named = explicit_columns(columns, file.name)
     names, records = list(file.first), file.records
     if not {HIT, WORKER} <= set(names):
@@ -102,4 +109,57 @@ def _join_options(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return joined
 
 
-FORMAT = Format(recognises, read)
+MTURK = Format(recognises_mturk, read_mturk)
+
+
+# ---- Toloka ----
+
+TOLOKA_INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
+TOLOKA_WORKER, TOLOKA_STATUS, TASK = "ASSIGNMENT:worker_id", "ASSIGNMENT:status", "ASSIGNMENT:task_id"
+TOLOKA_LEFT_OUT = {
+    "REJECTED": "rejected answers",
+    "SKIPPED": "skipped answers",
+    "EXPIRED": "expired answers",
+    "ACTIVE": "unfinished answers",
+}
+
+
+def recognises_toloka(file: LabelFile, columns: ColumnsInput = None) -> bool:
+    return TOLOKA_WORKER in file.first and any(name.startswith(OUTPUT) for name in file.first)
+
+
+def read_toloka(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
+    named = explicit_columns(columns, file.name)
+    names, records = list(file.first), file.records
+    if TOLOKA_WORKER not in names:
+        raise CrowdshotError(
+            f"has no column {TOLOKA_WORKER!r}", where=file.name, found=names, expected="the results of a Toloka pool"
+        )
+    output = choose(
+        "label", named, [n for n in names if n.startswith(OUTPUT)], file.name, "columns with answers", OUTPUT
+    )
+    inputs = [name for name in names if name.startswith(TOLOKA_INPUT)]
+    rows = [record.fields for record in records]
+    key = choose_item(named, rows, inputs, file.name, TASK if TASK in names else None, TOLOKA_INPUT)
+    golden = GOLDEN + output.removeprefix(OUTPUT)
+    worker = choose("annotator", {"annotator": TOLOKA_WORKER, **named}, names, file.name, "columns")
+    left_out: Counter[str] = Counter()
+    entries: list[Entry] = []
+    gold: dict[str, str] = {}
+    for record in records:
+        item, annotator = (text(record.fields.get(name)) for name in (key, worker))
+        label = one_label(record.fields.get(output), f"{record.place}, column {output!r}", file.several)
+        truth = one_label(record.fields.get(golden), f"{record.place}, column {golden!r}", file.several)
+        if item and truth:
+            gold[item] = truth
+        reason = TOLOKA_LEFT_OUT.get(str(record.fields.get(TOLOKA_STATUS)).upper())
+        if reason or not label:
+            left_out[reason or "rows without an answer"] += 1
+        elif not item or not annotator:
+            raise missing_id(record, worker if item else key)
+        else:
+            entries.append(Entry(item, annotator, label))
+    return gather(file.name, entries, Columns(key, worker, output), left_out, gold)
+
+
+TOLOKA = Format(recognises_toloka, read_toloka)

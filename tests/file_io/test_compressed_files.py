@@ -11,7 +11,8 @@ from PIL import Image
 
 from crowdshot.encoders.image_input import ImageInput
 from crowdshot.errors import CrowdshotError
-from crowdshot.io import archive_limits, image_decoding
+from crowdshot.io import image_decoding
+from crowdshot.io.compressed_files import MOST_TIMES, MOST_UNPACKED, check_unpacked
 from crowdshot.io.feature_files import read_feature_file
 from crowdshot.io.tables import read_table, table_pieces
 from crowdshot.labels.formats import read_labels
@@ -19,11 +20,11 @@ from crowdshot.training.source_files import find_items
 
 
 def test_what_is_allowed():
-    archive_limits.check_unpacked("a", 1, archive_limits.MOST)
-    archive_limits.check_unpacked("a", archive_limits.MOST, archive_limits.TIMES * archive_limits.MOST)
+    check_unpacked("a", 1, MOST_UNPACKED)
+    check_unpacked("a", MOST_UNPACKED, MOST_TIMES * MOST_UNPACKED)
     told = r"^a unpacks to 512 MB or more, expected 512 MB at most for a file of 1\.0 MB\.$"
     with pytest.raises(CrowdshotError, match=told):
-        archive_limits.check_unpacked("a", 2**20, archive_limits.MOST + 1)
+        check_unpacked("a", 2**20, MOST_UNPACKED + 1)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -64,7 +65,7 @@ def test_parquet_in_parts_is_the_same_table(tmp_path):
 )
 def test_archives(tmp_path, monkeypatch, inside, read):
     """Their parts say how large they are."""
-    monkeypatch.setattr(archive_limits, "MOST", 2**20)
+    monkeypatch.setattr("crowdshot.io.compressed_files.MOST_UNPACKED", 2**20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(inside, bytes(2**21))
     with pytest.raises(CrowdshotError, match=r"bomb\.zip unpacks to 2 MB or more, expected 1 MB at most"):

@@ -1,0 +1,47 @@
+"""Results of commands as JSON values."""
+
+import doctest
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from crowdshot.io import json_text
+from crowdshot.io.json_text import INLINE, OMITTED, OPTIONAL, to_json
+
+
+class Limits(NamedTuple):
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Part:
+    first: int
+    second: Limits | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class Whole:
+    part: Part | None = field(metadata=INLINE)
+    uncertainty: float | None = field(metadata={"key": "short"})
+    files: list[Path]
+    own: bool = field(default=True, metadata=OMITTED)
+
+
+def test_example():
+    assert doctest.testmod(json_text) == (0, 3)
+
+
+def test_keys_and_their_order():
+    whole = Whole(Part(1, Limits(0.5, 1.0)), None, [Path("a.csv")])
+    expected = {"first": 1, "second": {"low": 0.5, "high": 1.0}, "short": None, "files": ["a.csv"]}
+    assert list(to_json(whole).items()) == list(expected.items())
+
+
+def test_what_is_none_has_no_key_if_it_is_optional_or_inline():
+    assert to_json(Whole(Part(1), 0.5, [])) == {"first": 1, "short": 0.5, "files": []}
+    assert to_json(Whole(None, 0.5, [])) == {"short": 0.5, "files": []}
+
+
+def test_everything_inside_is_converted():
+    assert to_json({"a": (Limits(0.0, 1.0), [Part(2)])}) == {"a": [{"low": 0.0, "high": 1.0}, [{"first": 2}]]}
