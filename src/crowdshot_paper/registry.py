@@ -203,6 +203,12 @@ def _with(name: str, kind: str, needs: Needs) -> Method:
 _VARIANTS = [
     _with("labeling-search", "narrow", PROTOTYPICAL),
     _with("PrSV", "wide", WIDE),
+    replace(
+        BUILT_IN["PrSV"],
+        name="PrKM",
+        summary="class averages by soft votes, refined by three rounds of soft k-means; ignores who gave a label",
+        run=later("prototypical", "soft_k_means"),
+    ),
     _with("PrDS", "wide", WIDE),
     replace(
         BUILT_IN["w/o PA"],

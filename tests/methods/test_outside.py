@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from crowdshot import CrowdClassifier
 from crowdshot_paper.registry import BUILT_IN
@@ -40,6 +41,18 @@ SHIFTED = Method("x", "the same", run, ({"shift": -1.0}, {"shift": 0.5}), {"extr
 WORDS = Method("x", "the same", run, ({"kind": "rbf"},), {"extra": 1.0, "kind": "rbf"})
 ODD = Method("x", "the same", run, ({},), {}, Needs("telepathy"))
 NOT_ONE = "a text"
+
+
+def nearest(episodes, encoder, candidates, seed):
+    """Nearest class mean. It takes vectors only and never calls the encoder, as `on_embeddings` allows."""
+    B, N, D = episodes.support.shape
+    weights = torch.stack([(episodes.labels == k).sum(-1) for k in range(episodes.n_classes)], -1).float()
+    means = weights.mT @ episodes.support / weights.sum(1)[..., None].clamp_min(1)
+    return [(-torch.cdist(episodes.query, means)).softmax(-1) for _ in candidates]
+
+
+NEAREST = Method("x", "nearest class mean", nearest, ({},), {}, Needs("prototypical"), True)
+RAW = Method("x", "nearest class mean of items", nearest, ({},), {}, None, True)
 '''
 ENTRIES = {
     "Stars": "stars:METHOD",
@@ -209,3 +222,64 @@ def test_its_own_candidates_are_settings_that_it_takes(install, tmp_path):
     assert done.stderr.splitlines()[-1] == "crowdshot: --settings has True as shift of Shifted, expected a number."
     done = run("-m", "crowdshot", "adapt", *given, "shift=0")
     assert done.returncode == 0, done.stderr
+
+
+CLASSIFIES = """
+import sys
+import numpy as np
+import torch
+from crowdshot import CrowdClassifier, METHODS
+from crowdshot.methods import CrowdEpisodes
+
+rng = np.random.default_rng(0)
+shape = {"images": (28, 28), "features": (6,)}[sys.argv[1]]
+items = rng.random((12, *shape))
+items[::2] += 1
+items = items if sys.argv[1] == "features" else (items * 100).astype("uint8")
+labels = np.array([["a", "b"][i % 2] for i in range(12)])[:, None].repeat(3, 1)
+clf = CrowdClassifier(encoder=sys.argv[2], method=sys.argv[3]).fit(items[:8], labels[:8])
+before = clf.predict_proba(items[8:])
+clf.save("clf.safetensors")
+after = CrowdClassifier.load("clf.safetensors").predict_proba(items[8:])
+assert np.allclose(before, after), (before, after)
+if sys.argv[1] == "images":
+    embedded = torch.as_tensor(clf.encoder_.embed(items)).float()
+    votes = torch.tensor([[i % 2] * 3 for i in range(8)])
+    episode = CrowdEpisodes(embedded[None, :8], votes[None], embedded[None, 8:], 2)
+    alone = METHODS[sys.argv[3]].predict(episode, torch.nn.Identity())[0]
+    assert np.allclose(before, alone, atol=1e-5), (before, alone)
+print(clf.predict(items[8:]).tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoder", "method"),
+    [
+        ("images", "glyphs-protonet", "Nearest"),
+        ("images", "auto", "Nearest"),
+        ("features", "identity", "Nearest"),
+        ("features", "identity", "Raw"),
+    ],
+)
+def test_one_on_embeddings_is_fitted_saved_and_loaded(install, kind, encoder, method):
+    run = install({"Nearest": "stars:NEAREST", "Raw": "stars:RAW"})
+    done = run("-c", CLASSIFIES, kind, encoder, method)
+    assert (done.returncode, done.stdout) == (0, "['a', 'b', 'a', 'b']\n"), done.stderr
+
+
+def test_one_on_embeddings_works_in_commands(install, tmp_path):
+    """`adapt` writes a file that `predict` reads, on images as on features."""
+    run = install({"Nearest": "stars:NEAREST"})
+    (tmp_path / "images").mkdir()
+    lines = ["item,annotator,label"]
+    for i in range(8):
+        pixels = np.full((28, 28), 255, dtype="uint8")
+        pixels[4:24, (6 if i % 2 else 16) : (10 if i % 2 else 20)] = 10 * i
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+        lines += [f"{i}.png,{who},{'ab'[i % 2]}" for who in "xyz"]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    done = run("-m", "crowdshot", "adapt", "labels.csv", "--images", "images", "--method", "nearest", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    done = run("-m", "crowdshot", "predict", "out/model.safetensors", "--images", "images", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["label"] for row in json.loads(done.stdout)["predictions"]] == ["a", "b"] * 4

@@ -117,7 +117,8 @@ class Compared(Learner):
         reader, network = self._parts(encoder)
         network, shape = network.to(x.device), _shape(reader)
         shift, factor = unscaled(x)
-        if isinstance(network, Identity) and shape == (-1,) and "priors" not in encoder.card:
+        is_raw = not (self._takes_embeddings() and isinstance(encoder.module, (*TEACHABLE, Lite0)))
+        if isinstance(network, Identity) and shape == (-1,) and "priors" not in encoder.card and is_raw:
             shift, factor = mixture_learners.standardise(x)
             factor = factor * mixture_learners.TYPICAL**0.5  # distances as with the mixture's most frequent scale
         x = (x - shift) * factor
@@ -133,12 +134,19 @@ class Compared(Learner):
         For a backbone with a head, this network is the head. If methods cannot train a network, it is part of the
         reader, and the method learns from its embeddings.
         """
-        if self.method.needs is not None and encoder.input is not None:
+        if self.method.needs is not None and encoder.input is not None and not self._takes_embeddings():
             if isinstance(encoder.module, TEACHABLE):
                 return replace(encoder, module=Identity()), encoder.module
             if isinstance(encoder.module, Lite0):
                 return replace(encoder, module=encoder.module.body), linear_network(encoder.module.head)
         return encoder, Identity()
+
+    def _takes_embeddings(self) -> bool:
+        """Return whether items are embedded before the method sees them, as `Method.on_embeddings` promises.
+
+        The project's own methods embed items themselves, and files that they saved contain items.
+        """
+        return self.method.on_embeddings and not METHODS.is_built_in(self.method.name)
 
     def _settings(self, encoder: Encoder) -> dict[str, Any]:
         """Return the defaults, overridden by the settings of the encoder's meta-training and then by the user's."""
