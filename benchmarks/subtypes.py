@@ -22,7 +22,7 @@ from rows import markdown
 
 from crowdshot import Annotations
 from crowdshot.io.atomic import write_file
-from crowdshot.labels.consensus import crowd_of
+from crowdshot.labels.gold_labels import crowd_of
 from crowdshot.model import subtypes
 from crowdshot.model.label_model import shipped_network
 from crowdshot.model.label_model_parts import Rounds

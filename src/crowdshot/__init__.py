@@ -4,11 +4,12 @@
     clf = CrowdClassifier().fit(images, labels)      # labels: (items, annotators) array, table, or Annotations
     clf.consensus_, clf.annotators_, clf.predict(new_images)
 
+- `CrowdAggregator`  fits a consensus and annotator accuracies to labels alone
 - `CrowdClassifier`  fits a consensus, annotator accuracies and a classifier to items and labels
 - `Annotations`      labels by item and annotator, from and to tables and matrices
 - `read_labels`      reads label files of any tool; `WRITERS` write them
 - `AnnotatorPriors`  the accuracy of annotators in earlier projects
-- `aggregate`        consensus from labels alone: majority vote, Dawid-Skene and others
+- `aggregate`        functions for labels alone: majority vote, Dawid-Skene and others
 - `save_pipeline`, `load_pipeline`   save a Pipeline that ends in a classifier to one file, without pickle
 - `metrics`          evaluate a classifier without known truth
 - `asking`           choose the most useful questions to annotators
@@ -32,6 +33,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from crowdshot.classifier.crowd_aggregator import CrowdAggregator
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.classifier.pipelines import load_pipeline, save_pipeline
     from crowdshot.encoders.encoder import Encoder
@@ -60,6 +62,7 @@ __all__ = [
     "Annotations",
     "AnnotatorPriors",
     "ClassPool",
+    "CrowdAggregator",
     "CrowdClassifier",
     "CrowdshotError",
     "Encoder",
@@ -98,6 +101,7 @@ _NAMES = {
     "Annotations": "labels.annotations",
     "AnnotatorPriors": "labels.annotator_quality",
     "ClassPool": "training.pools",
+    "CrowdAggregator": "classifier.crowd_aggregator",
     "CrowdClassifier": "classifier.crowd_classifier",
     "Encoder": "encoders.encoder",
     "ImageInput": "encoders.image_input",

@@ -170,7 +170,14 @@ def consensus_accuracy(predicted: Any, labels: Annotations) -> float:
 
 
 class AccuracyEstimate(NamedTuple):
-    """An estimate of an unknown accuracy, with limits."""
+    """An estimate of an unknown accuracy, with limits.
+
+    Examples
+    --------
+    >>> from crowdshot.metrics import AccuracyEstimate
+    >>> AccuracyEstimate(0.8, low=0.75, high=0.9).high
+    0.9
+    """
 
     estimate: float
     low: float

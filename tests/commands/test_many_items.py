@@ -45,8 +45,8 @@ def test_pieces_give_the_same(photos, model, tmp_path, monkeypatch):
     told, found = run_predict(model, ItemFiles(photos, skip_bad=True))
     pd.testing.assert_frame_equal(found, expected)
     assert told == whole
-    assert told["items"] == 9
-    assert len(told["left_out"]["unreadable images"]) == 2
+    assert told.counts.items == 9
+    assert len(told.left_out["unreadable images"]) == 2
     run_predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
     written = pd.read_csv(tmp_path / "out.csv", dtype={0: str})
     assert written.iloc[:, 0].tolist() == expected.iloc[:, 0].tolist()
@@ -55,7 +55,7 @@ def test_pieces_give_the_same(photos, model, tmp_path, monkeypatch):
 def test_a_piece_without_a_readable_image_is_passed_over(photos, model, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "AT_ONCE", 1)
     told, _ = run_predict(model, ItemFiles(photos, skip_bad=True), tmp_path / "out.csv")
-    assert told["items"] == 9
+    assert told.counts.items == 9
     assert len(pd.read_csv(tmp_path / "out.csv")) == 9
 
 
@@ -73,8 +73,8 @@ def test_embeddings_of_pieces_are_those_of_the_whole(photos, tmp_path, monkeypat
     run_embed(photos, "glyphs", tmp_path / "all.npz", device="cpu", skip_bad=True)
     monkeypatch.setattr(inputs, "AT_ONCE", 2)
     told = run_embed(photos, "glyphs", tmp_path / "pieces.npz", device="cpu", skip_bad=True)
-    assert (told["items"], told["classes"]) == (9, 2)
-    assert sorted(told["left_out"]["unreadable images"]) == ["a/04.png", "b/05.png"]
+    assert (told.items, told.classes) == (9, 2)
+    assert sorted(told.left_out["unreadable images"]) == ["a/04.png", "b/05.png"]
     whole, pieces = np.load(tmp_path / "all.npz"), np.load(tmp_path / "pieces.npz")
     assert pieces["ids"].tolist() == whole["ids"].tolist()
     assert pieces["ids"][0] == "a/00.png"
@@ -99,7 +99,7 @@ def test_several_processes_find_the_same(photos, model, tmp_path, monkeypatch, e
     monkeypatch.setattr(Encoder, "_computed", None)  # nothing is computed any more
     told, found = run_predict(model, ItemFiles(photos, skip_bad=True))
     pd.testing.assert_frame_equal(found, expected, atol=1e-5)
-    assert len(told["left_out"]["unreadable images"]) == 2
+    assert len(told.left_out["unreadable images"]) == 2
 
 
 def test_several_processes_need_a_place_for_what_they_make(photos, model):
@@ -117,6 +117,6 @@ def test_rows_of_an_array_are_predicted_in_pieces(tmp_path, monkeypatch):
     whole = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npz"))[1]
     monkeypatch.setattr(inputs, "AT_ONCE", 7)
     told, found = run_predict(tmp_path / "model.safetensors", ItemFiles(features=tmp_path / "new.npy"))
-    assert told["items"] == 50
+    assert told.counts.items == 50
     pd.testing.assert_frame_equal(found, whole)
     assert found.iloc[:, 0].tolist() == [str(row) for row in range(50)]

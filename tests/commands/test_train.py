@@ -504,7 +504,7 @@ def test_validation_chooses_among_recipes_and_a_rival_is_trained_beside(source, 
     card = load_encoder(out).card
     accuracies = [entry["validation_accuracy"] for entry in card["chosen_from"]]
     assert [(entry["steps"], entry["b"]) for entry in card["chosen_from"]] == [(2, 100.0), (1, 100.0), (2, 1.0)]
-    assert card["scores"]["validation_accuracy"] == max(accuracies) == report["validation_accuracy"]
+    assert card["scores"]["validation_accuracy"] == max(accuracies) == report.scored.validation_accuracy
     assert accuracies[0] == pytest.approx(undisturbed.card["scores"]["validation_accuracy"], abs=1e-6)
     assert load_encoder(rival).card["recipe"]["objective"] == "prototypical"
     assert load_encoder(rival).card["recipe"]["pseudo_annotation"] is False

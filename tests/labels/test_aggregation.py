@@ -236,7 +236,7 @@ def loops(matrix, n_classes, steps, b, c):
 @settings(max_examples=60, deadline=None)
 def test_dirichlet_priors_agree_with_loops(crowd, steps, b, c):
     matrix, n_classes = crowd
-    ann = Annotations.from_matrix(matrix, classes=range(n_classes))
+    ann = Annotations.from_matrix(matrix, classes=range(n_classes), missing=-1)
     fit = aggregate.dawid_skene(ann, steps=steps, b=b, c=c, tolerance=0)
     probabilities, class_probs, confusion = loops(matrix, n_classes, steps, b, c)
     np.testing.assert_allclose(fit.probabilities, probabilities, atol=1e-10)
@@ -252,7 +252,7 @@ def test_dirichlet_priors_agree_with_loops(crowd, steps, b, c):
 @settings(max_examples=40, deadline=None)
 def test_the_objective_never_falls_and_probabilities_are_probabilities(method, crowd, b, c):
     matrix, n_classes = crowd
-    ann = Annotations.from_matrix(matrix, classes=range(n_classes))
+    ann = Annotations.from_matrix(matrix, classes=range(n_classes), missing=-1)
     fit = method(ann, steps=8, b=b, c=c, tolerance=0)
     assert (np.diff(fit.log_posterior) >= -1e-7).all()
     for probabilities in (fit.probabilities, fit.confusion, fit.class_probs):
@@ -332,7 +332,7 @@ def test_one_class_one_item_one_annotator(method):
 
 @pytest.mark.parametrize("method", EM)
 def test_gold_is_held_fixed_even_against_everyone_and_without_labels(method):
-    ann = Annotations.from_matrix([[0, 0, 0], [0, 0, 1], [1, 1, 1], [-1, -1, -1]], items=list("wxyz"))
+    ann = Annotations.from_matrix([[0, 0, 0], [0, 0, 1], [1, 1, 1], [-1, -1, -1]], items=list("wxyz"), missing=-1)
     for gold in ({"w": 1, "z": 0, "x": None}, pd.Series({"w": 1.0, "z": 0.0, "x": np.nan})):
         fit = method(ann, steps=5, gold=gold)
         assert fit.probabilities[[0, 3]].tolist() == [[0, 1], [1, 0]]

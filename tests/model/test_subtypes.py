@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crowdshot import Annotations, aggregate
-from crowdshot.labels.consensus import crowd_of
+from crowdshot.labels.gold_labels import crowd_of
 from crowdshot.model import subtypes
 from crowdshot.model.label_model import shipped_network
 from crowdshot.model.label_model_parts import Rounds

@@ -62,12 +62,12 @@ def check_search(rng: np.random.Generator) -> str:
 def check_learned(rng: np.random.Generator) -> str:
     _, labels, _ = draw(rng)
     matrix = labels.numpy()
-    ann = Annotations.from_matrix(matrix)
+    ann = Annotations.from_matrix(matrix, missing=-1)
     p = aggregate.learned(ann).probabilities
     if told := _sound(torch.from_numpy(p), "probabilities"):
         return told
     order = rng.permutation(len(matrix))
-    again = aggregate.learned(Annotations.from_matrix(matrix[order][:, ::-1])).probabilities
+    again = aggregate.learned(Annotations.from_matrix(matrix[order][:, ::-1], missing=-1)).probabilities
     return "" if np.allclose(again, p[order], atol=1e-6) else "order decides"
 
 
@@ -79,8 +79,8 @@ def check_default(rng: np.random.Generator) -> str:
     again = np.where(matrix < 0, -1, names[matrix])[order][:, ::-1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = CrowdClassifier("identity").fit(x.numpy(), matrix)
-        other = CrowdClassifier("identity").fit(x.numpy()[order], again)
+        clf = CrowdClassifier("identity").fit(x.numpy(), matrix, missing=-1)
+        other = CrowdClassifier("identity").fit(x.numpy()[order], again, missing=-1)
     if told := _sound(torch.from_numpy(clf.label_proba_), "posterior") or _sound(
         torch.from_numpy(clf.predict_proba(x.numpy())), "predict_proba"
     ):

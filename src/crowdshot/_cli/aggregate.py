@@ -148,7 +148,7 @@ def _consensus_table(read: LabelsRead, found: LabelsAggregated, method: str) -> 
     from crowdshot.model.posteriors import expected_rank
     from crowdshot.report.result_tables import with_probabilities
 
-    table = found.consensus.to_frame(found.annotations)
+    table = found.consensus.to_frame()
     if read.ordered:
         table["expected_rank"] = expected_rank(found.consensus.probabilities)
     if method != "majority" or read.several:

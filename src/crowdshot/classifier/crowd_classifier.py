@@ -513,6 +513,10 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         CrowdshotError
             If the arguments do not fit together, or fewer than two classes occur.
         """
+        if X is None:
+            raise CrowdshotError(
+                "is None", argument="X", expected="items", hint="Use CrowdAggregator for labels alone."
+            )
         X = to_pandas(X, "X")
         names = names_of(X) if items is None else items
         return self.fit_embeddings(

@@ -160,7 +160,7 @@ def _label_model(
     predicted = None if pred_probs is None else check_probabilities(ann, pred_probs, ann.items.tolist())
     right, wrong = (None, None) if history is None else _counts(ann, history)
     if K < 2:
-        return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K))
+        return Consensus(np.repeat(ann.classes, N), np.ones((N, K)), np.ones(K), annotations=ann)
     rounds = Rounds(crowd.sizes, network, ordered, right, wrong, gold=bool((known >= 0).any()), power=power)
     posterior = crowd.run(corrected(rounds, len(ann)) if subtypes else rounds)[1]
     observed = (np.bincount(ann.item, minlength=N) > 0) | (known >= 0)
@@ -170,7 +170,7 @@ def _label_model(
             raise CrowdshotError(
                 f"cannot be used with {K} classes and {N} items", argument="pred_probs", expected="fewer classes"
             )
-        return Consensus(ann.classes[likeliest(posterior)[0]], posterior, class_probs)
+        return Consensus(ann.classes[likeliest(posterior)[0]], posterior, class_probs, annotations=ann)
     posterior[~observed] = class_probs
     if predicted is not None:
         posterior = _with_predictions(posterior, class_probs, predicted, observed, known)
@@ -180,6 +180,7 @@ def _label_model(
         probabilities=posterior,
         class_probs=class_probs,
         confusion=expected_confusion(ann, posterior),
+        annotations=ann,
     )
 
 
@@ -334,7 +335,7 @@ def majority_vote(ann: Annotations, ties: Ties = "first") -> Consensus:
         labels = labels.astype(object)
         labels[tied] = None
     labelled = (np.bincount(ann.item, minlength=ann.n_items) > 0).astype(np.float64)
-    return Consensus(labels, shares, class_probs=labelled @ shares / labelled.sum())
+    return Consensus(labels, shares, class_probs=labelled @ shares / labelled.sum(), annotations=ann)
 
 
 # ---- EM: Dawid–Skene and one-coin ----------------------------------------------------------------------------------
@@ -420,6 +421,7 @@ def _em(ann: Annotations, model: Matrices | Coins, steps: int, b: float, toleran
         class_probs=em.class_probs(state),
         confusion=None if crowd.sizes.sparse else em.confusion(state),
         log_posterior=state.log_posterior,
+        annotations=ann,
     )
 
 
@@ -555,7 +557,7 @@ def aggregate_sets(
     classes = np.array([*ann.classes, *sorted(new)], dtype=object)
     posterior = _set_probabilities(yes, members(classes, names))
     ann = replace(ann, classes=classes)
-    return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0)), yes
+    return ann, Consensus(classes[posterior.argmax(1)], posterior, posterior.mean(0), annotations=ann), yes
 
 
 def questions(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.io.cells import Positions, as_index
+from crowdshot.io.cells import Ids, Positions, as_index
 from crowdshot.labels.annotations import Annotations
 from crowdshot.model.parts import PosteriorMatrix
 from crowdshot.model.posteriors import likeliest
@@ -60,7 +60,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Consensus:
-    """Consensus labels and class probabilities, in the order of ``Annotations.items`` and ``.classes``.
+    """Consensus labels and class probabilities, in the order of ``items`` and ``Annotations.classes``.
 
     With very many classes, ``probabilities`` is a SciPy sparse array with the classes that somebody named for an item,
     and ``confusion`` is None.
@@ -75,6 +75,8 @@ class Consensus:
         None after a vote.
     log_posterior : array or None
         After each EM step, up to a constant; without priors it is the log-likelihood.
+    annotations : Annotations or None
+        The aggregated labels.
     """
 
     labels: NDArray[Any]
@@ -82,13 +84,22 @@ class Consensus:
     class_probs: Floats
     confusion: Floats | None = None
     log_posterior: Floats | None = None
+    annotations: Annotations | None = None
 
-    def to_frame(self, ann: Annotations) -> pd.DataFrame:
+    @property
+    def items(self) -> Ids:
+        """Ids of the items, (N,)."""
+        return np.arange(len(self.labels)) if self.annotations is None else self.annotations.items
+
+    def to_frame(self, ann: Annotations | None = None) -> pd.DataFrame:
         """Return a table with one row per item: item, label, confidence, n_labels, agreement.
 
         The item and label columns keep the names of the input. ``agreement`` is the share of the item's labels that
-        equal the consensus label, NaN for items without labels.
+        equal the consensus label, NaN for items without labels. ``ann`` is needed only if ``annotations`` is None.
         """
+        ann = self.annotations if ann is None else ann
+        if ann is None:
+            raise CrowdshotError("is missing", argument="ann", expected="the aggregated labels")
         consensus, confidence = likeliest(self.probabilities)
         n_labels, agreement = agreed(ann.item, ann.label, consensus)
         return pd.DataFrame(

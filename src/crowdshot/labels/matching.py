@@ -66,19 +66,20 @@ def of_any_labels(function: Callable[Concatenate[Annotations, P], T]) -> Callabl
     return wrapped  # type: ignore[return-value]  # its first argument may be passed by keyword
 
 
-def as_annotations(labels: Any) -> Annotations:
+def as_annotations(labels: Any, classes: Iterable[Any] | None = None, missing: Any = "auto") -> Annotations:
     """Convert labels in any form to annotations.
 
     Forms are an array or list (N, R), a long or wide table of any library, a list of dicts or of (item, annotator,
-    label) tuples, a dict of dicts, and the result of `read_labels`.
+    label) tuples, a dict of dicts, and the result of `read_labels`. ``classes`` and ``missing`` are as in
+    `annotations_of`.
     """
     labels, table = _read_form(labels)
     if isinstance(labels, Annotations):
         return labels
     if isinstance(labels, Mapping):
-        return warn_near_duplicates(Annotations.from_dict(labels))
+        return warn_near_duplicates(Annotations.from_dict(labels, classes=classes))
     if table is None and isinstance(labels, pd.DataFrame):
-        return warn_near_duplicates(Annotations.from_frame(labels))
+        return warn_near_duplicates(Annotations.from_frame(labels, classes=classes))
     if table is None and (isinstance(labels, str | bytes) or not hasattr(labels, "__len__")):
         raise CrowdshotError(
             f"is {_type_of(labels)}",
@@ -86,7 +87,8 @@ def as_annotations(labels: Any) -> Annotations:
             expected="Annotations, an array or a table",
             hint="Read files with read_labels.",
         )
-    return warn_near_duplicates(Annotations.from_matrix(labels if table is None else table))
+    matrix = labels if table is None else table
+    return warn_near_duplicates(Annotations.from_matrix(matrix, classes=classes, missing=missing))
 
 
 def _read_form(labels: Any) -> tuple[Any, pd.DataFrame | None]:
@@ -99,6 +101,14 @@ def _read_form(labels: Any) -> tuple[Any, pd.DataFrame | None]:
     if isinstance(labels, list | tuple) and labels and all(type(row) is tuple for row in labels):
         labels = _of_tuples(list(labels))
     return labels, wide_table(labels) if isinstance(labels, pd.DataFrame | pd.Series) else None
+
+
+def names_items(labels: Any) -> bool:
+    """Return whether labels name their items; those of an array, or of a wide table with numbered rows, do not."""
+    labels, table = _read_form(labels)
+    if table is not None:
+        return list(table.index) != list(range(len(table)))
+    return isinstance(labels, Mapping | Annotations | pd.DataFrame)
 
 
 def _of_columns(labels: Any) -> Any:

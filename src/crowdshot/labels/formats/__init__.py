@@ -7,7 +7,7 @@ stricter tests come first. The functions in `WRITERS` (see `writers`) write resu
 >>> from crowdshot import WRITERS, Annotations, aggregate
 >>> from crowdshot.labels.formats import LabelsRead
 >>> labels = Annotations.from_dict({"a": {"ann": "cat", "bob": "cat"}, "b": {"ann": "dog"}})
->>> WRITERS["coco"]("consensus.json", aggregate.learned(labels).to_frame(labels), LabelsRead(labels))
+>>> WRITERS["coco"]("consensus.json", aggregate.learned(labels).to_frame(), LabelsRead(labels))
 >>> sorted(WRITERS)[:3]
 ['argilla', 'cleanlab', 'coco']
 """
