@@ -1168,3 +1168,18 @@ def test_embed_writes_what_train_and_adapt_read(tmp_path):
     )
     assert result.exit_code == 2
     assert not out.exists()
+
+
+def test_agreement_as_json(tmp_path: Path, call) -> None:
+    rows = [f"{i},{who},{'ja' if (i + (who == 'b')) % 20 else 'nein'}" for i in range(40) for who in "abc"]
+    (tmp_path / "labels.csv").write_text("\n".join(["item,annotator,label", *rows]))
+    found = json.loads(call("aggregate", tmp_path / "labels.csv", "--json").out)
+    names = [each["name"] for each in found["agreement"]]
+    assert names == ["Pairwise agreement", "Krippendorff's alpha", "Fleiss' kappa", "Gwet's AC1"]
+    assert "95 %" in found["agreement_warning"].replace("\u00a0", " ")
+    pairs = {(row["one"], row["other"]): row for row in found["agreement_pairs"]}
+    assert pairs["a", "c"]["kappa"] == 1
+    assert pairs["a", "b"]["agreement"] == 0.9
+    assert pairs["a", "b"]["kappa"] == pytest.approx((0.9 - (0.95**2 + 0.05**2)) / (1 - 0.95**2 - 0.05**2))
+    ordered = json.loads(call("aggregate", tmp_path / "labels.csv", "--ordered", "nein,ja", "--json").out)
+    assert ordered["agreement"][3]["name"].startswith("Gwet's AC2")

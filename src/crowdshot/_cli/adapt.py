@@ -179,7 +179,6 @@ def _result(
     from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
     from crowdshot.report.page.next_steps import steps
-    from crowdshot.report.result_tables import records
 
     clf, consensus = fitted.clf, fitted.clf.consensus_
     labelled = consensus["n_labels"] > 0
@@ -190,8 +189,9 @@ def _result(
         method=method_of(clf),
         counts=replace(summary.count(clf.annotations_), items=_n_labelled(clf)),
         accepted=summary.Accepted(n_accepted, THRESHOLD, n_predicted, int((is_accepted & ~labelled).sum())),
-        review=summary.Review(found.of_kind(), _on_new_items(found), do_next, found.agreement, effect),
-        annotators=summary.AnnotatorTable(clf.annotations_.columns.annotator, records(clf.annotators_)),
+        review=summary.Review(found.of_kind(), _on_new_items(found), do_next, effect),
+        agreement=summary.agreement_of(found.agreement, found.kappa_warning, found.pairs),
+        annotators=summary.AnnotatorTable(clf.annotations_.columns.annotator, summary.records(clf.annotators_)),
         gold=summary.check_gold(clf.gold_, labels.gold_from),
         names=summary.note_spellings(fitted.labels),
         exported=None if export is None else summary.count_exported(export, consensus),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
-    from crowdshot.report.summary import Result
+    from crowdshot.report.summary import AnnotatorAgreement, Result
 
 MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
 MOST_PEOPLE = 1000  # annotators in the result of an engine; the --annotators file has all
@@ -192,7 +192,6 @@ def _result(
     from crowdshot.labels import gold_labels
     from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
-    from crowdshot.report.result_tables import records
 
     without_gold, known = held_out
     compared = gold_labels.compare(without_gold.annotations, known, without_gold.consensus.probabilities[known >= 0])
@@ -200,7 +199,8 @@ def _result(
         method=summary.MethodUsed(method),
         counts=replace(summary.count(found.annotations), classes=found.names.tolist()),
         accepted=summary.Accepted(int((table["confidence"] >= THRESHOLD).sum()), THRESHOLD),
-        annotators=summary.AnnotatorTable(found.annotations.columns.annotator, records(people)),
+        agreement=_agreement(read, found),
+        annotators=summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people)),
         gold=summary.check_gold(compared, labels.gold_from),
         names=summary.note_spellings(read),
         exported=None if export is None else summary.count_exported(export, table),
@@ -209,13 +209,32 @@ def _result(
     )
 
 
-def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> None:
-    """Warn about annotators who give the same labels, if the labels are few enough to compare all pairs."""
+def _agreement(read: LabelsRead, found: LabelsAggregated) -> AnnotatorAgreement | None:
+    """Return the agreement of annotators with each other; None if there are too many labels to compare."""
+    from crowdshot.labels import agreement, pair_agreement
+    from crowdshot.report import summary
+
+    ann = found.annotations
+    if not _can_compare(ann, found.consensus.probabilities):
+        return None
+    ordered = read.ordered and not read.several
+    statistics = agreement.statistics(ann, ordered)
+    pairs = pair_agreement.pairs(ann, "quadratic" if ordered else None)
+    return summary.agreement_of(statistics, agreement.kappa_warning(ann, statistics), pairs)
+
+
+def _can_compare(ann: Annotations, posterior: PosteriorMatrix) -> bool:
+    """Return whether the labels are few enough to compare all pairs of annotators."""
     import numpy as np
 
+    return isinstance(posterior, np.ndarray) and posterior.size <= MOST_COMPARED and ann.n_classes > 1
+
+
+def _warn_duplicate_annotators(ann: Annotations, posterior: PosteriorMatrix) -> None:
+    """Warn about annotators who give the same labels, if the labels are few enough to compare all pairs."""
     from crowdshot.labels import duplicate_annotators
 
-    if not isinstance(posterior, np.ndarray) or posterior.size > MOST_COMPARED or ann.n_classes < 2:
+    if not _can_compare(ann, posterior):
         return
     duplicates = duplicate_annotators.in_words(ann, duplicate_annotators.compare_pairs(ann, posterior))
     if duplicates:
@@ -330,14 +349,13 @@ def _job(labels: LabelFiles, out: Path, method: str, steps: int, memory: int, to
 def _engine_result(job: Job, done: Done, engine: str, gold_from: str, annotators: Path | None) -> Result:
     from crowdshot.labels.consensus import THRESHOLD
     from crowdshot.report import summary
-    from crowdshot.report.result_tables import records
 
     files = [job.out / f"part-{number:05d}.parquet" for number in range(done.parts)]
     return summary.Result(
         method=summary.MethodUsed(job.method, engine=engine),
         counts=summary.CrowdCounts(done.sizes.items, done.sizes.annotators, done.labels, done.classes),
         accepted=summary.Accepted(done.accepted, THRESHOLD),
-        annotators=summary.AnnotatorTable(done.columns.annotator, records(_least_accurate(done.people))),
+        annotators=summary.AnnotatorTable(done.columns.annotator, summary.records(_least_accurate(done.people))),
         gold=summary.Gold(done.gold, gold_from),
         names=summary.SpellingNotes(done.twins, done.respelled),
         left_out=done.left_out,

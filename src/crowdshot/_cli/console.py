@@ -131,14 +131,14 @@ def print_result(result: "Result", as_json: bool, table: "pd.DataFrame | None" =
         The key of the table in the JSON.
     """
     from crowdshot.io.atomic import write_csv
-    from crowdshot.report import result_tables, summary
+    from crowdshot.report import summary
 
     for line in summary.respelled(result.names):
         note(f"{line}.")
     for line in summary.left_out(result.left_out):
         note(f"left out: {line}")
     if as_json:
-        print_json(result, {} if table is None else {rows: result_tables.records(table)})
+        print_json(result, {} if table is None else {rows: summary.records(table)})
     elif table is not None:
         for line in summary.notes(result):
             note(line)

@@ -9,6 +9,12 @@ pairs of labels, same[u] = Σ_k n[u, k] (n[u, k] - 1) are equal.
   numbers of labels. For ordered classes, disagreements are weighted by Krippendorff's ordinal metric.
 - **Fleiss' kappa**: (P - E) / (1 - E) with P the mean of same / (m (m - 1)) over items and E = Σ_k (n_k / n)². Fleiss
   (1971) assumes the same number of labels for every item; here every item has the same weight.
+- **Gwet's AC1** and, for ordered classes, **AC2** (Gwet 2008, 2014): (P - E) / (1 - E). With agreement weights w (the
+  identity for AC1), P is the mean of Σ_k n[u, k] (Σ_l w_kl n[u, l] - 1) / (m (m - 1)) over items with two labels, and
+  E = Σ_kl w_kl / (K (K - 1)) Σ_k π_k (1 - π_k). π_k is the mean over all items of n[u, k] / m, including items with one
+  label. AC1 stays high if nearly all labels are of one class; kappa and alpha then fall although annotators agree.
+
+Cohen's kappa of each pair of annotators is in `crowdshot.labels.pair_agreement`.
 
 Intervals are percentiles of a bootstrap over items. The statistics depend on a few sums per item, so these sums are
 resampled. With many items, the sums of `GROUPS` random groups are resampled, which gives the same variance.
@@ -16,22 +22,29 @@ resampled. With many items, the sums of `GROUPS` random groups are resampled, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from crowdshot.formatting import percent
+from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import apart, listing, percent
 from crowdshot.io.cells import Positions
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.consensus import INTERVAL, Floats
 from crowdshot.labels.matching import of_any_labels
 
+NamedWeights = Literal["quadratic", "linear"]
+Weights = NamedWeights | ArrayLike
+
 GROUPS, FEWEST_GROUPS = 2_000, 100  # groups of items that are resampled together; fewer with very many classes
 DRAWS = 1_000
 AT_ONCE = 10_000_000  # numbers in memory
 RELIABLE, TENTATIVE = 0.8, 0.667  # Krippendorff's thresholds for alpha
+DOMINANT = 0.75  # share of the labels from which one class dominates
+MISLEADING = 0.2  # difference of AC1 and alpha from which alpha and kappa mislead
 STRENGTH = {0.8: "Almost perfect", 0.6: "Substantial", 0.4: "Moderate", 0.2: "Fair", 0.0: "Slight"}  # Landis and Koch
 
 
@@ -46,9 +59,32 @@ class Statistic(NamedTuple):
 
 
 def statistics(ann: Annotations, ordered: bool = False) -> list[Statistic]:
-    """Return pairwise agreement, Krippendorff's alpha and Fleiss' kappa; ``ordered``: classes are from low to high."""
+    """Return pairwise agreement, Krippendorff's alpha, Fleiss' kappa and Gwet's AC1 (AC2 if ``ordered``).
+
+    Ordered classes are from low to high.
+    """
     sums = _sums(ann, ordered)
-    return [_pairwise(sums), _alpha(sums, ordered), _kappa(sums)]
+    return [_pairwise(sums), _alpha(sums, ordered), _kappa(sums), _gwet(sums, _alone(ann), ordered)]
+
+
+def kappa_warning(ann: Annotations, found: Sequence[Statistic] | None = None) -> str | None:
+    """Return a warning if kappa and alpha mislead because one class has most of the labels, else None.
+
+    If nearly all labels are of one class, little disagreement suffices for a low kappa (Feinstein and Cicchetti 1990).
+    ``found`` are the `statistics` of ``ann``, which are computed if not given.
+    """
+    counts = np.bincount(ann.label, minlength=ann.n_classes)
+    share = float(counts.max() / max(counts.sum(), 1))
+    if share < DOMINANT or np.count_nonzero(counts) < 2:
+        return None
+    pairwise, alpha, _, gwet = statistics(ann) if found is None else found
+    if pairwise.value is None or alpha.value is None or gwet.value is None or gwet.value - alpha.value < MISLEADING:
+        return None
+    return (
+        f"{percent(share)} of the labels are {apart(ann.classes[counts.argmax()])}. Kappa and alpha are then low even"
+        f" if annotators agree: two labels are equal {percent(pairwise.value)} of the time."
+        f" {gwet.name} ({gwet.value:.2f}) depends less on the class sizes."
+    )
 
 
 @of_any_labels
@@ -123,6 +159,72 @@ def fleiss_kappa(ann: Annotations) -> Statistic:
     return _kappa(_sums(ann))
 
 
+@of_any_labels
+def gwet_ac1(ann: Annotations) -> Statistic:
+    """Return Gwet's AC1: 1 for perfect agreement, 0 for chance; robust if one class has most of the labels.
+
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+
+    Returns
+    -------
+    Statistic
+
+    Examples
+    --------
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import gwet_ac1
+    >>> ann = Annotations.from_matrix([["a", "a"], ["b", "b"], ["a", "b"], ["b", "b"]])
+    >>> round(gwet_ac1(ann).value, 3)
+    0.529
+    """
+    return _gwet(_sums(ann), _alone(ann), ordered=False)
+
+
+@of_any_labels
+def gwet_ac2(ann: Annotations, weights: Weights = "quadratic") -> Statistic:
+    """Return Gwet's AC2, which counts close classes as partial agreement.
+
+    Parameters
+    ----------
+    ann : Annotations or any form of labels that `CrowdClassifier.fit` takes
+        Classes are in order, from low to high.
+    weights : {"quadratic", "linear"} or array of shape (K, K)
+        Agreement of each pair of classes, from 0 to 1 for equal classes.
+
+    Returns
+    -------
+    Statistic
+    """
+    return _gwet(_sums(ann, coincidences=True), _alone(ann), ordered=True, weights=weights)
+
+
+# ---- Agreement of classes ------------------------------------------------------------------------------------------
+
+
+def agreement_weights(K: int, weights: Weights) -> Floats:
+    """Return how much two classes agree, (K, K): 1 for equal ones, 0 for the first and the last class.
+
+    Quadratic weights are 1 - (k - l)² / (K - 1)², linear ones 1 - |k - l| / (K - 1).
+    """
+    if isinstance(weights, str):
+        if weights not in get_args(NamedWeights):
+            expected = f"one of {listing(get_args(NamedWeights))}, or an array"
+            raise CrowdshotError(f"is {weights!r}", argument="weights", found=weights, expected=expected)
+        distance = np.abs(np.subtract.outer(np.arange(K), np.arange(K))) / max(K - 1, 1)
+        return 1 - (distance**2 if weights == "quadratic" else distance)
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (K, K):
+        raise CrowdshotError(f"has shape {w.shape}", argument="weights", found=w.shape, expected=f"({K}, {K})")
+    if not (
+        np.isfinite(w).all() and (w >= 0).all() and (w <= 1).all() and (np.diag(w) == 1).all() and (w == w.T).all()
+    ):
+        expected = "a symmetric array of numbers from 0 to 1, with 1 for equal classes"
+        raise CrowdshotError("is not an agreement of classes", argument="weights", expected=expected)
+    return w
+
+
 # ---- Statistics as functions of sums over items --------------------------------------------------------------------
 
 
@@ -136,6 +238,8 @@ class Sums(NamedTuple):
     items: Floats  # 1
     counts: Floats  # n_k, (..., K)
     coincidences: Floats  # n[u, c] (n[u, k] - [c = k]) / (m - 1), (..., K, K); K is 0 unless classes are ordered
+    shares: Floats  # n_k / m, (..., K)
+    mean_coincidences: Floats  # coincidences / m, (..., K, K); K is 0 unless classes are ordered
 
     def drawn(self, weights: Floats) -> Sums:
         """Return the sums (B,) of B resamples; weights (B, G): how often each group was drawn."""
@@ -183,10 +287,32 @@ def _kappa(sums: Sums) -> Statistic:
         return _beyond_chance(_ratio(drawn.agreed, drawn.items), np.square(shares).sum(-1))
 
     def interpret(value: float) -> str:
-        strength = next((words for least, words in STRENGTH.items() if value > least), "No")
-        return f"{strength} agreement beyond chance on the scale of Landis and Koch."
+        return f"{_strength(value)} agreement beyond chance on the scale of Landis and Koch."
 
     return _estimate("Fleiss' kappa", compute, interpret, sums)
+
+
+def _gwet(sums: Sums, alone: Floats, ordered: bool, weights: Weights = "quadratic") -> Statistic:
+    """``alone`` (K,) counts the classes of items with one label."""
+    K = sums.counts.shape[1]
+    w = agreement_weights(K, weights) if ordered else None
+    total = float(K if w is None else w.sum())
+
+    def compute(drawn: Sums) -> Floats:
+        agreed = drawn.agreed if w is None else (drawn.mean_coincidences * w).sum((-2, -1))
+        shares = (drawn.shares + alone) / (drawn.items + alone.sum())[..., None]
+        by_chance = total / max(K * (K - 1), 1) * (shares * (1 - shares)).sum(-1)
+        return _beyond_chance(_ratio(agreed, drawn.items), by_chance)
+
+    def interpret(value: float) -> str:
+        return f"{_strength(value)} agreement beyond chance. It depends less on the sizes of the classes than kappa."
+
+    kind = weights if isinstance(weights, str) else "given"
+    return _estimate(f"Gwet's AC2 ({kind} weights)" if ordered else "Gwet's AC1", compute, interpret, sums)
+
+
+def _strength(value: float) -> str:
+    return next((words for least, words in STRENGTH.items() if value > least), "No")
 
 
 def _beyond_chance(agreement: Floats, by_chance: Floats) -> Floats:
@@ -218,12 +344,14 @@ def _sums(ann: Annotations, coincidences: bool = False) -> Sums:
     same = np.asarray(np.bincount(item, times * (times - 1.0), len(items)), dtype=np.float64)
     votes = csr_array((times.astype(np.float64), (item, label)), (len(items), K))
     belongs = csr_array((np.ones(len(items)), (group, np.arange(len(items)))), (G, len(items)))
-    pairs = np.zeros((G, 0, 0))
-    if coincidences:
-        per_pair = (votes.multiply(1 / (m - 1)[:, None])).tocsr()
+
+    def coincident(divisor: Floats) -> Floats:
+        per_pair = (votes.multiply(1 / divisor[:, None])).tocsr()
         rows = [(belongs @ votes.multiply(per_pair[:, [k]])).toarray() for k in range(K)]
         diagonal = (belongs @ per_pair).toarray()
-        pairs = np.stack(rows, axis=1) - diagonal[:, :, None] * np.eye(K)
+        return np.asarray(np.stack(rows, axis=1) - diagonal[:, :, None] * np.eye(K))
+
+    none = np.zeros((G, 0, 0))
     return Sums(
         same=total(same),
         pairs=total(m * (m - 1)),
@@ -231,8 +359,16 @@ def _sums(ann: Annotations, coincidences: bool = False) -> Sums:
         agreed=total(same / (m * (m - 1))),
         items=total(np.ones(len(items))),
         counts=(belongs @ votes).toarray(),
-        coincidences=pairs,
+        coincidences=coincident(m - 1) if coincidences else none,
+        shares=(belongs @ votes.multiply(1 / m[:, None])).toarray(),
+        mean_coincidences=coincident(m * (m - 1)) if coincidences else none,
     )
+
+
+def _alone(ann: Annotations) -> Floats:
+    """Count the classes (K,) of items with one label."""
+    single = np.bincount(ann.item, minlength=ann.n_items)[ann.item] == 1
+    return np.asarray(np.bincount(ann.label[single], minlength=ann.n_classes), dtype=np.float64)
 
 
 def _groups(item: Positions, label: Positions, times: Positions, K: int) -> Positions:

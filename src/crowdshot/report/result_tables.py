@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -115,14 +114,6 @@ def _of_each_label(sets: Ids, posterior: NDArray[np.float64]) -> tuple[Ids, NDAr
     """Return the labels in the sets, and the probability of each label for each item."""
     names = names_of(sets)
     return names, (posterior @ members(sets, names)).clip(0, 1)
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as JSON values, with NaN as null."""
-    rows = table.to_dict("records")
-    return [
-        {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows
-    ]
 
 
 # ---- most probable classes ----

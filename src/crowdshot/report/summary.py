@@ -5,6 +5,7 @@ The fields of `Result` are in the order of the keys of ``--json`` (see `crowdsho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ MOST_ROWS = 15  # annotators in the table; annotators.csv has all
 MOST_CLASSES = 10
 MOST_ITEMS = 5
 MOST_LEFT_OUT = 20
+MOST_PAIRS = 100  # pairs of annotators in the agreement of a result
 MOST_RESPELLED = 10
 LONGEST = 30  # characters of a name in a table
 DEFAULT_METHODS = ("combined", "labeling-search", "features", "Ours")  # not described: chosen by default
@@ -150,8 +152,6 @@ class Review:
         The accuracy on new items.
     do_next : sequence of Recommendation
         Recommendations, the most urgent first.
-    agreement : sequence of Statistic
-        Statistics of the agreement of annotators.
     features : FeatureEffect
         The value of the images, texts or features.
     """
@@ -159,8 +159,26 @@ class Review:
     kinds: Mapping[str, int] = field(metadata={"key": "need_a_person"})
     classifier: NewItems
     do_next: Sequence[Recommendation]
-    agreement: Sequence[Statistic]
     features: FeatureEffect = field(metadata={"key": "looks"})
+
+
+@dataclass(frozen=True)
+class AnnotatorAgreement:
+    """The agreement of annotators with each other.
+
+    Attributes
+    ----------
+    agreement : sequence of Statistic
+        See `crowdshot.labels.agreement.statistics`.
+    agreement_warning : str, optional
+        Why kappa and alpha mislead.
+    agreement_pairs : sequence of mappings
+        The pairs with the most shared items, at most `MOST_PAIRS` (see `crowdshot.labels.pair_agreement.pairs`).
+    """
+
+    agreement: Sequence[Statistic]
+    agreement_warning: str | None = field(metadata=OPTIONAL)
+    agreement_pairs: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -266,6 +284,7 @@ class Result:
     counts: CrowdCounts = field(metadata=INLINE)
     accepted: Accepted | None = field(default=None, metadata=INLINE)
     review: Review | None = field(default=None, metadata=INLINE)
+    agreement: AnnotatorAgreement | None = field(default=None, metadata=INLINE)
     annotators: AnnotatorTable | None = field(default=None, metadata=INLINE)
     gold: Gold | None = field(default=None, metadata=INLINE)
     questions: AskedQuestions | None = field(default=None, metadata=INLINE)
@@ -287,6 +306,18 @@ def check_gold(compared: pd.DataFrame, source: str) -> Gold:
     right, of, low, high = found.right.hits, found.right.of, found.right.low, found.right.high
     check = GoldCheck(right, of, low, high, found.confidence, found.shared_mistakes)
     return Gold(len(compared), source, check)
+
+
+def agreement_of(statistics: Sequence[Statistic], warning: str | None, pairs: pd.DataFrame) -> AnnotatorAgreement:
+    return AnnotatorAgreement(statistics, warning, records(pairs.head(MOST_PAIRS)))
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as JSON values, with NaN as null."""
+    rows = table.to_dict("records")
+    return [
+        {str(k): None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows
+    ]
 
 
 def note_spellings(read: LabelsRead) -> SpellingNotes:

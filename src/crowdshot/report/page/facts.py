@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from crowdshot.classifier import diagnostics
@@ -18,9 +20,11 @@ from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
-from crowdshot.labels.agreement import Statistic, statistics
+from crowdshot.labels.agreement import Statistic, kappa_warning, statistics
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.consensus import THRESHOLD, Share
 from crowdshot.labels.gold_labels import Agreement
+from crowdshot.labels.pair_agreement import FEWEST, pairs
 from crowdshot.labels.spelling import Twins
 from crowdshot.methods import find
 from crowdshot.model import priors
@@ -62,6 +66,7 @@ COMPARED_NOTE = (
     "; the consensus of labelled items and everything about annotators are from Dawid–Skene on the labels alone"
 )
 VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
+IN_MATRIX = 12  # annotators in the matrix of kappas
 MOST_KNOWN = 10_000  # true labels that the page contains, so that a download of corrections includes them
 
 
@@ -204,6 +209,10 @@ class Facts:
         File names of the feedback sheets, by position of the annotator.
     crowd : array (K, K) [true, observed]
         Expected label counts of all annotators together.
+    pairs : DataFrame
+        The agreement of each pair of annotators (see `crowdshot.labels.pair_agreement`).
+    kappas : list of (name, kappas)
+        The kappa, NaN if unknown, of each of the annotators with the most labels and the others of these.
     pictures, texts : dicts
         Previews, by position of the item.
     """
@@ -223,6 +232,9 @@ class Facts:
     curves: list[Curve]
     people: list[Person]
     agreement: list[Statistic]
+    kappa_warning: str | None
+    pairs: pd.DataFrame
+    kappas: list[tuple[str, list[float]]]
     class_facts: list[Class]
     odd: list[Odd]
     crowd: Floats
@@ -278,6 +290,8 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     examples = choose_examples(basis)
     crowd = confusion_of(everyone, len(clf.classes_))
     levels = count_levels(basis, check)
+    agreement = statistics(basis.annotations, run.ordered)
+    each_pair = pairs(basis.annotations, "quadratic" if run.ordered else None)
     n_labelled, fully_labelled = int(basis.labelled.sum()), confidence_if_fully_labelled(basis)
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
     shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
@@ -296,7 +310,10 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         fully_labelled=fully_labelled,
         curves=curves(basis),
         people=everyone,
-        agreement=statistics(basis.annotations, run.ordered),
+        agreement=agreement,
+        kappa_warning=kappa_warning(basis.annotations, agreement),
+        pairs=each_pair,
+        kappas=_kappas(everyone, basis.annotations, each_pair),
         class_facts=describe_classes(basis, check, examples),
         odd=find_odd(basis),
         crowd=crowd,
@@ -307,3 +324,17 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         texts={i: excerpt(run.texts[i]) for i in shown} if run.texts else {},
         decisions=decisions(basis, wanted),
     )
+
+
+def _kappas(people: Sequence[Person], ann: Annotations, pairs: pd.DataFrame) -> list[tuple[str, list[float]]]:
+    """Return ``Facts.kappas``; empty if no kappa is known."""
+    chosen = sorted(people, key=lambda person: -person.n_labels)[:IN_MATRIX]
+    place = {ann.annotators[person.position]: row for row, person in enumerate(chosen)}
+    out = np.full((len(chosen), len(chosen)), np.nan)
+    for pair in pairs[pairs["shared"] >= FEWEST].itertuples():
+        if pair.one in place and pair.other in place:
+            row, column = place[pair.one], place[pair.other]
+            out[row, column] = out[column, row] = pair.kappa
+    if np.isnan(out).all():
+        return []
+    return [(person.name, row.tolist()) for person, row in zip(chosen, out, strict=True)]
