@@ -127,7 +127,7 @@ def test_adapt_with_images_as_json(made: Path, tmp_path: Path, call) -> None:
     assert (report["items"], report["annotators"], report["labels"], report["predicted"]) == (40, 5, 200, 8)
     assert report["classes"] == sorted(DIGITS)
     assert [statistic["name"] for statistic in report["agreement"]] == [
-        *("Pairwise agreement", "Krippendorff's alpha", "Fleiss' kappa"),
+        *("Pairwise agreement", "Krippendorff's alpha", "Fleiss' kappa", "Gwet's AC1"),
     ]
     looks = report["looks"]
     assert looks["of"] == "images"

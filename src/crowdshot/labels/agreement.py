@@ -196,6 +196,15 @@ def gwet_ac2(ann: Annotations, weights: Weights = "quadratic") -> Statistic:
     Returns
     -------
     Statistic
+
+    Examples
+    --------
+    >>> from crowdshot import Annotations
+    >>> from crowdshot.metrics import gwet_ac2
+    >>> labels = [["low", "low"], ["high", "mid"], ["mid", "mid"]]
+    >>> ann = Annotations.from_matrix(labels, classes=["low", "mid", "high"])
+    >>> round(gwet_ac2(ann).value, 3)
+    0.786
     """
     return _gwet(_sums(ann, coincidences=True), _alone(ann), ordered=True, weights=weights)
 
