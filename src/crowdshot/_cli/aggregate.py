@@ -45,7 +45,13 @@ if TYPE_CHECKING:
 
 MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
 MOST_PEOPLE = 1000  # annotators in the result of an engine; the --annotators file has all
-NOT_IN_ENGINES = ("format_name", "sheet", "annotator_columns", "multi_label")  # reading options engines do not support
+NOT_IN_ENGINES = (
+    "format_name",
+    "sheet",
+    "annotator_columns",
+    "multi_label",
+    "dates",
+)  # reading options engines do not support
 
 
 def run_aggregate(

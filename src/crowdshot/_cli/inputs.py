@@ -78,7 +78,17 @@ class LabelFiles(ReadingOptions):
 
     def parts(self) -> list[LabelsRead]:
         """Read the labels of each file."""
-        names = ("paths", "columns", "format_name", "sheet", "annotator_columns", "multi_label", "rename", "merge_case")
+        names = (
+            "paths",
+            "columns",
+            "format_name",
+            "sheet",
+            "annotator_columns",
+            "multi_label",
+            "rename",
+            "merge_case",
+            "dates",
+        )
         return read_parts(**{name: getattr(self, name) for name in names})
 
     def joined(self, parts: Sequence[LabelsRead], strangers: Strangers = "refuse") -> LabelsRead:

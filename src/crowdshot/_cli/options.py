@@ -167,7 +167,7 @@ def as_values(
 
 def as_columns(text: str) -> dict[str, str]:
     """Convert "item=file,label=animal"."""
-    return as_pairs("columns", text, keys=("item", "annotator", "label"))
+    return as_pairs("columns", text, keys=("item", "annotator", "label", "time"))
 
 
 def as_shares(argument: str, text: str, kinds: Iterable[str]) -> dict[str, float]:
@@ -367,7 +367,7 @@ class ReadingOptions:
         typer.Option(
             "--columns",
             metavar="item=…,annotator=…,label=…",
-            help="The names of the columns, if crowdshot does not recognise them.",
+            help="The names of the columns, if crowdshot does not recognise them; time=… names that of the times.",
             rich_help_panel=READING,
         ),
     ] = None
@@ -447,6 +447,15 @@ class ReadingOptions:
             rich_help_panel=READING,
         ),
     ] = False
+    dates: Annotated[
+        str | None,
+        typer.Option(
+            "--dates",
+            metavar="day-first|month-first",
+            help="How to read dates such as 3/4/2026, if the files do not show it.",
+            rich_help_panel=READING,
+        ),
+    ] = None
     leave_out: Annotated[
         Sequence[str],
         FromText(partial(as_names, "leave_out")),

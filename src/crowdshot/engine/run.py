@@ -43,10 +43,11 @@ from crowdshot.io.atomic import put
 from crowdshot.io.cells import Ids
 from crowdshot.labels.aggregation import aggregator_of
 from crowdshot.labels.annotator_quality import AnnotatorPriors, Tally, judged, tally
-from crowdshot.labels.columns import WHEN, Columns, ColumnsInput
+from crowdshot.labels.columns import Columns, ColumnsInput
 from crowdshot.labels.consensus import THRESHOLD, agreed
 from crowdshot.labels.formats.cleaning import Naming
 from crowdshot.labels.formats.plain_tables import OF_OTHERS, UNLABELLED
+from crowdshot.labels.label_times import WHEN
 from crowdshot.labels.spelling import Respelled, Twins, alike
 from crowdshot.model.parts import MANY, Aggregator, Floats, PosteriorMatrix, Sizes, added, run
 from crowdshot.model.posteriors import expected_rank, likeliest, top_classes

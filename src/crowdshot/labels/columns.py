@@ -57,12 +57,6 @@ def plain(name: Any) -> str:
 
 RANKS = {role: [[plain(word) for word in rank.split()] for rank in ranks] for role, ranks in ALIASES.items()}
 CONTENT = {"text", "texte", "texto", "document", "question"}  # the item itself; an id column beside it takes precedence
-WHEN = [  # names of columns with a label's time, the most reliable first
-    *("updatedat", "updated", "modifiedat", "submittedat", "submittime", "submissiontime", "completedat", "finishedat"),
-    *("labeledat", "labelledat", "annotatedat", "answeredat", "createdat", "created", "timestamp", "datetime"),
-    *("date", "time", "datum", "zeitstempel", "zeitpunkt", "fecha", "horodatage"),
-    *map(plain, ("日時", "タイムスタンプ", "时间", "時間", "日期")),
-]
 TRUTH = {  # names of columns with gold labels
     *("truth", "gold", "true", "truelabel", "goldlabel", "groundtruth", "correct", "correctlabel", "goldstandard"),
     *("correctanswer", "correctclass", "goldanswer", "goldclass", "trueanswer", "trueclass", "answerkey"),
@@ -115,6 +109,13 @@ def find_columns(found: Iterable[Any], columns: ColumnsInput = None, source: str
             f"names {listing(names)}", argument="columns", found=tuple(names), expected="three different columns"
         )
     return names
+
+
+def split_time(columns: ColumnsInput) -> tuple[ColumnsInput, str | None]:
+    """Return the caller's columns without that of the time, and the column of the time."""
+    if not isinstance(columns, Mapping) or "time" not in columns:
+        return columns, None
+    return {role: name for role, name in columns.items() if role != "time"} or None, columns["time"]
 
 
 def input_names(columns: ColumnsInput) -> dict[str, str]:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, Use
 from crowdshot.formatting import listing, show
-from crowdshot.io.cells import Ids, Positions, as_index, as_whole, fold, ordered, positions, trim
+from crowdshot.io.cells import Positions, as_index, as_whole, fold, ordered, positions, trim
 from crowdshot.io.tables import one_each, read_table
-from crowdshot.labels.annotations import Annotations, in_time
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
+from crowdshot.labels.label_times import Times, in_time
 
 NewNames = Mapping[str, str] | str | os.PathLike[str] | None
 Strangers = Literal["refuse", "tell", "allow"]  # for names to be changed that do not occur: error, warning or nothing
@@ -204,20 +205,21 @@ def report_unknown(
 
 
 def respell(
-    ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str, when: Ids | None = None
-) -> Annotations:
-    """Rename labels and annotators; ``when`` (L,) holds the labels' times, if known.
+    ann: Annotations, label: Spelling, annotator: Mapping[str, str], source: str, times: Times | None = None
+) -> tuple[Annotations, Times | None]:
+    """Rename labels and annotators; ``times`` (L,) are those of the labels, if known.
 
-    If two annotators become one, the newest of their labels for an item counts.
+    Return the annotations and the times of the labels that remain. If two annotators become one, the newest of their
+    labels for an item counts.
     """
     labels = [label(str(name)) for name in ann.classes]
     annotators = [annotator.get(str(name), str(name)) for name in ann.annotators]
     if labels == list(ann.classes) and annotators == list(ann.annotators):
-        return ann
+        return ann, times
     ids = (ann.items, ann.item), (annotators, ann.annotator), (labels, ann.label)
     cells = (as_index(names).take(place) for names, place in ids)
     frame = pd.DataFrame(dict(zip(ann.columns, cells, strict=True)))
-    return in_time(frame, ann.columns, when, source, items=ann.items, annotators=dict.fromkeys(annotators))[0]
+    return in_time(frame, ann.columns, times, source, items=ann.items, annotators=dict.fromkeys(annotators))
 
 
 def respelled(of: str, spelling: Spelling, counts: Mapping[str, int]) -> list[Respelled]:

@@ -1,6 +1,7 @@
 """Somebody who labelled an item more than once counts once: with the newest label, where the table says when."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ HEADER = "item,annotator,label,{}\n"
 
 def read(tmp_path, when, *rows, **options):
     (tmp_path / "labels.csv").write_text(HEADER.format(when) + "".join(f"{row}\n" for row in rows))
-    with pytest.warns(UserWarning, match="labelled the same item more than once") as told:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         ann = read_labels(tmp_path / "labels.csv", **options).annotations
+    assert any("labelled the same item more than once" in str(each.message) for each in told)
     said = {(str(ann.items[i]), str(ann.annotators[r])): str(ann.classes[k]) for i, r, k in _labels(ann)}
-    return ann, said, str(told[0].message)
+    return ann, said, [str(each.message) for each in told]
 
 
 def _labels(ann):
@@ -35,18 +38,29 @@ def test_of_a_newest_first_export_the_newest_label_counts(tmp_path, newer, older
     ann, said, told = read(tmp_path, "Created At", *rows)
     assert said == {("2", "bob"): "dog", ("1", "ann"): "cat", ("1", "bob"): "dog"}
     assert ann.items.tolist() == ["2", "1"]  # as they came
-    assert told.endswith(
+    assert told[0].endswith(
         "1 label dropped because an annotator labelled the same item more than once; the newest by 'Created At' counts."
     )
 
 
 @pytest.mark.parametrize(
-    "cells", [("02/03/2024", "01/03/2024"), ("2024-03-02", ""), ("2024-03-02", "5"), ("12.5", "3")]
+    "cells",
+    [
+        ("2024-03-02", ""),
+        ("2024-03-02", "5"),
+        ("12.5", "3"),
+        ("2024-03-02", "soon"),
+        ("9:05", "9:01"),
+        ("0:05:00", "0:00:07"),
+    ],
 )
 def test_where_times_may_be_mistaken_the_last_in_the_file_counts(tmp_path, cells):
-    _, said, told = read(tmp_path, "created_at", f"1,ann,cat,{cells[0]}", f"1,ann,dog,{cells[1]}", "2,bob,cat,")
+    rows = [f"1,ann,cat,{cells[0]}", f"1,ann,dog,{cells[1]}", "2,bob,cat,"]
+    _, said, notes = read(tmp_path, "created_at", *rows)
     assert said["1", "ann"] == "dog"
-    assert told.endswith("the last one in its order counts.")
+    assert any(note.endswith("the last one in its order counts.") for note in notes)
+    unreadable = [note for note in notes if "looks like times" in note]
+    assert bool(unreadable) == (cells[1] not in ("", "9:01", "0:00:07"))
 
 
 def test_of_equal_times_the_later_row_counts_and_of_several_times_the_last_change(tmp_path):
@@ -83,7 +97,7 @@ def test_of_several_files_the_newest_label_counts_in_whatever_order(tmp_path, ne
     new = table(tmp_path, "week10.csv", f"1,ann,dog,{newer}", "3,ann,owl,")
     said, told = told_of(*((new, old) if newest_first else (old, new)))
     assert said == {("1", "ann"): "dog", ("1", "bob"): "cat", ("2", "ann"): "cat", ("3", "ann"): "owl"}
-    assert told == ["the newest counts."]
+    assert told == ["the newest by 'created_at' counts."]
 
 
 def test_where_one_of_several_files_tells_no_times_the_last_file_counts(tmp_path):
@@ -92,7 +106,7 @@ def test_where_one_of_several_files_tells_no_times_the_last_file_counts(tmp_path
     old = table(tmp_path, "old.csv", "2,ann,cat,2026-03-02")
     said, told = told_of(new, bare, old)
     assert said == {("1", "ann"): "cat", ("2", "ann"): "dog"}
-    assert told == ["the newest counts.", "the last one in its order counts."]
+    assert told == ["the newest by 'created_at' counts.", "the last one in its order counts."]
 
 
 def test_of_two_spellings_of_an_annotator_the_newest_label_counts(tmp_path):
@@ -100,7 +114,7 @@ def test_of_two_spellings_of_an_annotator_the_newest_label_counts(tmp_path):
     file = table(tmp_path, "labels.csv", "3,gus,cat,2026-06-02", *rows, "2,ann,dog,2026-02-02")
     said, told = told_of(file, names={"ann": "Ann"}, leave_out=["gus"])
     assert said == {("1", "Ann"): "dog", ("2", "Ann"): "owl"}
-    assert told == ["the newest by 'created_at' counts.", "the newest counts."]
+    assert told == ["the newest by 'created_at' counts."] * 2
 
 
 def test_of_several_exports_of_label_studio_the_one_updated_last_counts(tmp_path):
@@ -115,7 +129,7 @@ def test_of_several_exports_of_label_studio_the_one_updated_last_counts(tmp_path
         export("new.json", "dog", "2026-05-02T10:00:00.5Z"),
         export("old.json", "cat", "2026-03-02T10:00:00.123456Z"),
     )
-    assert told_of(new, old) == ({("1.png", "1"): "dog"}, ["the newest counts."])
+    assert told_of(new, old) == ({("1.png", "1"): "dog"}, ["the newest by 'updated_at' counts."])
 
 
 # ---- annotators who are left out ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from crowdshot.errors import CrowdshotError, NoLabelError
-from crowdshot.labels.columns import ColumnsInput
+from crowdshot.labels.columns import ColumnsInput, split_time
 from crowdshot.labels.formats import (
     argilla,
     crowd_markets,
@@ -43,6 +43,7 @@ from crowdshot.labels.formats.label_file import (
 )
 from crowdshot.labels.formats.plain_tables import sheets_with_labels
 from crowdshot.labels.formats.writers import WRITERS, to_label_studio, write_questions
+from crowdshot.labels.label_times import DateOrder, TimeOptions, check_dates
 from crowdshot.labels.matching import named_otherwise
 from crowdshot.labels.spelling import NewNames, spelling_of
 
@@ -90,6 +91,7 @@ def read_labels(
     ordered: Sequence[str] = (),
     categories: bool = False,
     leave_out: Sequence[str] = (),
+    dates: DateOrder | None = None,
 ) -> LabelsRead:
     """Read labels from one or more files.
 
@@ -102,7 +104,7 @@ def read_labels(
     paths : path-like or iterable of path-like
     columns : mapping, Columns or sequence of str, optional
         The columns of the item, the annotator and the label, if their names do not show it: ``{role: column}`` or three
-        names in this order.
+        names in this order. The role "time" names the column with the labels' times.
     format_name : str, optional
         A name in `FORMATS`, if the format is not recognised.
     sheet : str, optional
@@ -123,6 +125,8 @@ def read_labels(
         Accept labels as class names although they look like measurements or like several labels.
     leave_out : sequence of str
         Annotators whose labels are dropped.
+    dates : {"day-first", "month-first"}, optional
+        How to read dates such as 3/4/2026, if the files do not show it.
 
     Returns
     -------
@@ -147,7 +151,7 @@ def read_labels(
     paths = _as_list(paths)
     parts = read_parts(
         paths, columns, format_name, sheet=sheet, annotator_columns=annotator_columns, multi_label=multi_label,
-        rename=rename, merge_case=merge_case,
+        rename=rename, merge_case=merge_case, dates=dates,
     )  # fmt: skip
     return join_parts(parts, naming, called(paths))
 
@@ -162,6 +166,7 @@ def read_parts(
     multi_label: bool = False,
     rename: NewNames = None,
     merge_case: bool = False,
+    dates: DateOrder | None = None,
 ) -> list[LabelsRead]:
     """Read the labels of each file without renaming them: the first step of `read_labels`.
 
@@ -171,9 +176,11 @@ def read_parts(
         raise CrowdshotError(
             f"is {format_name!r}", argument="format_name", found=format_name, expected=f"one of {', '.join(FORMATS)}"
         )
+    check_dates(dates)
+    columns, time_column = split_time(columns)
     # a label in rename may occur in another file only
     spelling = partial(spelling_of, rename=rename, merge_case=merge_case, strangers="allow")
-    files = _open(_as_list(paths), sheet, annotator_columns, multi_label, spelling)
+    files = _open(_as_list(paths), sheet, annotator_columns, multi_label, spelling, TimeOptions(time_column, dates))
     files = [part for file in files for part in sheets_with_labels(file, lambda part: _fits(part, columns))]
     parts: list[LabelsRead] = []
     empty: list[NoLabelError] = []
@@ -208,12 +215,17 @@ def _as_list(paths: Path | Iterable[Path]) -> list[Path]:
 
 
 def _open(
-    paths: list[Path], sheet: str | None, annotator_columns: Sequence[str], several: bool, spelling: SpellingFactory
+    paths: list[Path],
+    sheet: str | None,
+    annotator_columns: Sequence[str],
+    several: bool,
+    spelling: SpellingFactory,
+    times: TimeOptions,
 ) -> list[LabelFile]:
     if not paths:
         raise CrowdshotError("is empty", argument="paths", found=paths, expected="one file of labels at least")
     names = distinct_names(paths) if len(paths) > 1 else [None]
-    options = (sheet, annotator_columns, several, spelling)
+    options = (sheet, annotator_columns, several, spelling, times)
     files = [LabelFile(path, name, *options) for path, name in zip(paths, names, strict=True)]
     if sheet is not None and not any(file.sheets for file in files):
         raise CrowdshotError(

@@ -16,6 +16,7 @@ from crowdshot.io.cells import fold
 from crowdshot.labels import gold_labels
 from crowdshot.labels.annotations import Annotations, refuse_fractions
 from crowdshot.labels.formats.label_file import LabelsRead
+from crowdshot.labels.label_times import warn_undecided
 from crowdshot.labels.matching import same_files
 from crowdshot.labels.spelling import (
     NewNames,
@@ -109,7 +110,8 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
     by_person = dict(zip(ann.annotators, np.bincount(ann.annotator, minlength=ann.n_annotators).tolist(), strict=True))
     changes += respelled("annotators", lambda name: people.get(name, name), by_person)
     whole = spell_each(spelling, split) if naming.multi_label else spelling
-    ann = respell(ann, whole, people, source, labels.when)
+    ann, times = respell(ann, whole, people, source, labels.times)
+    warn_undecided(times, source)
     gold = {item: whole(label) for item, label in labels.gold.items()}
     gold = {item: label for item, label in gold.items() if label}
     if naming.ordered:
@@ -124,7 +126,7 @@ def _renamed(labels: LabelsRead, naming: Naming, people: dict[str, str], source:
         respelled=changes,
         several=naming.multi_label,
         ordered=bool(naming.ordered),
-        when=None,
+        times=times,
     )
 
 

@@ -28,6 +28,7 @@ from crowdshot.labels.formats.question_choice import choose, choose_item, explic
 
 INPUT, ANSWER = "Input.", "Answer."
 HIT, WORKER, STATUS, REJECT = "HITId", "WorkerId", "AssignmentStatus", "Reject"
+SUBMITTED = "SubmitTime"
 PACKED = "Answer.taskAnswers"
 
 
@@ -63,8 +64,9 @@ def read_mturk(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         elif not item or not annotator:
             raise missing_id(record, worker if item else key)
         else:
-            entries.append(Entry(item, annotator, label))
-    return gather(file.name, entries, Columns(key, worker, question), left_out)
+            entries.append(Entry(item, annotator, label, text(record.fields.get(SUBMITTED)) or ""))
+    times = file.times.otherwise(SUBMITTED)
+    return gather(file.name, entries, Columns(key, worker, question), left_out, times=times)
 
 
 def _answers(record: Record) -> dict[str, Any]:
@@ -116,6 +118,7 @@ MTURK = Format(recognises_mturk, read_mturk)
 
 TOLOKA_INPUT, OUTPUT, GOLDEN = "INPUT:", "OUTPUT:", "GOLDEN:"
 TOLOKA_WORKER, TOLOKA_STATUS, TASK = "ASSIGNMENT:worker_id", "ASSIGNMENT:status", "ASSIGNMENT:task_id"
+TOLOKA_SUBMITTED = "ASSIGNMENT:submitted"
 TOLOKA_LEFT_OUT = {
     "REJECTED": "rejected answers",
     "SKIPPED": "skipped answers",
@@ -158,8 +161,9 @@ def read_toloka(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         elif not item or not annotator:
             raise missing_id(record, worker if item else key)
         else:
-            entries.append(Entry(item, annotator, label))
-    return gather(file.name, entries, Columns(key, worker, output), left_out, gold)
+            entries.append(Entry(item, annotator, label, text(record.fields.get(TOLOKA_SUBMITTED)) or ""))
+    times = file.times.otherwise(TOLOKA_SUBMITTED)
+    return gather(file.name, entries, Columns(key, worker, output), left_out, gold, times=times)
 
 
 TOLOKA = Format(recognises_toloka, read_toloka)

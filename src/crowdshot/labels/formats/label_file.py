@@ -30,9 +30,10 @@ from crowdshot.io.tables import (
     starts_with,
 )
 from crowdshot.io.workbooks import is_workbook
-from crowdshot.labels.annotations import Annotations, in_time
+from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.annotator_quality import AnnotatorPriors
 from crowdshot.labels.columns import Columns, ColumnsInput
+from crowdshot.labels.label_times import NO_OPTIONS, TimeOptions, Times, in_time, join_times, read_times
 from crowdshot.labels.spelling import (
     Respelled,
     Spelling,
@@ -64,6 +65,8 @@ class LabelFile:
         Whether an answer may have several labels, which are then joined (`labels.label_sets`).
     spelling : callable
         Returns the function that renames labels, given the number of labels of each spelling.
+    times : TimeOptions
+        How times are read.
     """
 
     name: str
@@ -78,6 +81,7 @@ class LabelFile:
         annotator_columns: Sequence[str] = (),
         several: bool = False,
         spelling: SpellingFactory = spelling_of,
+        times: TimeOptions = NO_OPTIONS,
     ) -> None:
         self.name = os.fspath(path)
         self.stem = PurePath(path).stem
@@ -86,6 +90,7 @@ class LabelFile:
         self.annotator_columns = annotator_columns
         self.several = several
         self.spelling = spelling
+        self.times = times
         self.data = read_bytes(path)
 
     @cached_property
@@ -181,8 +186,8 @@ class LabelsRead:
         Whether the classes are sorted from the lowest to the highest.
     history : AnnotatorPriors
         Results of the annotators in earlier projects.
-    when : (L,) array or None
-        When each label was given, as written in the files.
+    times : Times or None
+        When each label was given, if the files say so.
     """
 
     annotations: Annotations
@@ -195,7 +200,7 @@ class LabelsRead:
     several: bool = False
     ordered: bool = False
     history: AnnotatorPriors = field(default_factory=lambda: AnnotatorPriors({}))
-    when: Ids | None = None
+    times: Times | None = None
 
     @property
     def names(self) -> Ids:
@@ -204,8 +209,8 @@ class LabelsRead:
 
     def keep(self, wanted: NDArray[np.bool_]) -> Self:
         """Keep the labels selected by a mask (L,); items, annotators and classes stay."""
-        when = None if self.when is None else self.when[wanted]
-        return replace(self, annotations=self.annotations.keep(wanted), when=when)
+        times = None if self.times is None else self.times.take(wanted)
+        return replace(self, annotations=self.annotations.keep(wanted), times=times)
 
     def without_names(self) -> Self:
         """Replace the names of annotators by numbers, in their order.
@@ -251,7 +256,7 @@ class Format(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A label that an annotator gave to an item; ``when`` sorts the labels of the same annotator and item."""
+    """A label that an annotator gave to an item; ``when`` is its time as written."""
 
     item: str
     annotator: str
@@ -266,6 +271,7 @@ def gather(
     left_out: Mapping[str, int],
     gold: Mapping[str, str] | None = None,
     project: Project | None = None,
+    times: TimeOptions = NO_OPTIONS,
 ) -> LabelsRead:
     """Convert entries to labels.
 
@@ -281,6 +287,8 @@ def gather(
     gold : mapping, optional
         True labels of some items.
     project : Project, optional
+    times : TimeOptions
+        How times are read.
 
     Returns
     -------
@@ -292,24 +300,29 @@ def gather(
         found = f" ({reasons})" if reasons else ""
         raise NoLabelError(f"holds no label that can be used{found}", where=source, expected="one at least")
     names = columns if len(set(columns)) == len(columns) else Columns()
-    ordered = sorted(entries, key=lambda entry: entry.when)
-    frame = pd.DataFrame({name: [entry[i] for entry in ordered] for i, name in enumerate(names)}, dtype=object)
-    annotations, when = in_time(
+    items, annotators = (dict.fromkeys(entry[role] for entry in entries) for role in (0, 1))
+    given = None
+    if any(entry.when for entry in entries):
+        given = read_times([entry.when for entry in entries], times.column or "", source, times.dates)
+        order = np.argsort(np.nan_to_num(given.seconds, nan=-np.inf), kind="stable")
+        entries, given = [entries[row] for row in order], given.take(order)
+    frame = pd.DataFrame({name: [entry[i] for entry in entries] for i, name in enumerate(names)}, dtype=object)
+    annotations, given = in_time(
         frame,
         names,
-        np.array([entry.when for entry in ordered], dtype=object) if ordered[-1].when else None,
+        given,
         source,
-        items=dict.fromkeys(entry.item for entry in entries),
-        annotators=dict.fromkeys(entry.annotator for entry in entries),
+        items=items,
+        annotators=annotators,
     )
-    return LabelsRead(annotations, dropped, dict(gold or {}), project, when=when)
+    return LabelsRead(annotations, dropped, dict(gold or {}), project, times=given)
 
 
 def join_labels(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
     """Combine the labels of several files under the column names of the first."""
     names = parts[0].annotations.columns
     frames = [part.annotations.to_frame().set_axis(list(names), axis=1) for part in parts]
-    annotations, when = in_time(
+    annotations, times = in_time(
         pd.concat(frames, ignore_index=True),
         names,
         _join_times(parts),
@@ -330,15 +343,14 @@ def join_labels(source: str, parts: Sequence[LabelsRead]) -> LabelsRead:
                     found=[gold[item], label],
                     expected="one",
                 )
-    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]), when=when)
+    return LabelsRead(annotations, left_out, gold, _join_projects([part.project for part in parts]), times=times)
 
 
-def _join_times(parts: Sequence[LabelsRead]) -> Ids | None:
-    """Return the times of all labels, with None for files without times; None if no file has times."""
-    if all(part.when is None for part in parts):
+def _join_times(parts: Sequence[LabelsRead]) -> Times | None:
+    """Return the times of all labels; None if no file has times."""
+    if all(part.times is None for part in parts):
         return None
-    unknown = (np.full(part.annotations.n_labels, None, dtype=object) for part in parts)
-    return np.concatenate([none if part.when is None else part.when for part, none in zip(parts, unknown, strict=True)])
+    return join_times([part.times or Times.unknown(part.annotations.n_labels) for part in parts])
 
 
 def _join_projects(projects: Sequence[Project | None]) -> Project | None:

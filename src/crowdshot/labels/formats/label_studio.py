@@ -101,6 +101,7 @@ def read(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         Columns(key, named.get("annotator", "annotator"), tag),
         left_out,
         project=Project(tag, to_name or key, key, tuple(known)),
+        times=file.times.otherwise("updated_at"),
     )
 
 

@@ -24,10 +24,11 @@ from crowdshot.formatting import first, listing
 from crowdshot.io.cells import Ids, fold
 from crowdshot.io.tables import Table, one_each
 from crowdshot.labels import wide_tables
-from crowdshot.labels.annotations import Annotations, in_time
-from crowdshot.labels.columns import TRUTH, WHEN, Columns, ColumnsInput, find_columns, matches, plain
+from crowdshot.labels.annotations import Annotations
+from crowdshot.labels.columns import TRUTH, Columns, ColumnsInput, find_columns, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.question_choice import labels_in, of_question, refuse_several
+from crowdshot.labels.label_times import in_time, times_of
 from crowdshot.labels.spelling import spell_each, split_of
 from crowdshot.labels.wide_tables import is_called_otherwise
 
@@ -151,8 +152,8 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     if not other_questions:
         refuse_several(table, names, item, annotator, label)
     frame = pd.DataFrame(dict(zip(names, (item, annotator, label), strict=True)))
-    when, by = _times(table)
-    annotations, when = in_time(frame, names, when, table.name, by)
+    times = times_of(table, names, file.times, place[0], serials=bool(file.sheets))
+    annotations, times = in_time(frame, names, times, table.name)
     left_out: dict[str, int | list[str]] = {
         OF_TOTALS: totals,
         OF_OTHERS: other_questions,
@@ -160,15 +161,7 @@ def read_long(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
         MINUS_ONE: counts["-1"] if "-1" in missing else 0,
     }
     gold = true_labels(file, table, names, item, label, missing)
-    return LabelsRead(annotations, drop_empty(left_out), gold, when=when)
-
-
-def _times(table: Table) -> tuple[Ids | None, str]:
-    """Return the times (n,) of the labels and the name of their column, or None and ""."""
-    name = next((header for word in WHEN for header in table.header if plain(header) == word), None)
-    if name is None:
-        return None, ""
-    return table.frame.iloc[:, table.header.index(name)].to_numpy(dtype=object), name
+    return LabelsRead(annotations, drop_empty(left_out), gold, times=times)
 
 
 def read_wide(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:

@@ -23,7 +23,8 @@ from crowdshot.formatting import listing
 from crowdshot.io.cells import Ids, fold, text
 from crowdshot.io.file_names import PICTURES
 from crowdshot.io.tables import Record, Table
-from crowdshot.labels.columns import NAMES, TRUTH, WHEN, Columns, ColumnsInput, find_columns, input_names, plain
+from crowdshot.labels.columns import NAMES, TRUTH, Columns, ColumnsInput, find_columns, input_names, plain
+from crowdshot.labels.label_times import WHEN
 from crowdshot.labels.spelling import JOINED, and_so
 
 QUESTIONS = """

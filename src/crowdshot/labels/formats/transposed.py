@@ -1,7 +1,8 @@
 """Read transposed tables: a row for each annotator and a column for each item, as forms and surveys export them.
 
 Such a table has a column for annotators but none for items or labels, or most of its columns have names of image files.
-If an annotator filled in a form several times, the last answer to each question counts. Columns of items are recognised
+If an annotator filled in a form several times, the newest answer to each question counts, by a column of times if there
+is one, else the last row. Columns of items are recognised
 like columns of annotators in a wide table (`wide_tables.annotators_among`).
 """
 
@@ -22,9 +23,10 @@ from crowdshot.formatting import counted, first, listing
 from crowdshot.io.cells import Ids, text
 from crowdshot.io.file_names import ENDINGS
 from crowdshot.io.tables import Table
-from crowdshot.labels.columns import WHEN, Columns, ColumnsInput, matches, plain
+from crowdshot.labels.columns import Columns, ColumnsInput, matches, plain
 from crowdshot.labels.formats.label_file import Format, LabelFile, LabelsRead
 from crowdshot.labels.formats.plain_tables import OF_TOTALS, drop_empty, linked_columns, read_wide, without_totals
+from crowdshot.labels.label_times import WHEN, Times, newest_rows, times_of
 
 NO_ITEM = "columns of no item"
 FORMS = """
@@ -70,7 +72,8 @@ def read_turned(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
             found=others,
             expected="some with common labels",
         )
-    answers = _last_answers(table, people, items)
+    table, times = _in_time(table, people, items, file)
+    answers = _last_answers(table, people, items, times)
     annotators = list(answers)
     item = next(name for name in ("item", "items", "\0item") if name not in annotators)
     frame = pd.DataFrame(answers, dtype=object)
@@ -79,6 +82,10 @@ def read_turned(file: LabelFile, columns: ColumnsInput = None) -> LabelsRead:
     wide.table = Table(table.name, frame, np.array(items) + 1)
     wide.annotator_columns = annotators
     read = read_wide(wide, {"item": item})
+    if times is not None:
+        last = {name: row for row, name in enumerate(table.text(people))}
+        rows = np.array([last[name] for name in read.annotations.annotators], dtype=np.int64)
+        read = replace(read, times=times.take(rows[read.annotations.annotator]))
     left_out = {
         NO_ITEM: [name for place, name in enumerate(table.header) if place not in items and place != people],
         OF_TOTALS: totals,
@@ -125,7 +132,27 @@ def _is_time(table: Table, column: int) -> bool:
     return plain(table.header[column]) in WHEN or bool(cells.str.match(A_TIME).all())
 
 
-def _last_answers(table: Table, people: int, items: list[int]) -> dict[str, NDArray[Any]]:
+def _in_time(table: Table, people: int, items: list[int], file: LabelFile) -> tuple[Table, Times | None]:
+    """Return the table with its rows in the order of their times, if these are known, and the times."""
+    used = [table.header[place] for place in (people, *items)]
+    times = times_of(table, used, file.times, serials=bool(file.sheets))
+    if times is None:
+        return table, None
+    names = pd.Series(table.text(people))
+    repeated = np.flatnonzero(names.duplicated(keep=False))
+    if len(repeated) == 0:
+        return table, times
+    if np.isnan(times.seconds[repeated]).any():
+        return table, None
+    rows = table.frame.iloc[repeated, items].to_numpy(dtype=object)
+    answers = np.array(["\0".join(map(str, row)) for row in rows], dtype=object)
+    newest_rows(pd.factorize(names[repeated])[0], times.take(repeated), answers, table.name)
+    order = np.argsort(np.nan_to_num(times.seconds, nan=-np.inf), kind="stable")
+    in_order = replace(table, frame=table.frame.iloc[order].reset_index(drop=True), rows=table.rows[order])
+    return in_order, times.take(order)
+
+
+def _last_answers(table: Table, people: int, items: list[int], times: Times | None) -> dict[str, NDArray[Any]]:
     """Return {annotator: cells of the items}; of several rows of an annotator, the last cell that is not blank."""
     annotators = table.text(people)
     if (annotators == "").any():
@@ -139,10 +166,11 @@ def _last_answers(table: Table, people: int, items: list[int]) -> dict[str, NDAr
     if len(answers) < len(annotators):
         names = pd.Series(annotators)
         repeated = names[names.duplicated()].unique().tolist()
+        which = "last" if times is None else f"newest (by {times.column!r})"
         more = counted(len(names) - len(answers), "rows") + " more"
         warnings.warn(
             CrowdshotWarning(
-                f"{listing(repeated)} answered more than once ({more}); the last answer counts",
+                f"{listing(repeated)} answered more than once ({more}); the {which} answer counts",
                 where=table.name,
                 found=repeated,
             ),
