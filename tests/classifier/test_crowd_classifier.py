@@ -149,7 +149,7 @@ def test_scikit_learn_conventions(clouds):
     assert pipeline.score(X, truth) == 1.0
     scores = [clone(clf).set_params(**p).fit(X, labels).score(X, truth) for p in ParameterGrid({"steps": [1, 5]})]
     assert min(scores) > 0.9
-    with pytest.raises(CrowdshotError, match="X has 3 features, expected 2 as in fit"):
+    with pytest.raises(CrowdshotError, match="X has 3 features, but"):
         clf.predict(np.zeros((1, 3)))
 
 
@@ -163,16 +163,10 @@ def test_columns_keep_their_names(clouds, tmp_path):
         assert known.score(table, truth) == known.score(X, truth) == 1.0
         with pytest.raises(CrowdshotError, match="X has 'width' as column 1, expected 'height' as in fit"):
             known.predict(table[["width", "height"]])
-        with pytest.raises(CrowdshotError, match="X has 1 features, expected 2"):
+        with pytest.raises(CrowdshotError, match="X has 1 features, but"):
             known.predict(table[["width"]])
     assert not hasattr(clf.fit(X, labels), "feature_names_in_")
     assert not hasattr(CrowdClassifier("identity").fit(pd.DataFrame(X), labels), "feature_names_in_")
-
-
-def test_a_crowds_labels_are_no_truth_to_be_scored_by(clouds):
-    X, labels, _ = clouds
-    with pytest.raises(CrowdshotError, match="y has 2 axes, expected one with the true class of each item"):
-        CrowdClassifier("identity").fit(X, labels).score(X, labels)
 
 
 @pytest.mark.parametrize("settings", [{}, {"method": "labeling-search"}, {"method": "PrSV"}, {"covariance": "full"}])

@@ -1,10 +1,13 @@
 """`fit(…, sample_weight=…)`: an item of 2 is two items, one of 0 is judged and teaches nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from crowdshot import Annotations, CrowdClassifier, CrowdshotError, mixture
+from crowdshot.classifier.learner_contract import SideInformation, whole_weights
 
 RANDOM = np.random.default_rng(0)
 TRUTH = np.arange(30) % 3
@@ -67,6 +70,21 @@ def test_the_mixture_takes_any_weight():
     assert np.isfinite(half.label_proba_).all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_fractions_are_rounded_right_on_average(method):
+    side = SideInformation.nothing(400)
+    weight = np.tile([0.25, 1.5, 0.0, 3.0], 100)
+    found = np.array([whole_weights(replace(side, weight=weight), seed).weight for seed in range(200)])
+    assert set(np.unique(found)) == {0, 1, 2, 3}
+    assert np.abs(found - weight).max() < 1
+    np.testing.assert_allclose(found.mean(0), weight, atol=0.15)  # four standard errors
+    assert np.ptp(found.sum(1)) <= 1
+    half = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=np.full(30, 0.5))
+    assert half.known_.weight.sum() == 15
+    again = CrowdClassifier("identity", method=method).fit(X, SAID, sample_weight=half.known_.weight)
+    np.testing.assert_array_equal(half.label_proba_, again.label_proba_)
+
+
 @pytest.mark.parametrize("method", [*METHODS, "labeling-search", "ours", "LRDS"])
 def test_ones_change_nothing(method):
     plain = CrowdClassifier("identity", method=method).fit(X, SAID)
@@ -104,7 +122,7 @@ def test_a_class_that_only_idle_items_have_is_not_learned():
         ("auto", [np.nan] * 30, "sample_weight contains nan, expected numbers, 0 or more."),
         ("auto", [0] * 30, "sample_weight is zero for every item, expected one positive weight at least."),
         ("auto", ["a"] * 30, "sample_weight is not a list of numbers, expected one for each item."),
-        ("auto", [0.5] * 30, "sample_weight is 0.5 for item 0, expected whole numbers, because items are duplicated"),
+        ("auto", [0.01] * 30, "sample_weight sums to 0.3, less than one item"),
         (
             "labeling-search",
             [2] * 30,

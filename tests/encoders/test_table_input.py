@@ -14,6 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from crowdshot import CrowdClassifier, CrowdshotError
 from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
+from crowdshot.errors import CrowdshotWarning
 from crowdshot.io.feature_files import read_feature_file
 
 
@@ -225,3 +226,25 @@ def test_plain_numbers_stay_as_they_were():
         warnings.simplefilter("error")
         clf = CrowdClassifier().fit(numbers, labels)
     assert clf.encoder_.architecture == "identity"
+
+
+def test_missing_cells_that_are_new_are_warned_of():
+    table = pd.DataFrame({"age": [1.0, 2, 3, 4] * 3, "kind": ["a", "b", "a", "b"] * 3})
+    clf = CrowdClassifier().fit(table, [["x"], ["y"]] * 6)
+    new = table.astype(object).iloc[:2].copy()
+    new.iloc[0, 0] = None
+    with pytest.warns(CrowdshotWarning, match="'age'") as found:
+        clf.predict(new)
+    assert [warning.message.found for warning in found] == ["age"]
+    new.iloc[0] = [1.0, None]
+    with pytest.warns(CrowdshotWarning, match="'kind'"):
+        clf.predict(new)
+
+
+def test_columns_may_be_numbered():
+    table = pd.DataFrame({0: [1.0, 2, 3, 4] * 3, 1: ["a", "b", "a", "b"] * 3, "c": [0, 1] * 6})
+    clf = CrowdClassifier().fit(table, [["x"], ["y"]] * 6)
+    named = CrowdClassifier().fit(table.set_axis(["p", "q", "r"], axis=1), [["x"], ["y"]] * 6)
+    np.testing.assert_allclose(
+        clf.predict_proba(table[["c", 1, 0]]), named.predict_proba(table.set_axis(["p", "q", "r"], axis=1))
+    )

@@ -220,3 +220,14 @@ def test_strings_are_told_apart():
     assert strings_in(["a.png!", "x" * LONGEST]) == "texts"
     assert strings_in([]) is strings_in(np.zeros(3)) is strings_in([np.zeros((2, 2))]) is strings_in(None) is None
     assert strings_in(["a.png", np.zeros((2, 2))]) is None  # images in several forms
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_equal_texts_are_a_constant_feature(network, monkeypatch):
+    if not network:
+        monkeypatch.setattr(text_input, "is_installed", lambda: False)
+    clf = CrowdClassifier().fit(["good"] * 6, [["a", "a"], ["a", "b"], ["b", "b"]] * 2)
+    p = clf.predict_proba(["good", "else"])
+    np.testing.assert_allclose(p.sum(1), 1)
+    if not network:
+        np.testing.assert_allclose(p[1], p[0])

@@ -18,6 +18,7 @@ from crowdshot.classifier.learner_contract import (
     known_of,
     posterior_of_untaught,
     repeated,
+    whole_weights,
 )
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import listing
@@ -39,6 +40,7 @@ FUNCTIONS: Mapping[str, Callable[..., Consensus]] = {
     "one-coin": aggregation.one_coin,
     "majority": aggregation.majority_vote,
 }
+SEED = 0  # of the rounding of fractional weights
 ARGUMENTS_OF_FIT = {"ann", "gold", "ordered", "history", "pred_probs"}
 
 
@@ -125,7 +127,7 @@ class CrowdAggregator:
             As in `CrowdClassifier.fit`; only the methods "auto" and "learned" use them.
         sample_weight : (N,) array or None
             An item of weight 2 counts twice, in the order of the items. An item of weight 0 does not affect the
-            annotators' qualities, but gets a consensus.
+            annotators' qualities, but gets a consensus. Fractions are rounded as in `CrowdClassifier.fit`.
 
         Returns
         -------
@@ -175,6 +177,7 @@ class CrowdAggregator:
         return self._fit(annotations, keep_side_information(old, self._known, annotations, known))
 
     def _fit(self, annotations: Annotations, known: SideInformation) -> Self:
+        known = whole_weights(known, SEED)
         check_classes(annotations, known)
         self._found = self._aggregate(annotations, known)
         self.annotations_, self.classes_, self._known = annotations, annotations.classes, known

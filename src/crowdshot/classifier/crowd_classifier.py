@@ -7,6 +7,7 @@ methods that use them.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -29,6 +30,7 @@ from crowdshot.classifier.learner_contract import (
     keep_side_information,
     known_of,
     posterior_of,
+    whole_weights,
 )
 from crowdshot.classifier.outliers import find_outliers
 from crowdshot.errors import CrowdshotError
@@ -41,6 +43,7 @@ from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
 from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
+from crowdshot.metrics import consensus_accuracy_scorer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -234,33 +237,80 @@ class Predictor(ClassifierMixin):
         return names
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`.
+        """Return the accuracy of `predict`, estimated if ``y`` has the labels of several annotators.
 
         Parameters
         ----------
         X : array, list or DataFrame
             N items.
-        y : (N,) array
-            True classes. Labels of annotators are not accepted; `crowdshot.metrics` has scorers for them.
+        y : (N,) array, or labels of several annotators as in `fit`
+            True classes, or labels of the crowd for `crowdshot.metrics.consensus_accuracy_scorer`.
         sample_weight : (N,) array or None
+            Weights of items with true classes.
 
         Returns
         -------
         float
         """
-        if np.ndim(y) != 1:
+        y = to_pandas(y, "y")
+        axes = np.ndim(y)
+        if isinstance(y, Annotations | Mapping) or (axes == 2 and np.shape(y)[1] > 1):
+            if sample_weight is not None:
+                raise CrowdshotError(
+                    "cannot be used with labels of several annotators", argument="sample_weight", expected="None"
+                )
+            return consensus_accuracy_scorer(self, X, y)
+        if axes != 1:
             raise CrowdshotError(
-                f"has {np.ndim(y)} axes",
+                f"has shape {np.shape(y)}",
                 argument="y",
-                found=np.ndim(y),
-                expected="one with the true class of each item",
-                hint="crowdshot.metrics has scorers for labels of several annotators.",
+                found=np.shape(y),
+                expected="the true class of each item, or the labels of several annotators",
             )
         return float(super().score(X, y, sample_weight))
 
 
 def _wrong_width(found: int, expected: int) -> CrowdshotError:
-    return CrowdshotError(f"has {found} features", argument="X", found=found, expected=f"{expected} as in fit")
+    return CrowdshotError(
+        f"has {found} features, but CrowdClassifier is expecting {expected} features as input",
+        argument="X",
+        found=found,
+    )
+
+
+def one_of(y: Any, labels: Any) -> Any:
+    """Return ``y`` or its other name, ``labels``; raise an error unless exactly one of them is given."""
+    if y is None and labels is None:
+        raise CrowdshotError("CrowdClassifier requires y to be passed, but the target y is None", argument="y")
+    if y is not None and labels is not None:
+        raise CrowdshotError("is given together with y", argument="labels", expected="one of the two")
+    return labels if y is None else y
+
+
+RENUMBERED = ("predict_proba", "predict_log_proba", "decision_function")
+
+
+def refuse_renumbered(y: Any) -> None:
+    """Raise an error if scikit-learn's `cross_val_predict` has replaced the labels by numbers.
+
+    If it predicts probabilities, it first numbers the labels in each column of y separately. Missing labels become a
+    class, and a number means different classes for different annotators. The numbers themselves do not show this.
+    """
+    matrix = isinstance(y, np.ndarray) and y.ndim == 2
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if not frame.f_globals.get("__name__", "").startswith("sklearn."):
+            continue
+        name, found = frame.f_code.co_name, frame.f_locals
+        proba = name == "_fit_and_predict" and matrix and found.get("method") in RENUMBERED
+        encoder = found.get("le") if name == "cross_val_predict" else None  # of one annotator's labels
+        if proba or (encoder is not None and any(pd.isna(c) or c in (-1, "") for c in encoder.classes_.tolist())):
+            raise CrowdshotError(
+                "was renumbered by cross_val_predict, with missing labels as a class",
+                argument="y",
+                hint="Use crowdshot.model_selection.cross_val_proba instead.",
+            )
 
 
 def check_columns(X: Any, fitted: Any) -> None:
@@ -455,7 +505,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
     def fit(
         self,
         X: Any,
-        labels: Any,
+        y: Any = None,
         *,
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
@@ -465,6 +515,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         pred_probs: Any = None,
         ordered: bool = False,
         missing: Any = "auto",
+        labels: Any = None,
     ) -> Self:
         """Embed the items and fit the model to their labels.
 
@@ -472,7 +523,9 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         ----------
         X : array, list or DataFrame
             N items: images (arrays, file paths, PIL images), texts, a table, or feature vectors (N, d).
-        labels : array, list, DataFrame, dict or Annotations
+        y : array, list, DataFrame, dict or Annotations
+            The labels of the annotators:
+
             - An (N, R) array or nested list with None, NaN, -1 or "" for a missing label, or (N,) for one annotator.
             - A DataFrame with a column for each annotator. Its rows are matched by its index if it and X have names,
               else by position.
@@ -490,6 +543,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             Results of earlier projects; a dict has {annotator: (right, wrong)}.
         sample_weight : (N,) array or None
             An item of weight 2 counts twice. An item of weight 0 does not affect the model, but is classified by it.
+            Only "ours" uses fractions as they are. Other methods round them up or down at random, right on average.
         pred_probs : (N, K) array, DataFrame or None
             Class probabilities from a classifier that was not trained on these labels, with a column for each of
             ``classes_``. A DataFrame is matched by its index like labels, and by its column names unless these are
@@ -502,6 +556,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             Value that marks a missing label in an array or a DataFrame with a column for each annotator, besides None
             and NaN. With "auto", -1 does if no cell is missing in another way and no other label is negative. With
             None, no value does. `update` and `crowdshot.metrics` use the same mark.
+        labels : array, list, DataFrame, dict or Annotations
+            Another name of ``y``.
 
         Returns
         -------
@@ -517,11 +573,13 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             raise CrowdshotError(
                 "is None", argument="X", expected="items", hint="Use CrowdAggregator for labels alone."
             )
+        y = one_of(y, labels)
+        refuse_renumbered(y)
         X = to_pandas(X, "X")
         names = names_of(X) if items is None else items
         return self.fit_embeddings(
             self.embed(X),
-            labels,
+            y,
             items=names,
             classes=classes,
             gold=gold,
@@ -618,6 +676,9 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
         from crowdshot.classifier.learners import learn, without_gold
 
         learner = self.learner()
+        if not learner.takes_fractions:
+            known = whole_weights(known, self.seed)
+            check_classes(annotations, known)
         learned = learn(learner, embeddings, annotations, self.encoder_, known)
         self.reader_ = learner.reader(self.encoder_)
         self.annotations_, self.classes_, self.known_ = annotations, annotations.classes, known
@@ -678,17 +739,18 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
     def partial_fit(
         self,
         X: Any,
-        labels: Any,
+        y: Any = None,
         *,
         items: Iterable[Any] | None = None,
         classes: Iterable[Any] | None = None,
         gold: Gold = None,
+        labels: Any = None,
     ) -> Self:
         """Call `fit` the first time and `update` from then on, with scikit-learn's order of arguments.
 
         Parameters
         ----------
-        X, labels, items, gold
+        X, y, items, gold, labels
             As in `fit` and `update`.
         classes : iterable or None
             As in `fit`; ignored after the first call.
@@ -699,8 +761,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             The fitted classifier.
         """
         if not hasattr(self, "fit_"):
-            return self.fit(X, labels, items=items, classes=classes, gold=gold)
-        return self.update(labels, X, items, gold=gold)
+            return self.fit(X, y, items=items, classes=classes, gold=gold, labels=labels)
+        return self.update(one_of(y, labels), X, items, gold=gold)
 
     def learner(self) -> Learner:
         """Return the learner of the method; raise an error for bad settings."""

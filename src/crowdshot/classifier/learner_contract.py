@@ -2,7 +2,7 @@
 
 Known are classes, earlier projects, weights and predictions. An item of sample weight 2 is duplicated: the model is
 fitted as if there were two such items. An item of weight 0 is left out of the fit, and then classified by the fitted
-model (`posterior_of_untaught`).
+model (`posterior_of_untaught`). Fractional weights are rounded at random (`whole_weights`).
 """
 
 from __future__ import annotations
@@ -233,6 +233,28 @@ def check_classes(annotations: Annotations, side: SideInformation, listed: bool 
 
 # ---- sample weights ----
 
+
+def whole_weights(side: SideInformation, seed: int) -> SideInformation:
+    """Round fractional weights up or down at random, so that they are right on average.
+
+    Systematic sampling keeps the sum of the weights to within one.
+    """
+    if side.weight is None or (side.weight == np.floor(side.weight)).all():
+        return side
+    random, weight = np.random.default_rng(seed), np.floor(side.weight)
+    order = random.permutation(len(weight))
+    reached = np.floor(np.cumsum((side.weight - weight)[order]) + random.random())
+    weight[order] += np.diff(reached, prepend=0)
+    if not weight.any():
+        raise CrowdshotError(
+            f"sums to {side.weight.sum():g}, less than one item",
+            argument="sample_weight",
+            found=float(side.weight.sum()),
+            expected="a sum above 1",
+        )
+    return replace(side, weight=weight)
+
+
 POWER = 0.55  # n labels of an item count as n^POWER, like the label model before it knows a crowd
 LEAST = 1e-12
 
@@ -240,15 +262,6 @@ LEAST = 1e-12
 def repeated(annotations: Annotations, side: SideInformation) -> tuple[Positions, Annotations, SideInformation]:
     """Return the items repeated by their weights: positions (n,), their annotations and their side information."""
     assert side.weight is not None
-    if (side.weight != np.round(side.weight)).any():
-        row = first(side.weight != np.round(side.weight))
-        raise CrowdshotError(
-            f"is {side.weight[row]:g} for item {show(annotations.items[row])}",
-            argument="sample_weight",
-            found=float(side.weight[row]),
-            expected="whole numbers, because items are duplicated",
-            hint=Use("to fit fractional weights", method="ours"),
-        )
     times = side.weight.astype(np.int64)
     rows = np.repeat(np.arange(len(times)), times)
     start = np.cumsum(times) - times
@@ -357,10 +370,13 @@ class Learner(ABC):
         Name of the method, as in `methods.METHODS`.
     ignores_unlabelled : bool
         Whether items without labels or known class have no influence on the model.
+    takes_fractions : bool
+        Whether sample weights may be fractions.
     """
 
     name: str
     ignores_unlabelled: ClassVar[bool] = False
+    takes_fractions: ClassVar[bool] = False
 
     def default_encoder(self, X: Any) -> Encoder:
         """Return the encoder for X when the user names none."""

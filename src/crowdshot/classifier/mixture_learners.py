@@ -287,6 +287,7 @@ class MixtureLearner(Learner):
     seed: int
     choose: Callable[[Any], Encoder] = any_encoder
     trained_with: tuple[str, ...] = ("mixture",)
+    takes_fractions = True
 
     def __post_init__(self) -> None:
         check_setting_names(self.name, self.given, ARGUMENTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from crowdshot.encoders.feature_input import as_numbers
 from crowdshot.encoders.image_input import BadImage
-from crowdshot.errors import CrowdshotError
+from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.formatting import described
 from crowdshot.io.cards import Card
 from crowdshot.io.embedding_store import content_key, is_active, remembered
@@ -112,7 +113,8 @@ class Encoder:
         if blank is None:
             return None
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
-        with _evaluating(self.module):
+        with _evaluating(self.module), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CrowdshotWarning)  # about missing cells
             return self._forward(_on(blank, device)).shape[1]
 
     def embed(

@@ -19,6 +19,7 @@ from crowdshot.formatting import described
 
 LARGEST = 1e33  # of a feature; larger values overflow single precision when they are squared or scaled
 ROUNDED = 1e-4  # warn if a feature varies by less than this share of its size: single precision has 7 digits
+IMPUTE = "Impute missing values first, or fit a DataFrame with encoder='table', which imputes the mean."
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def read_features(X: Any, spec: FeatureInput) -> Tensor:
             f"is {described(X)}",
             argument="X",
             expected=f"{spec.describe()}, which this encoder was made for",
+            hint="Reshape your data: X.reshape(1, -1) is one item." if x is not None and x.ndim == 1 else None,
         )
     if x.shape[1] == 0:
         raise CrowdshotError(f"is {described(X)}, without features", argument="X", expected="one feature or more")
@@ -142,6 +144,10 @@ def as_numbers(X: Any) -> Tensor | None:
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0, 0]) if x.ndim else 0
         raise CrowdshotError(
-            f"has NaN, infinite or huge values, first in row {row}", argument="X", found=row, expected="finite numbers"
+            f"has NaN, infinite or huge values, first in row {row}",
+            argument="X",
+            found=row,
+            expected="finite numbers",
+            hint=IMPUTE if bool(x.isnan().any()) else None,
         )
     return x

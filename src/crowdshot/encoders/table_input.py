@@ -63,6 +63,7 @@ class TableInput:
             raise CrowdshotError(
                 f"is {described(X)}", argument="X", expected=f"{self.describe()}, which this encoder was made for"
             )
+        X = _named(X)
         absent = [name for name in self.columns if list(X.columns).count(name) != 1]
         if absent:
             times = "more than one" if absent[0] in X.columns else "no"
@@ -106,7 +107,8 @@ def learn_table_encoder(X: Any) -> Encoder:
         raise CrowdshotError(
             f"is {described(X)}", argument="X", expected="a DataFrame, which the encoder 'table' needs"
         )
-    names = [str(name) for name in X.columns]
+    X = _named(X)
+    names = X.columns.tolist()
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise CrowdshotError(
@@ -115,9 +117,9 @@ def learn_table_encoder(X: Any) -> Encoder:
     columns: list[Column] = []
     left_out: list[str] = []
     for name in X.columns:
-        column = _learn_column(X[name], str(name))
+        column = _learn_column(X[name], name)
         if column is None:
-            left_out.append(str(name))
+            left_out.append(name)
         else:
             columns.append(column)
     if not columns:
@@ -144,6 +146,11 @@ def learn_table_encoder(X: Any) -> Encoder:
     }
     spec = TableInput(tuple(column["name"] for column in columns))
     return Encoder(TableNetwork(columns), "table", {"columns": columns}, spec, card)
+
+
+def _named(X: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with texts as column names; pandas numbers unnamed columns."""
+    return X.set_axis([str(name) for name in X.columns], axis=1)
 
 
 def _learn_column(cells: pd.Series, name: str) -> Column | None:
@@ -174,13 +181,28 @@ def _encoded(cells: pd.Series, column: Column) -> NDArray[np.float64]:
                 f"holds {bad!r} in column {column['name']!r}", argument="X", found=bad, expected="numbers as in fit"
             )
         missing = np.isnan(numbers)
+        if missing.any() and not column["missing"]:
+            _warn_missing(column["name"], "its mean")
         scaled = np.where(missing, 0, (numbers - column["mean"]) / column["std"])
         return np.stack([scaled, missing] if column["missing"] else [scaled], 1)
     words = _words(cells, column["name"])
+    if (words == MISSING).any() and MISSING not in column["values"] and not column["others"]:
+        _warn_missing(column["name"], "none of its categories")
     one_hot: NDArray[np.bool_] = words[:, None] == np.array(column["values"], dtype=object)
     if not column["others"]:
         return one_hot.astype(np.float64)
     return np.concatenate([one_hot, ~one_hot.any(1, keepdims=True)], 1).astype(np.float64)
+
+
+def _warn_missing(name: str, meaning: str) -> None:
+    warnings.warn(
+        CrowdshotWarning(
+            f"has missing cells in column {name!r}, which had none in fit; they count as {meaning}",
+            argument="X",
+            found=name,
+        ),
+        stacklevel=2,
+    )
 
 
 def _numbers(cells: pd.Series) -> NDArray[np.float64] | None:

@@ -197,7 +197,7 @@ def learn_text_encoder(X: Any) -> Encoder:
     counter = _counter()
     counts = counter.fit_transform(texts)
     n_directions = min(DIRECTIONS, *(side - 1 for side in counts.shape))
-    directions = np.zeros((counts.shape[1], 0))
+    directions = np.zeros((counts.shape[1], 1))  # of equal texts: a constant feature
     if n_directions > 0:
         directions = TruncatedSVD(n_directions, algorithm="arpack", random_state=0).fit(counts).components_.T
     pieces = counter.get_feature_names_out().tolist()
