@@ -10,7 +10,7 @@ COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /dist /dist
 # fonts: `crowdshot train glyphs` draws its characters with them
 RUN apt-get update && apt-get install --yes --no-install-recommends fonts-dejavu-core && rm -rf /var/lib/apt/lists/* \
- && pip install --no-cache-dir --constraint /tmp/constraints.txt "$(ls /dist/*.whl)[excel,serve]" \
+ && pip install --no-cache-dir --constraint /tmp/constraints.txt "$(ls /dist/*.whl)[images,texts,serve,plots]" \
  && useradd --create-home crowdshot
 USER crowdshot
 WORKDIR /work

@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DEMO_READY := .venv/.demo-ready
 DOCS_READY := .venv/.docs-ready
 LABEL_STUDIO ?= label-studio==1.23.2
 
 .PHONY: demo test lint bench docs integration torture test-spark wheel test-wheel test-no-torch test-oldest test-newest clean
 
-demo: $(READY)
+demo: $(DEMO_READY)
 	$(BIN)/crowdshot demo
 
 test: $(READY)
@@ -43,7 +44,7 @@ docs: $(DOCS_READY)
 
 # ---- the wheel: release/README.md --------------------------------------------------------------------------------------
 
-OLDEST_TESTS = tests/labels tests/file_io tests/model tests/classifier/test_crowd_classifier.py tests/classifier/test_saving.py
+OLDEST_TESTS = --ignore tests/file_io/test_downloads.py tests/labels tests/file_io tests/model tests/classifier/test_crowd_classifier.py tests/classifier/test_saving.py
 
 wheel: $(READY)
 	rm -rf dist
@@ -52,35 +53,39 @@ wheel: $(READY)
 
 test-wheel: wheel
 	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	.venv-wheel/bin/pip install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[images,texts]"
 	.venv-wheel/bin/python release/try_wheel.py
 
-# Whatever PYTHON is, with all dependencies but torch.
+# The wheel without extras: what people with labels alone install.
 test-no-torch: wheel
 	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/pip install --quiet --no-deps dist/*.whl
-	$(BIN)/python release/oldest.py --names | grep -v -e '^torch$$' -e '^scikit-learn$$' | xargs .venv-wheel/bin/pip install --quiet
+	.venv-wheel/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	.venv-wheel/bin/python release/try_wheel.py --without-torch
 
 test-oldest: wheel
 	rm -rf .venv-oldest && $(PYTHON) -m venv .venv-oldest
-	$(BIN)/python release/oldest.py excel > .venv-oldest/oldest.txt
-	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[excel]" pytest hypothesis pytest-xdist
+	$(BIN)/python release/oldest.py features > .venv-oldest/oldest.txt
+	.venv-oldest/bin/pip install --quiet --constraint .venv-oldest/oldest.txt "$$(ls dist/*.whl)[features]" pytest hypothesis pytest-xdist
 	.venv-oldest/bin/python release/try_wheel.py
 	.venv-oldest/bin/pytest -q -n auto -m "not slow" -k "not crowdkit and not sentences and not odd_notes" -o filterwarnings=default $(OLDEST_TESTS)
 
 test-newest: wheel
 	rm -rf .venv-newest && $(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/pip install --quiet dist/*.whl
+	.venv-newest/bin/pip install --quiet "$$(ls dist/*.whl)[images,texts]"
 	.venv-newest/bin/python release/try_wheel.py
 
 clean:
 	rm -rf .venv .venv-integration .venv-wheel .venv-oldest .venv-newest demo dist site
 
+$(DEMO_READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[images,texts,plots]'
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
-	touch $@
+	touch $@ $(DEMO_READY)
 
 .venv-integration/.ready:
 	$(PYTHON) -m venv .venv-integration

@@ -21,7 +21,8 @@ HEAD = """# Licences of what is installed
 
 crowdshot itself is licensed under Apache-2.0. `python integration/licences.py` made this list from the metadata of the
 installed packages; it is not legal advice. "Needed by" names the extra that includes a package; "always" means every
-installation. Packages that were not installed when the list was made (the extras timm and open-clip) are missing.
+installation. The extras for items and encoders include `features`, and `paper` includes `images` and `plots`. Packages
+that were not installed when the list was made (the extras timm and open-clip) are missing.
 
 | package | version | licence | needed by |
 |---|---|---|---|"""
@@ -35,6 +36,8 @@ def needed(lines: list[str]) -> dict[str, metadata.Distribution]:
     while todo:
         line, extra = todo.pop()
         wanted = Requirement(line)
+        if wanted.name == "crowdshot":  # listed with the extra itself
+            continue
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
             continue
         if f"{wanted.name} {wanted.extras}" in seen:

@@ -30,6 +30,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import missing_packages_explained
 from crowdshot.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -122,10 +123,10 @@ _MOVED = {"DATASETS": "crowdshot_paper.datasets", "load_dataset": "crowdshot_pap
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use, so that `crowdshot --help` does not wait for torch."""
-    if name in _MODULES:
-        return importlib.import_module(f"crowdshot.{_MODULES[name]}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"crowdshot.{_NAMES[name]}"), name)
+    if name in _MODULES or name in _NAMES:
+        with missing_packages_explained(f"crowdshot.{name}"):
+            module = importlib.import_module(f"crowdshot.{_MODULES.get(name) or _NAMES[name]}")
+        return module if name in _MODULES else getattr(module, name)
     if name in _MOVED:
         warnings.warn(f"crowdshot.{name} has moved to {_MOVED[name]}.", FutureWarning, stacklevel=2)
         return getattr(importlib.import_module(_MOVED[name]), name)

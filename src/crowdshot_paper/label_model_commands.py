@@ -441,4 +441,4 @@ def _group(text: str) -> list[str]:
 
 
 app = typer.Typer(rich_markup_mode=None)
-app.command("train-inference", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(train_inference))
+app.command("train-inference", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(train_inference, "paper"))

@@ -338,8 +338,8 @@ def _selected(text: str | None, possible: set[str], argument: str) -> list[str] 
     return names
 
 
-app.command("run", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(run))
-app.command("tables", cls=PanelCommand)(handle_errors(tables))
-app.command("figures", cls=PanelCommand)(handle_errors(figures))
-app.command("compare", cls=PanelCommand, epilog=COMPARE_EXAMPLES)(handle_errors(compare))
-app.command("list", cls=PanelCommand)(handle_errors(list_experiments))
+app.command("run", cls=PanelCommand, epilog=EXAMPLES)(handle_errors(run, "paper"))
+app.command("tables", cls=PanelCommand)(handle_errors(tables, "paper"))
+app.command("figures", cls=PanelCommand)(handle_errors(figures, "paper"))
+app.command("compare", cls=PanelCommand, epilog=COMPARE_EXAMPLES)(handle_errors(compare, "paper"))
+app.command("list", cls=PanelCommand)(handle_errors(list_experiments, "paper"))

@@ -14,6 +14,7 @@ import torch
 
 from crowdshot.encoders.networks import choose_device
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import require
 from crowdshot.io.atomic import end_with_parent
 from crowdshot.progress import Tick
 
@@ -81,11 +82,9 @@ def run_all_on_ray(work: Work, jobs: Sequence[tuple[Any, ...]], devices: Sequenc
 
     Every worker uses the first device. Paths in jobs must be valid on every machine.
     """
-    try:
-        import ray  # optional dependency
-    except ImportError:
-        hint = "Install it with pip install 'crowdshot[ray]'"
-        raise CrowdshotError("Ray is not installed", argument="on_ray", hint=hint) from None
+    require("ray", user="--on-ray")
+    import ray
+
     if not ray.is_initialized():
         _join_cluster(ray, len(devices))
     device = devices[0]

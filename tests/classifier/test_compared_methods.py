@@ -209,7 +209,7 @@ def test_a_shipped_encoder_is_the_default(pictures, monkeypatch):
         CrowdClassifier(method="LNL").choose_encoder(np.zeros((2, 9, 9, 3)))
     assert (error.value.argument, error.value.found) == ("encoder", "photo-lnl")
     assert "LNL needs an encoder meta-trained with simulated annotators (lnl)" in error.value.message
-    assert "pip install 'crowdshot[lite0]'" in error.value.hint
+    assert "pip install 'crowdshot[images]'" in error.value.hint
     assert "`crowdshot train --objective lnl`" in error.value.hint
 
 

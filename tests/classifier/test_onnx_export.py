@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from crowdshot import CrowdClassifier, CrowdshotError, build_encoder
 from crowdshot.encoders.feature_input import FeatureInput
 from crowdshot.encoders.image_input import ImageInput, read_images
+from crowdshot.extras import MissingPackageError
 
 
 def run(path, items):
@@ -129,8 +130,9 @@ def test_what_cannot_be_written(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("crowdshot.classifier.onnx")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(CrowdshotError, match=r"onnx is not installed.*pip install"):
+    with pytest.raises(MissingPackageError) as error:
         clf.to_onnx(tmp_path / "model.onnx")
+    assert (error.value.found, list(tmp_path.iterdir())) == ("onnx", [])
 
 
 def test_sets_of_labels(tmp_path):

@@ -1044,10 +1044,10 @@ def test_encoders_lists_what_can_be_named(call) -> None:
     lines = json.loads(call("encoders", "--json").out)
     assert list(lines) == names
     assert lines["photo-lite0-protonet"].endswith(
-        " as a prototypical network; the default for colour images (needs the extra lite0)"
+        " as a prototypical network; the default for colour images (needs the extra images)"
     )
     assert ", trained on 764 of 964 classes of omniglot.zip " in lines["omniglot"]  # the others validated and tested it
-    assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with simulated annotators (needs the extra lite0)")
+    assert lines["photo-lite0-maml-pa"].endswith(" by MAML, with simulated annotators (needs the extra images)")
 
 
 # ---- the shell --------------------------------------------------------------------------------------------------

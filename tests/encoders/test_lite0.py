@@ -16,7 +16,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.methods import CrowdEpisodes
 from crowdshot_paper.registry import METHODS
 
-needs_backbone = pytest.mark.skipif(not networks.is_installed(), reason="the extra lite0 is not installed")
+needs_backbone = pytest.mark.skipif(not networks.is_installed(), reason="the extra images is not installed")
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_teaching_moves_the_head_in_a_copy(few_features):
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(networks, "is_installed", lambda: False)
     networks.backbone.cache_clear()
-    with pytest.raises(CrowdshotError, match=r"pip install 'crowdshot\[lite0\]'"):
+    with pytest.raises(CrowdshotError, match=r"pip install 'crowdshot\[images\]'"):
         networks.features(torch.zeros(1, 3, 224, 224))
 
 

@@ -70,7 +70,7 @@ def test_what_was_learned_is_in_the_file(tmp_path, without_network):
     new = ["wunderbar gespielt", "nie gesehene Wörter: Quax"]
     np.testing.assert_array_equal(loaded.predict_proba(new), clf.predict_proba(new))
     assert loaded.encoder_.card["about"] == clf.encoder_.card["about"]
-    assert "pip install 'crowdshot[text]'" in clf.encoder_.card["about"]
+    assert "pip install 'crowdshot[texts]'" in clf.encoder_.card["about"]
 
 
 def test_a_file_that_needs_the_network_says_so_where_it_is_missing(tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_a_file_that_needs_the_network_says_so_where_it_is_missing(tmp_path, mon
     CrowdClassifier().fit(texts, labels).save(tmp_path / "model.safetensors")
     monkeypatch.setattr(text_input, "is_installed", lambda: False)
     text_input._loaded.cache_clear()
-    with pytest.raises(CrowdshotError, match=r"MiniLM is not installed.*pip install .*text"):
+    with pytest.raises(CrowdshotError, match=r"MiniLM, .* not installed.*pip install .*texts"):
         CrowdClassifier.load(tmp_path / "model.safetensors")
 
 

@@ -2,7 +2,6 @@
 
 import io
 import re
-import sys
 import zipfile
 from datetime import date, datetime
 
@@ -173,14 +172,6 @@ def test_entities_are_not_expanded():
     lol = '<!DOCTYPE w [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
     with pytest.raises(CrowdshotError, match="is damaged"):
         parse_table(with_part(GOOD, SHEET, lambda xml: lol + xml.replace("cat", "&b;")), "t.xlsx")
-
-
-def test_without_openpyxl_the_sentence_says_how_to_save_the_sheet(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(
-        CrowdshotError, match=r'is an Excel workbook, .* is not installed\. .* save the sheet as "CSV UTF-8"'
-    ):
-        parse_table(GOOD, "t.xlsx")
 
 
 @given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=8))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_FOR = {
     "glyphs-protonet": "; the default for grey images",
     "photo-lite0-protonet": "; the default for colour images",
-    "photo-protonet": "; the default for colour images where the extra lite0 is missing",
+    "photo-protonet": "; the default for colour images where the extra images is missing",
 }
 TRAINED_BY = {
     "mixture": " through the paper's mixture",
@@ -38,9 +38,9 @@ def describe_encoders() -> dict[str, str]:
     lines = {
         "identity": "feature vectors, unchanged; the default for feature vectors",
         "table": "numbers, categories and missing cells, scaled and one-hot encoded; the default for such tables",
-        "texts": "texts, by TF-IDF and a sentence network (which needs the extra text); the default for texts",
-        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra lite0)",
-        "lite0-fast": "lite0 at 128×128 pixels: three times as fast, slightly less accurate (needs the extra lite0)",
+        "texts": "texts, by TF-IDF and a sentence network (which needs the extra texts); the default for texts",
+        "lite0": "photographs; a frozen EfficientNet-Lite0, trained on ImageNet (needs the extra images)",
+        "lite0-fast": "lite0 at 128×128 pixels: three times as fast, slightly less accurate (needs the extra images)",
     }
     for name in shipped_encoders():
         card = read_card(weights_file(name), "encoder")
@@ -49,7 +49,7 @@ def describe_encoders() -> dict[str, str]:
         how = TRAINED_BY.get(recipe.get("objective"), "")
         if recipe.get("pseudo_annotation"):
             how += ", with simulated annotators"
-        extra = " (needs the extra lite0)" if card["architecture"] == "lite0" else ""
+        extra = " (needs the extra images)" if card["architecture"] == "lite0" else ""
         learned_from = card.get("source", {}).get("learned_from")  # the other classes were for validation and test
         data = f"{learned_from:,} of {card.get('trained_on')}" if learned_from else card.get("trained_on")
         lines[name] = f"{input_text}, trained on {data}{how}{DEFAULT_FOR.get(name, '')}{extra}"

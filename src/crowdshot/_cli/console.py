@@ -14,6 +14,7 @@ import typer
 
 from crowdshot._cli.options import option_names
 from crowdshot.errors import CrowdshotError, CrowdshotWarning
+from crowdshot.extras import missing_packages_explained
 from crowdshot.progress import line_hidden
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Print errors and warnings of a command to stderr and exit with the codes listed in `crowdshot._cli.main`."""
+def handle_errors(command: Callable[P, None], extra: str | None = None) -> Callable[P, None]:
+    """Print errors and warnings of a command to stderr and exit with the codes listed in `crowdshot._cli.main`.
+
+    ``extra`` installs what the command needs; by default, an extra for items does.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -35,7 +39,8 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
             names = _Names(command)
             warnings.showwarning = lambda message, *_, **__: note(*names.lines(message))
             try:
-                command(*args, **kwargs)
+                with missing_packages_explained("This command", extra):
+                    command(*args, **kwargs)
                 sys.stdout.flush()
             except CrowdshotError as error:
                 _stop(2, *names.lines(error))

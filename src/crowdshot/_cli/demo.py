@@ -7,14 +7,16 @@ over many such problems with different images and annotators. The files show the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdshot._cli.console import note
 from crowdshot._cli.options import Seed
+from crowdshot.extras import is_installed, missing
 from crowdshot.progress import progress
 
 if TYPE_CHECKING:
@@ -191,16 +193,12 @@ def write_files(
             grey = Image.fromarray((255 * images[index]).round().astype(np.uint8))
             grey.save(folder / f"{index:04d}.png")
 
-    return write_folder(
-        out,
-        {
-            **csv_writers(tables),
-            "model.safetensors": clf.save,
-            "confusion.png": lambda path: confusion_matrices(path, rows, titles, range(CLASSES)),
-            "images": save_images,
-        },
-        overwrite=True,
-    )
+    writers: dict[str, Callable[[Path], None]] = {"model.safetensors": clf.save, "images": save_images}
+    if is_installed("matplotlib"):
+        writers["confusion.png"] = lambda path: confusion_matrices(path, rows, titles, range(CLASSES))
+    else:
+        note(f"confusion.png is left out. {missing('matplotlib', 'It')}")
+    return write_folder(out, {**csv_writers(tables), **writers}, overwrite=True)
 
 
 def describe(scores: dict[str, list[Scores]], problem: Problem, clf: CrowdClassifier, files: list[Path]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from crowdshot._cli.options import ReadingOptions
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import ITEMS, NEEDED, require
 from crowdshot.formatting import shown
 from crowdshot.io.feature_files import array_pieces, features_of, is_array
 from crowdshot.io.file_names import expand
@@ -139,8 +140,13 @@ class ItemFiles:
     processes: int = 1
     engine: str = "local"
 
+    def __post_init__(self) -> None:
+        for kind in ITEMS:
+            if getattr(self, kind) is not None:
+                require(*NEEDED, user=f"Reading {kind}", extra=kind)
+
     def __bool__(self) -> bool:
-        return any(path is not None for path in (self.images, self.features, self.texts))
+        return any(getattr(self, kind) is not None for kind in ITEMS)
 
     def open(self, mixed: bool | None = None, wanted: Sequence[str] | None = None) -> Items:
         """Open the items.

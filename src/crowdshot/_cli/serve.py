@@ -26,6 +26,7 @@ from crowdshot._cli.options import (
     flat,
 )
 from crowdshot.errors import CrowdshotError, NoLabelError, Use
+from crowdshot.extras import require
 from crowdshot.formatting import shown
 from crowdshot.progress import progress
 
@@ -221,14 +222,7 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
 
 
 def _check_packages() -> None:
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
-            raise
-        hint = "Install the packages with pip install 'crowdshot[serve]'"
-        raise CrowdshotError(f"The service cannot start ({error})", hint=hint) from None
+    require("fastapi", "uvicorn", user="The service")
 
 
 # "\b" keeps the line breaks

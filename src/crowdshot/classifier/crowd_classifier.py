@@ -34,6 +34,7 @@ from crowdshot.classifier.learner_contract import (
 )
 from crowdshot.classifier.outliers import find_outliers
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import NEEDED, missing_packages_explained, require
 from crowdshot.formatting import first, show
 from crowdshot.io.cells import Ids
 from crowdshot.io.dataframes import to_pandas
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
     from crowdshot.encoders.encoder import Encoder
     from crowdshot.model import priors
+
+require(*NEEDED, user="CrowdClassifier")  # without importing them
 
 
 class Results:
@@ -364,7 +367,7 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
     encoder : str, path, Encoder, torch.nn.Module or callable
         - "auto": "identity" for feature vectors; an encoder that is learned from the items for texts ("texts") and
           mixed tables ("table"); "glyphs" for drawings; "photo-lite0" for photographs, or "photo" if the extra
-          ``lite0`` is not installed. For images, the variant that was meta-trained as the method needs it
+          ``images`` is not installed. For images, the variant that was meta-trained as the method needs it
           ("glyphs-protonet" for the default). Methods without meta-training use the pixels, or "lite0" for photographs.
         - "identity": feature vectors, unchanged.
         - The name of a shipped encoder, the file of a saved one, or a model of another library by name
@@ -826,13 +829,8 @@ class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
             The .onnx file.
         """
         check_is_fitted(self, "fit_")
-        try:
-            from crowdshot.classifier.onnx_export import write_onnx  # an extra
-        except ImportError:
-            raise CrowdshotError(
-                "onnx is not installed, which writes such files",
-                hint="Install it with: pip install 'crowdshot[onnx]'",
-            ) from None
+        with missing_packages_explained("to_onnx"):
+            from crowdshot.classifier.onnx_export import write_onnx
         write_onnx(self, path)
 
     @classmethod

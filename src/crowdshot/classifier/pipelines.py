@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from crowdshot.classifier.crowd_classifier import CrowdClassifier
 from crowdshot.classifier.saving import fill, state_of
 from crowdshot.errors import CrowdshotError, Use
+from crowdshot.extras import missing_packages_explained
 from crowdshot.formatting import first_line, listing, shown
 from crowdshot.io.cards import read_safetensors, write_safetensors
 from crowdshot.io.compressed_files import check_parts
@@ -140,11 +141,6 @@ def load_pipeline(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> 
 
 
 def _skops() -> Any:
-    try:
-        import skops.io  # an extra
-    except ImportError:
-        raise CrowdshotError(
-            "skops is not installed, which saves the steps of a pipeline",
-            hint="Install it with: pip install 'crowdshot[skops]'",
-        ) from None
+    with missing_packages_explained("Saving the steps of a pipeline"):
+        import skops.io
     return skops.io

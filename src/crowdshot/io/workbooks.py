@@ -1,6 +1,6 @@
 """Read the sheets of Excel workbooks (.xlsx) as text, in the form in which Excel would save them as CSV.
 
-openpyxl reads the files (the extra ``excel``). A formula has the value that is stored with it.
+openpyxl reads the files. A formula has the value that is stored with it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,8 @@ class Workbook:
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
         self.parts = _parts(data, name)
-        try:
-            from openpyxl import load_workbook  # an optional dependency
-        except ImportError:
-            raise CrowdshotError(
-                "is an Excel workbook, which needs openpyxl, and openpyxl is not installed",
-                where=name,
-                hint=f"Run pip install crowdshot[excel], or {AS_CSV[0].lower()}{AS_CSV[1:]}",
-            ) from None
+        from openpyxl import load_workbook  # imported here because it is slow
+
         self._load = load_workbook
 
     @cached_property

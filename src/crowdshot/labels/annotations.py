@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from crowdshot.errors import CrowdshotError, CrowdshotWarning, NoLabelError, Use
+from crowdshot.extras import missing_packages_explained
 from crowdshot.formatting import counted, first, listing, show
 from crowdshot.io.cells import (
     WHOLE_NUMBER,
@@ -295,7 +296,8 @@ class Annotations:
 
     def to_tensor(self) -> torch.Tensor:
         """Return `to_matrix` as an int64 tensor, as ``mixture.fit`` takes it."""
-        import torch  # imported here, because it takes long and labels alone do not need it
+        with missing_packages_explained("to_tensor"):
+            import torch  # imported here, because it takes long and labels alone do not need it
 
         return torch.from_numpy(self.to_matrix())
 

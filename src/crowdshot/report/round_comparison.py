@@ -17,7 +17,7 @@ from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import clean, counted, first, percent, plural, show, spread
 from crowdshot.io.tables import Table, one_each, read_table
 from crowdshot.labels.consensus import THRESHOLD
-from crowdshot.report.page.page_writer import STYLES, fill, inline
+from crowdshot.report.page.templates import STYLES, fill, inline
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"
 ROUND_FOLDER = "a folder that `crowdshot adapt` wrote"

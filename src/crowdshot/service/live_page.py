@@ -14,7 +14,7 @@ from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
 from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
 from crowdshot.report import summary
-from crowdshot.report.page.page_writer import STYLES, Inline, fill, inline
+from crowdshot.report.page.templates import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point
 from crowdshot.service.snapshot import Version
 
