@@ -131,7 +131,7 @@ def fit(
     posterior = labels.hold_known(labels.score)
     train = spread_rows(x if len(rows) == N else x[rows], MOST)
     others = np.setdiff1d(np.arange(len(rows)), train)
-    model = FeatureModel(x[rows[train]])
+    model = FeatureModel(x if len(train) == N else x[rows[train]])
     log_ratio = np.zeros_like(posterior)
     for _ in range(TURNS + 1):  # the last turn fits the classifier to the last posterior
         size = class_sizes(posterior)

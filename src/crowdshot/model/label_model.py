@@ -209,6 +209,7 @@ Network = Mapping[str, Array]
 
 ROUNDS = 3
 HIDDEN = 8
+UNTHREADED = 250_000  # multiplications of a product for which OpenBLAS starts no threads
 CROWD_INPUTS, LABEL_INPUTS, ITEM_INPUTS = 11, 8, 11
 START = {  # outputs of an untrained network ``crowd``; the constants follow as in the module's docstring
     "power": 0.2,  # N labels of an item count as N^sigma(power)
@@ -286,8 +287,22 @@ def layers(
     """
     weight, bias = network[f"{name}.in.weight"], network[f"{name}.in.bias"]
     n = x.shape[-1]
-    hidden = xp.tanh(x @ weight[:n] + (bias if crowd is None else spread(crowd @ weight[n:] + bias)))
-    return hidden @ network[f"{name}.out.weight"] + network[f"{name}.out.bias"]
+    hidden = product(x, weight[:n])
+    hidden += bias if crowd is None else spread(crowd @ weight[n:] + bias)
+    out = product(xp.tanh(hidden), network[f"{name}.out.weight"])
+    out += network[f"{name}.out.bias"]
+    return out
+
+
+def product(x: Array, weight: Array) -> Array:
+    """Return x @ weight, (n, i) @ (i, j); in NumPy some rows at a time, so that BLAS starts no threads."""
+    rows = max(1, UNTHREADED // weight.size) if isinstance(x, np.ndarray) else len(x)
+    if len(x) <= rows:
+        return x @ weight
+    out = np.empty((len(x), weight.shape[1]))
+    for start in range(0, len(x), rows):
+        np.matmul(x[start : start + rows], weight, out=out[start : start + rows])
+    return out
 
 
 def logit(xp: Any, p: Array, edge: float = 0.01) -> Array:
@@ -454,21 +469,22 @@ def _rate_labels(
     hit = p.at_label(posterior)
     skill = this.counts.hits[annotator] - hit + earlier_right + of_label(c["skill"] * this.accuracy)
     skill = skill / (n_r[annotator] - 1 + earlier + of_label(c["skill"]))
+    ability = logit(xp, skill)
     inputs = xp.stack(
         [
-            logit(xp, skill),
+            ability,
             _log_count(xp, n_r[annotator] + earlier),
-            _log_count(xp, statistics.n_i[p.item]),
+            _log_count(xp, statistics.n_i)[p.item],
             statistics.peer * 4,
             statistics.liking.clip(-3, 3),
             statistics.excess,
             hit,
-            logit(xp, skill) - of_label(logit(xp, this.accuracy)),
+            ability - of_label(logit(xp, this.accuracy)),
         ],
         -1,
     )
     outputs = layers(xp, this.network, f"label.{this.step}", inputs, this.inputs, of_label)
-    return skill, 2 * sigmoid(xp, outputs[:, 0]), logit(xp, skill) + outputs[:, 1]
+    return skill, 2 * sigmoid(xp, outputs[:, 0]), ability + outputs[:, 1]
 
 
 def _log_likelihoods(xp: Any, p: Problem, posterior: Array, this: Round, ability: Array) -> Array:
@@ -477,7 +493,7 @@ def _log_likelihoods(xp: Any, p: Problem, posterior: Array, this: Round, ability
     ease = (counts.class_hits + 4 * accuracy[of_class]) / (counts.class_labels + 4)
     lift = (logit(xp, ease, 0.02) - logit(xp, accuracy, 0.02)[of_class]) * 2 * c["lift"][of_class]
     itself = p.of_pair(posterior)
-    right = sigmoid(xp, p.of_label(ability) + p.class_of_message(lift))
+    right = 1 / (1 + p.of_label(xp.exp(-ability)) * p.class_of_message(xp.exp(-lift)))  # sigmoid(ability + lift)
     base = xp.where(p.names_class, right, (1 - right) * _wrong_labels(xp, p, counts, c))
     cells, rows = p.at_cell(counts.cells), p.at_row(counts.rows)
     matrix, floor = p.crowd_of_message(c["matrix"]), p.crowd_of_message(c["floor"])

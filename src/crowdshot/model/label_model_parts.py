@@ -36,9 +36,7 @@ from crowdshot.model.parts import Ask, Floats, Part, PosteriorMatrix, Sizes, add
 from crowdshot.model.posteriors import Counted, as_matrix
 from crowdshot.model.problem import Problem, posterior_of, problem_of, total
 
-# Labels processed at a time, so that intermediate arrays stay in the processor's cache, and matrix products are too
-# small for BLAS to start threads beside those of `crowdshot.model.parts.each`.
-PIECE = 4_000
+PIECE = 12_000  # labels processed at a time, so that intermediate arrays stay in the processor's cache
 PIECE_NAMED = 30_000  # the same where classes are many, because sums by key cost more to add
 LAST = "posterior"  # the key of the last round's posteriors in `Part.kept`
 

@@ -51,7 +51,6 @@ import torch
 from torch import Tensor
 
 from crowdshot.errors import CrowdshotError
-from crowdshot.model import mixture_gpu
 from crowdshot.model.priors import ConfusionPrior, Number, Priors, as_confusion_prior, as_number
 
 # ---- covariance ------------------------------------------------------------------------------------------------------
@@ -568,11 +567,14 @@ def log_proba(
         Upper bound of ``steps``.
     """
     n_support, c = labels.shape[1], priors["c"]
-    if isinstance(c, float) and mixture_gpu.is_available(embedded, labels, n_classes):  # the paper's prior
-        each = steps if isinstance(steps, Tensor) else torch.full_like(labels[:, 0, 0], steps)
-        return mixture_gpu.log_proba(
-            embedded, labels, n_classes, each, priors["tau"], priors["b"], c, classes_in_use, most_steps
-        )
+    if embedded.is_cuda and isinstance(c, float):  # the paper's prior
+        from crowdshot.model import mixture_gpu  # imports triton, which takes a quarter of a second
+
+        if mixture_gpu.is_available(embedded, labels, n_classes):
+            each = steps if isinstance(steps, Tensor) else torch.full_like(labels[:, 0, 0], steps)
+            return mixture_gpu.log_proba(
+                embedded, labels, n_classes, each, priors["tau"], priors["b"], c, classes_in_use, most_steps
+            )
     fitted = fit(
         embedded[:, :n_support],
         labels,

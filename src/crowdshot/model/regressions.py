@@ -33,7 +33,8 @@ Positions = NDArray[np.int64]
 RIDGES: Floats = np.logspace(-3, 2, 6)  # multiples of the mean squared norm of the centred features
 SMALL = 1e-9
 AT_ONCE = 1_000_000  # numbers processed at a time, so that intermediate arrays stay in the cache
-COMPACT = 10_000_000  # numbers of a basis U, from which on it is kept in single precision (relative error 6e-8)
+COMPACT = 2_000_000  # numbers of a basis U, from which on it is kept in single precision (relative error 6e-8)
+WELL = 1e-4  # smallest over largest eigenvalue of a kernel whose inverse loses few digits
 ROUNDED = 1e-10  # entries of 1 - U U^T 1 that are 0 but for rounding
 
 
@@ -121,7 +122,7 @@ class Regression:
         if n == len(landmarks):
             return cls(n, [(slice(None), V)], V.sum(0), size, V / size)
         V /= np.sqrt(size)
-        squared, back, ones = _nystroem_basis(z, centres, V)
+        squared, back, ones = _nystroem_basis(z, centres, V, exact=size[0] < WELL * size[-1])
         del V
         blocks = ((rows, kernel(z[rows], centres) @ back) for rows in chunks(n, len(centres)))
         return cls(n, blocks, ones, squared, back)
@@ -177,13 +178,21 @@ class RidgeFit(NamedTuple):
         return self.on.back @ (self.on.d[place][:, None] * inner), self.mean + intercept
 
 
-def _nystroem_basis(z: Floats, centres: Floats, root: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return squared singular values of phi = C root, coefficients back with U = C back, and U^T 1."""
-    gram, sums = np.zeros((root.shape[1], root.shape[1])), np.zeros(root.shape[1])
+def _nystroem_basis(z: Floats, centres: Floats, root: Floats, exact: bool) -> tuple[Floats, Floats, Floats]:
+    """Return squared singular values of phi = C root, coefficients back with U = C back, and U^T 1.
+
+    phi^T phi is computed as root^T (C^T C) root, which takes half the time, unless ``exact``.
+    """
+    j = root.shape[1] if exact else len(centres)
+    gram, sums = np.zeros((j, j)), np.zeros(j)
     for rows in chunks(len(z), len(centres)):
-        phi = kernel(z[rows], centres) @ root
+        phi = kernel(z[rows], centres)
+        if exact:
+            phi = phi @ root
         gram += phi.T @ phi
         sums += phi.sum(0)
+    if not exact:
+        gram, sums = root.T @ gram @ root, sums @ root
     squared, W = np.linalg.eigh(gram)
     kept = squared > SMALL * squared.sum() / len(z)
     squared = squared[kept]
