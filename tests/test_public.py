@@ -12,6 +12,7 @@ import pytest
 
 import crowdshot
 import crowdshot.metrics
+import crowdshot.plots
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,8 @@ def docstring_of(room: ModuleType, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("room", "name"), [(room, name) for room in (crowdshot, crowdshot.metrics) for name in room.__all__]
+    ("room", "name"),
+    [(room, name) for room in (crowdshot, crowdshot.metrics, crowdshot.plots) for name in room.__all__],
 )
 def test_every_public_name_has_an_example_that_runs(room, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@
 - `aggregate`        functions for labels alone: majority vote, Dawid-Skene and others
 - `save_pipeline`, `load_pipeline`   save a Pipeline that ends in a classifier to one file, without pickle
 - `metrics`          evaluate a classifier without known truth
+- `plots`            plot the results of estimators
 - `asking`           choose the most useful questions to annotators
 - `labelings`        the paper's model on tensors, integrated by beam search: the default for few items
 - `mixture`          the paper's model on tensors, fitted by EM

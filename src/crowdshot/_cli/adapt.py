@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from crowdshot._cli.fitting import FittedFromFiles
     from crowdshot._cli.inputs import ItemFiles, LabelFiles, Output
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
-    from crowdshot.classifier.diagnostics import FeatureValue
     from crowdshot.report.export import Export
     from crowdshot.report.page import facts
     from crowdshot.report.summary import FeatureEffect, NewItems, Result
@@ -83,6 +82,7 @@ def run_adapt(
         from crowdshot.classifier.diagnostics import feature_value
         from crowdshot.io.atomic import check_folder
         from crowdshot.report.page import facts
+        from crowdshot.report.page.estimator_report import feature_effect
 
     check_folder(output.out, output.overwrite)
     if export is not None:
@@ -91,7 +91,7 @@ def run_adapt(
     fitted = fit(labels, item_files, method, settings, anonymous)
     clf, items = fitted.clf, fitted.items
     with progress("comparing with the labels alone"):
-        effect = _feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
+        effect = feature_effect(clf, feature_value(clf, fitted.embeddings), items.kind)
     options: dict[str, Any] = {
         "method": method,
         "settings": settings,
@@ -212,24 +212,6 @@ def _on_new_items(found: facts.Facts) -> NewItems:
 
     share, low, high = (found.check.share, found.check.low, found.check.high) if found.check else (None, None, None)
     return NewItems(share, low, high, found.verdict())
-
-
-def _feature_effect(clf: CrowdClassifier, value: FeatureValue, kind: str) -> FeatureEffect:
-    """Return how informative the features are; items are listed by name."""
-    from crowdshot.report.summary import FeatureEffect
-
-    names = clf.annotations_.items
-    changed, unchosen = ([str(name) for name in names[rows]] for rows in (value.differ, value.unsaid))
-    return FeatureEffect(
-        kind,
-        value.foretold,
-        value.by_class_sizes,
-        value.helped,
-        len(changed),
-        changed,
-        len(unchosen),
-        unchosen,
-    )
 
 
 # "\b" keeps the line breaks

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     SideInformation,
     check_classes,
@@ -44,7 +45,7 @@ SEED = 0  # of the rounding of fractional weights
 ARGUMENTS_OF_FIT = {"ann", "gold", "ordered", "history", "pred_probs"}
 
 
-class CrowdAggregator:
+class CrowdAggregator(Inspection):
     """Learn consensus labels and annotator qualities from labels alone.
 
     For items with features, texts or images, `CrowdClassifier` has the same methods and results, is usually more

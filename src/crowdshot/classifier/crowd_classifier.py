@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from crowdshot.classifier.inspection import Inspection
 from crowdshot.classifier.learner_contract import (
     ARGUMENTS,
     FittedModel,
@@ -349,7 +350,7 @@ def _batches(stream: Iterator[Any]) -> Iterator[Any]:
         yield part
 
 
-class CrowdClassifier(Predictor, Results, ClassifierMixin, BaseEstimator):
+class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstimator):
     """Learn a classifier and a consensus from items that several unreliable annotators labelled.
 
     Items are embedded by ``encoder``. The default method averages two models:

@@ -35,6 +35,7 @@ from crowdshot.io.cells import (
     without,
 )
 from crowdshot.io.dataframes import to_pandas
+from crowdshot.io.notebook_html import facts_and_tables
 from crowdshot.labels.columns import Columns, ColumnsInput, find_columns
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = ["Annotations", "Columns", "Duplicates"]
 
 Duplicates = Literal["last", "first", "error"]
 ListOfIds = Iterable[Any] | None
+SHOWN = (5, 8)  # items and annotators in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,6 +110,17 @@ class Annotations:
     def __repr__(self) -> str:
         sizes = f"{self.n_items:,} items × {self.n_annotators:,} annotators, {self.n_labels:,} labels"
         return f"Annotations({sizes}, {self.n_classes:,} classes: {listing(self.classes, 6)})"
+
+    def _repr_html_(self) -> str:
+        """Show the first labels as a table in a notebook."""
+        n, people = min(self.n_items, SHOWN[0]), self.annotators[: SHOWN[1]]
+        some = (self.item < n) & (self.annotator < len(people))
+        cells = np.full((n, len(people)), "", dtype=object)
+        cells[self.item[some], self.annotator[some]] = self.classes[self.label[some]]
+        table = pd.DataFrame(np.column_stack([self.items[:n], cells]), columns=[self.columns.item, *people])
+        counts = np.bincount(self.label, minlength=self.n_classes)[: 2 * n]
+        classes = pd.DataFrame({"class": self.classes[: 2 * n], "labels": counts})
+        return facts_and_tables(repr(self), {"First items and annotators": table, "Labels of each class": classes})
 
     @classmethod
     def from_frame(

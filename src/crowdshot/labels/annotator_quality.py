@@ -36,7 +36,7 @@ from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.columns import plain
 from crowdshot.labels.consensus import interval
 from crowdshot.model.parts import Keyed, PosteriorMatrix, Sizes
-from crowdshot.model.posteriors import posterior_at
+from crowdshot.model.posteriors import likeliest, posterior_at
 
 Floats = NDArray[np.float64]
 
@@ -255,7 +255,7 @@ def _times(n: float) -> str:
 # ---- Single labels -------------------------------------------------------------------------------------------------
 
 
-def label_quality(ann: Annotations, posterior: Floats) -> pd.DataFrame:
+def label_quality(ann: Annotations, posterior: PosteriorMatrix) -> pd.DataFrame:
     """Return the probability that each label is right.
 
     Parameters
@@ -278,11 +278,11 @@ def label_quality(ann: Annotations, posterior: Floats) -> pd.DataFrame:
     >>> table["label"].tolist(), table["quality"].round(2).tolist()
     (['cat', 'cat', 'dog', 'dog', 'dog'], [0.67, 0.67, 0.33, 1.0, 1.0])
     """
-    best = posterior.argmax(1)
+    best, confidence = likeliest(posterior)
     return ann.to_frame().assign(
-        quality=posterior[ann.item, ann.label],
+        quality=posterior_at(posterior, ann.item, ann.label),
         consensus=as_index(ann.classes).take(best[ann.item]),
-        confidence=posterior.max(1)[ann.item],
+        confidence=confidence[ann.item],
     )
 
 

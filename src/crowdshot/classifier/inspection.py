@@ -1,0 +1,317 @@
+"""Look at fitted estimators in Python: `report`, `explain`, `metrics_`, and what a notebook shows.
+
+`Explanation` states how the posterior of an item came about, as factors of the odds of the consensus class k against
+the next class j:
+
+    p_k / p_j = size_k / size_j                                     class frequencies
+                · prod_r confusion[r, k, label_r] / confusion[r, j, label_r]    labels, each annotator alone
+                · weighting                                         labels together: shared mistakes, shrinkage
+                · features                                          the feature model, or the mixture's embeddings
+                · labeling search                                   its average with the labeling search
+
+Weighting and features are what the models' posteriors leave over, so that the product is always the posterior.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from crowdshot.classifier.learner_contract import SideInformation
+from crowdshot.errors import CrowdshotError
+from crowdshot.formatting import clean, percent, show
+from crowdshot.io.cells import positions
+from crowdshot.io.notebook_html import facts_and_tables
+from crowdshot.labels.agreement import krippendorff_alpha, pairwise_agreement
+from crowdshot.labels.consensus import THRESHOLD
+from crowdshot.model.parts import PosteriorMatrix
+from crowdshot.model.posteriors import likeliest
+
+Floats = NDArray[np.float64]
+
+LEAST = 1e-300  # of a probability in a factor
+MOST = 690.0  # of the logarithm of a factor
+SHOWN = 5  # rows of a table in a notebook
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How the posterior of an item came about.
+
+    Attributes
+    ----------
+    item : object
+        The item.
+    label, alternative : object
+        The consensus class, and the next most probable class.
+    probabilities : mapping
+        The posterior of each class, the most probable first.
+    labels : DataFrame
+        Columns annotator, label, accuracy, and factor: by how much the label alone multiplies the odds of ``label``
+        against ``alternative``. NaN for a vote and for very many classes.
+    factors : mapping
+        By how much each source of information multiplies these odds. Their product is the odds.
+    known : bool
+        Whether the class is known (gold). There are then no factors, as for a vote and for very many classes.
+    """
+
+    item: Any
+    label: Any
+    alternative: Any
+    probabilities: Mapping[Any, float]
+    labels: pd.DataFrame
+    factors: Mapping[str, float]
+    known: bool = False
+
+    @property
+    def confidence(self) -> float:
+        """Posterior of the consensus class."""
+        return self.probabilities[self.label]
+
+    @property
+    def odds(self) -> float:
+        """Odds of the consensus class against the alternative."""
+        return self.confidence / max(self.probabilities[self.alternative], LEAST)
+
+    @property
+    def _title(self) -> str:
+        how = "known" if self.known else f"probability {self.confidence:.3g}"
+        other = f"next {show(self.alternative)}, {self.probabilities[self.alternative]:.2g}"
+        return f"{clean(self.item, 60)}: {show(self.label)} ({how}; {other})"
+
+    def __str__(self) -> str:
+        rows = [(name, f"× {_two_digits(factor)}") for name, factor in self.factors.items()]
+        people = [
+            (
+                f"  {clean(who, 30)}: {clean(label, 30)} (accuracy {percent(accuracy)})",
+                "" if math.isnan(factor) else f"× {_two_digits(factor)}",
+            )
+            for who, label, accuracy, factor in self.labels.itertuples(index=False)
+        ]
+        at = next((place for place, (name, _) in enumerate(rows) if name == "labels"), len(rows) - 1) + 1
+        rows[at:at] = people
+        if self.factors:
+            rows.append((f"odds of {show(self.label)} against {show(self.alternative)}", f"= {_two_digits(self.odds)}"))
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join([self._title, *(f"  {name:<{width}}  {factor}".rstrip() for name, factor in rows)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        factors = pd.DataFrame({"source": list(self.factors), "factor": list(self.factors.values())})
+        return facts_and_tables(self._title, {"Sources": factors, "Labels": self.labels})
+
+
+def _two_digits(factor: float) -> str:
+    return f"{float(f'{factor:.2g}'):,.10g}" if 1e-4 < factor < 1e6 else f"{factor:.1e}"
+
+
+class Inspection:
+    """Methods of `CrowdClassifier` and `CrowdAggregator` to look at their results."""
+
+    def explain(self, item: Any) -> Explanation:
+        """Explain how the posterior of a fitted item came about.
+
+        Parameters
+        ----------
+        item : object
+            The id of the item.
+
+        Returns
+        -------
+        Explanation
+            It prints as a table.
+        """
+        return explain(self, item)
+
+    @property
+    def metrics_(self) -> dict[str, float]:
+        """Numbers about the fit for an experiment tracker, such as ``mlflow.log_metrics(clf.metrics_)``."""
+        return metrics(self)
+
+    def report(self, path: str | os.PathLike[str], X: Any = None) -> None:
+        """Write the report as an HTML page, as the commands `adapt` and `aggregate` do.
+
+        Parameters
+        ----------
+        path : str or path
+            The .html file; an existing one is replaced.
+        X : sequence of paths or texts, optional
+            The items in the order of the fit, to show them on the page.
+        """
+        from crowdshot.report.page.estimator_report import write_report  # here because it is above this package
+
+        check_fitted(self)
+        write_report(self, path, X)
+
+    def _repr_html_(self) -> str:
+        settings = getattr(super(), "_repr_html_", None)
+        shown = settings() if settings is not None else f"<pre>{escape(repr(self))}</pre>"
+        return shown + results_html(self) if is_fitted(self) else shown
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+
+def is_fitted(estimator: Any) -> bool:
+    return hasattr(estimator, "annotations_")
+
+
+def check_fitted(estimator: Any) -> None:
+    if not is_fitted(estimator):
+        raise CrowdshotError(f"This {type(estimator).__name__} is not fitted", hint="Call fit first.")
+
+
+def known_of(estimator: Any) -> SideInformation:
+    known: SideInformation = estimator._known if hasattr(estimator, "_known") else estimator.known_
+    return known
+
+
+# ---- explanations ----
+
+
+def explain(estimator: Any, item: Any) -> Explanation:
+    """Return the explanation of an item's posterior."""
+    check_fitted(estimator)
+    ann, known = estimator.annotations_, known_of(estimator)
+    row = int(positions(ann.items, np.array([item], dtype=object))[0])
+    if row < 0:
+        raise CrowdshotError(
+            f"is {show(item)}",
+            argument="item",
+            found=item,
+            expected=f"an item of the fit, such as {show(ann.items[0])}",
+        )
+    posterior = dense_row(estimator.label_proba_, row)
+    order = np.argsort(-posterior, kind="stable")
+    best, other = order[:2].tolist()
+
+    mine = np.flatnonzero(ann.item == row)
+    who, said = ann.annotator[mine], ann.label[mine]
+    confusion = _confusion(estimator)
+    each = np.full(len(who), np.nan)
+    if confusion is not None:
+        each = _log_ratio(confusion[who, best, said], confusion[who, other, said])
+    accuracy = estimator.annotators_.set_index(ann.columns.annotator)["accuracy"]
+    labels = pd.DataFrame(
+        {
+            "annotator": ann.annotators[who],
+            "label": ann.classes[said],
+            "accuracy": accuracy.reindex(ann.annotators[who]).to_numpy(),
+            "factor": np.exp(each),
+        }
+    )
+    is_known = bool(known.gold[row] >= 0)
+    steps = {} if is_known or confusion is None else _steps(estimator, row, best, other, posterior, float(each.sum()))
+    return Explanation(
+        item=ann.items[row],
+        label=ann.classes[best],
+        alternative=ann.classes[other],
+        probabilities={ann.classes[k]: float(posterior[k]) for k in order.tolist()},
+        labels=labels,
+        factors={name: math.exp(np.clip(step, -MOST, MOST)) for name, step in steps.items()},
+        known=is_known,
+    )
+
+
+def _confusion(estimator: Any) -> Floats | None:
+    """Return the confusion matrices (R, K, K) of the model; None for a vote, and for too many classes."""
+    if hasattr(estimator, "_found") and estimator._found.confusion is None:
+        return None
+    out: Floats = estimator.confusion_
+    return out
+
+
+def _steps(estimator: Any, row: int, best: int, other: int, posterior: Floats, by_labels: float) -> dict[str, float]:
+    """Return the contribution of each source to the log odds; they add up to those of the posterior."""
+
+    def odds(p: Floats) -> float:
+        return float(_log_ratio(p[[best]], p[[other]])[0])
+
+    total = odds(posterior)
+    fit = getattr(estimator, "fit_", None)
+    sizes = estimator._found.class_probs if fit is None else fit.class_probs.double().cpu().numpy()
+    steps = {"class frequencies": odds(sizes), "labels": by_labels}
+    before = sum(steps.values())
+    if fit is None:
+        return steps | {"weighting": total - before}
+    models: tuple[Any, ...] = getattr(fit, "feature_fits", ())
+    if len(models) != 1:  # a mixture, or sets of labels
+        return steps | {"features": total - before}
+    alone, joint = (odds(p[row].double().cpu().numpy()) for p in (models[0].alone, models[0].responsibilities))
+    steps |= {"weighting": alone - before, "features": joint - alone}
+    return steps if models[0] is fit else steps | {"labeling search": total - joint}
+
+
+def _log_ratio(p: Floats, q: Floats) -> Floats:
+    ratio: Floats = np.log(np.maximum(p, LEAST)) - np.log(np.maximum(q, LEAST))
+    return ratio
+
+
+def dense_row(posterior: PosteriorMatrix, row: int) -> Floats:
+    """Return a row of a posterior as an array (K,)."""
+    if isinstance(posterior, np.ndarray):
+        found: Floats = posterior[row]
+        return found
+    out: Floats = posterior[[row]].toarray()[0]
+    return out
+
+
+# ---- numbers ----
+
+
+def metrics(estimator: Any) -> dict[str, float]:
+    """Return numbers about a fit by name; those that are not defined for its labels are left out."""
+    check_fitted(estimator)
+    ann = estimator.annotations_
+    labelled = np.unique(ann.item)
+    confidence = likeliest(estimator.label_proba_)[1]
+    people = estimator.annotators_
+    accuracy = people["accuracy"][people["n_labels"] > 0]
+    quality = estimator.label_quality_["quality"]
+    gold = estimator.gold_
+    found = {
+        "n_items": ann.n_items,
+        "n_labels": ann.n_labels,
+        "n_annotators": ann.n_annotators,
+        "n_classes": ann.n_classes,
+        "labels_per_item": ann.n_labels / max(len(labelled), 1),
+        "accepted": (confidence[labelled] >= THRESHOLD).mean(),
+        "confidence_mean": confidence[labelled].mean(),
+        "annotator_accuracy_mean": accuracy.mean(),
+        "annotator_accuracy_min": accuracy.min(),
+        "likely_wrong_labels": (quality < 0.5).mean(),
+        "agreement": pairwise_agreement(ann).value,
+        "krippendorff_alpha": krippendorff_alpha(ann, known_of(estimator).ordered).value,
+        "gold_items": len(gold),
+        "gold_accuracy": (gold.iloc[:, 1] == gold["consensus"]).mean() if len(gold) else math.nan,
+    }
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+# ---- notebooks ----
+
+
+def results_html(estimator: Any) -> str:
+    """Return a summary of a fit for a notebook."""
+    ann = estimator.annotations_
+    labelled = np.unique(ann.item)
+    accepted = int((likeliest(estimator.label_proba_)[1][labelled] >= THRESHOLD).sum())
+    title = (
+        f"{ann.n_labels:,} labels of {len(labelled):,} items by {ann.n_annotators:,} annotators;"
+        f" {accepted:,} consensus labels with probability {THRESHOLD} or more"
+    )
+    people = estimator.annotators_.sort_values("accuracy", kind="stable")
+    shown = {
+        f"consensus_ ({ann.n_items:,} rows)": estimator.consensus_.head(SHOWN),
+        f"annotators_ ({ann.n_annotators:,} rows), the least accurate first": people.head(SHOWN),
+    }
+    return facts_and_tables(title, shown)

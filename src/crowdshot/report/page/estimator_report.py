@@ -1,0 +1,78 @@
+"""Write the report of an estimator in memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crowdshot.errors import CrowdshotError
+from crowdshot.io.atomic import check_file, replacing
+from crowdshot.io.dataframes import to_pandas
+from crowdshot.io.file_names import strings_in
+from crowdshot.report.summary import FeatureEffect, describe_feature_effect
+
+
+def write_report(estimator: Any, path: str | os.PathLike[str], X: Any = None) -> None:
+    """Write the report of a fitted `CrowdClassifier` to an HTML file.
+
+    Parameters
+    ----------
+    estimator : CrowdClassifier
+    path : str or path
+        The file.
+    X : sequence of paths or texts, optional
+        The items, in the order of the fit; the page shows them.
+    """
+    from crowdshot.classifier.diagnostics import feature_value
+    from crowdshot.report.page.facts import Run, describe, gather
+    from crowdshot.report.page.page_writer import write_page
+
+    out = Path(path)
+    check_file(out)
+    embeddings = getattr(estimator, "embeddings_", None)
+    if embeddings is None:
+        raise CrowdshotError(
+            f"This {type(estimator).__name__} has no items for a report",
+            hint="Fit a CrowdClassifier, or run `crowdshot aggregate`.",
+        )
+    paths, texts = _shown_items(X, estimator.annotations_.n_items)
+    name = f"{type(estimator).__name__}(method={estimator.method!r})"
+    run = Run(
+        sources=[name],
+        items_from=f"{estimator.annotations_.n_items:,} items",
+        paths=paths,
+        texts=texts,
+        how=describe(estimator, estimator.encoder if isinstance(estimator.encoder, str) else None),
+        command=f"{name}.fit(X, labels).report({out.name!r})",
+        ordered=estimator.known_.ordered,
+    )
+    n_labelled = len(np.unique(estimator.annotations_.item))
+    effect = feature_effect(estimator, feature_value(estimator, embeddings), run.things)
+    run = Run(**vars(run) | {"feature_value": describe_feature_effect(effect, n_labelled)})
+    with replacing(out) as temporary:
+        write_page(temporary, gather(estimator, embeddings, run))
+
+
+def feature_effect(clf: Any, value: Any, kind: str) -> FeatureEffect:
+    """Return a `FeatureValue` with the names of the items; ``kind`` is "images", "texts" or "features"."""
+    names = clf.annotations_.items
+    changed, unchosen = ([str(name) for name in names[rows]] for rows in (value.differ, value.unsaid))
+    return FeatureEffect(
+        kind, value.foretold, value.by_class_sizes, value.helped, len(changed), changed, len(unchosen), unchosen
+    )
+
+
+def _shown_items(X: Any, n_items: int) -> tuple[list[Path], list[str]]:
+    """Return the paths of images or the texts; both are empty for other items."""
+    if X is None:
+        return [], []
+    X = to_pandas(X, "X")
+    kind = strings_in(X)
+    if kind is None:
+        raise CrowdshotError("has no paths or texts", argument="X", expected="paths of images, texts or None")
+    if len(X) != n_items:
+        raise CrowdshotError(f"has {len(X):,} items", argument="X", found=len(X), expected=f"{n_items:,} as in fit")
+    return ([Path(one) for one in X], []) if kind == "paths" else ([], [str(one) for one in X])
