@@ -12,7 +12,7 @@ from crowdshot._cli.inputs import ItemFiles, LabelFiles
 from crowdshot._cli.serve import open_sources
 from crowdshot.service.http_app import Settings, make_app
 from crowdshot.service.journal import Journal
-from crowdshot.service.live import Live, make_version
+from crowdshot.service.live import Live, first_version, make_version
 from waiting import until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "label_studio"
@@ -24,8 +24,8 @@ class InProcess:
         self.sources, self.data = sources, data
         self.journal = Journal(data)
 
-    def fit(self):
-        return make_version(self.sources, self.journal, self.data)
+    def fit(self, until=None):
+        return make_version(self.sources, self.journal, self.data, until)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def service(tmp_path):
         data = data or tmp_path / "data"
         worker = InProcess(open_sources(files, ItemFiles(features=features), None), data)
         live = Live(Journal(data), worker, data)
-        live.version = worker.fit()
+        live.version = first_version(worker, live.journal)
         with TestClient(make_app(live, settings or Settings()), base_url=HERE) as client:
             client.live = live
             yield client

@@ -3,8 +3,12 @@
 import re
 
 import pytest
+from PIL import Image
 
-from crowdshot.service.journal import Point
+from crowdshot._cli.inputs import ItemFiles, LabelFiles
+from crowdshot._cli.serve import open_sources
+from crowdshot.service.journal import Answer, Journal, Point
+from crowdshot.service.live import make_version
 from crowdshot.service.live_page import draw, duration, will_accept
 from waiting import HANGS, until
 
@@ -51,7 +55,7 @@ def test_names_are_escaped(service):
 def test_how_far_it_has_come():
     assert draw([Point(1, 0.0, 10, 5, 2)]) is None
     course = draw([Point(1, 0.0, 10, 5, 0), Point(2, 1.0, 20, 10, 10)])
-    assert (course.first, course.most) == (10, 10)
+    assert (course.first, course.last, course.most) == (10, 20, 10)
     assert course.accepted == "0.0,29.00 100.0,1.00"
     assert course.labelled == "0.0,15.00 100.0,1.00"
     assert course.took == "less than a minute"
@@ -62,6 +66,24 @@ def test_what_more_labels_should_bring(service, crowd):
     with service([crowd[0]], crowd[1]) as client:
         some, more = (will_accept(client.live.version, labels) for labels in (10, 1_000))
         assert 0 <= some <= more <= 40
+
+
+@pytest.mark.slow
+def test_items_to_review_have_pictures_and_links(tmp_path):
+    (tmp_path / "photos").mkdir()
+    labels, journal = ["item,annotator,label"], Journal(tmp_path)
+    for i in range(6):
+        Image.new("RGB", (300, 200), (40 * i, 0, 0)).save(tmp_path / "photos" / f"{i}.png")
+        labels += [f"{i}.png,ann,{'cat' if i % 2 else 'dog'}", f"{i}.png,bob,{'dog' if i % 2 else 'cat'}"]
+    (tmp_path / "labels.csv").write_text("\n".join(labels))
+    journal.append([Answer(f"{i}.png", "ann", "cat", f"label-studio/task {70 + i}/annotation {i}") for i in range(3)])
+    journal.note("project", "5")
+    given = LabelFiles([tmp_path / "labels.csv"]), ItemFiles(images=tmp_path / "photos"), None
+    page = make_version(open_sources(*given, "http://127.0.0.1:8080/"), journal, tmp_path).page
+    journal.close()
+    assert page.count('<img src="data:image/') == 6
+    assert 'href="http://127.0.0.1:8080/projects/5/data?task=71"' in page
+    assert page.count("<a href=") == 3
 
 
 @pytest.mark.slow
@@ -78,12 +100,14 @@ def test_values_change_while_labels_arrive(browser, crowd, tmp_path):
         before = get(process, "/health")["version"]
         assert "30 items" in page.inner_text("h1")
         assert page.locator("#people li").count() == 3
+        assert page.locator("#held").count() == 0
         rows = [{"item": f"i{30 + i}", "annotator": who, "label": "cat"} for i in range(10) for who in NAMES]
         rows.append({"item": NAMES[1], "annotator": NAMES[0], "label": f"<script>{HACK}</script>"})
         post(process, "/v1/labels", {"labels": rows})
         until(lambda: page.locator("#people li").count() == 6)
         assert int(page.get_attribute("main", "data-version")) > before
-        assert "41 items" in page.inner_text("h1")
+        assert "40 items" in page.inner_text("h1")
+        assert page.locator("#held tbody tr").count() == 2
         assert set(page.locator("#people .who .name").all_inner_texts()) == {"ann", "bob", "cy", *NAMES}
         assert page.locator(".recent").count() == 3
         assert page.evaluate("window.hacked") is None
@@ -114,4 +138,26 @@ def test_what_was_opened_stays_open(browser, tmp_path):
         post(process, "/v1/labels", {"labels": [{"item": "i0", "annotator": "new", "label": "cat"}]})
         until(lambda: page.locator("#others li").count() == 6)
         assert page.locator("#others").is_visible()
+        page.close()
+
+
+@pytest.mark.slow
+def test_an_unknown_class_is_decided_by_a_click(browser, crowd, tmp_path):
+    with serving("--labels", crowd[0], "--data", tmp_path / "live") as process:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(HANGS * 1000)
+        page.goto(process.address)
+        until(lambda: page.inner_text("#alive") == "live")
+        name = NAMES[0]
+        rows = [{"item": "i0", "annotator": "dee", "label": name}, {"item": "i1", "annotator": "dee", "label": "c-at"}]
+        post(process, "/v1/labels", {"labels": rows})
+        until(lambda: page.locator("#held tbody tr").count() == 2)
+        assert page.evaluate("window.hacked") is None
+        page.click("#held tr[data-name='c-at'] button:has-text('it is cat')")
+        until(lambda: page.locator("#held tbody tr").count() == 1)
+        page.click("#held button:has-text('add it')")
+        until(lambda: page.locator("#held").count() == 0)
+        labels = {row["item"]: row["n_labels"] for row in get(process, "/v1/consensus")["consensus"]}
+        assert (labels["i0"], labels["i1"]) == (4, 4)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.close()

@@ -1,4 +1,4 @@
-"""The router that docs/live.md shows, with a stub of Prodigy's controller."""
+"""The router that docs/live-http.md shows, with a stub of Prodigy's controller."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from .conftest import HERE, after
 
-PAGE = Path(__file__).parents[2] / "docs" / "live.md"
+PAGE = Path(__file__).parents[2] / "docs" / "live-http.md"
 
 
 def router(client):

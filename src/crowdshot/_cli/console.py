@@ -7,7 +7,8 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
@@ -33,11 +34,8 @@ def handle_errors(command: Callable[P, None], extra: str | None = None) -> Calla
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
-            names = _Names(command)
-            warnings.showwarning = lambda message, *_, **__: note(*names.lines(message))
+        names = _Names(command)
+        with warnings_as_notes(command):
             try:
                 with missing_packages_explained("This command", extra):
                     command(*args, **kwargs)
@@ -53,6 +51,17 @@ def handle_errors(command: Callable[P, None], extra: str | None = None) -> Calla
                 _stop_unexpected(error)
 
     return run
+
+
+@contextmanager
+def warnings_as_notes(command: Callable[..., None]) -> Iterator[None]:
+    """Print warnings of crowdshot as notes, with the options of a command; hide those of other packages."""
+    names = _Names(command)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", category=UserWarning, module="crowdshot")
+        warnings.showwarning = lambda message, *_, **__: note(*names.lines(message))
+        yield
 
 
 def _stop(code: int, *lines: str) -> NoReturn:

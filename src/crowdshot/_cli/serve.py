@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crowdshot._cli.console import warnings_as_notes
 from crowdshot._cli.options import (
     INPUT,
     METHOD,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from crowdshot._cli.inputs import ItemFiles, LabelFiles
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.service.http_app import Settings
+    from crowdshot.service.journal import Journal
     from crowdshot.service.snapshot import Sources
 
 
@@ -59,6 +61,8 @@ class Listening:
         The file with the token of Label Studio.
     allow_host : sequence of str
         The hosts from which images of tasks may be downloaded.
+    salvage : bool
+        Whether to keep the intact rows of a damaged journal.
     """
 
     host: str = "127.0.0.1"
@@ -69,6 +73,7 @@ class Listening:
     label_studio: str | None = None
     token_file: Path | None = None
     allow_host: Sequence[str] = ()
+    salvage: bool = False
 
 
 def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | None, listening: Listening) -> None:
@@ -76,19 +81,19 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
     import asyncio  # imported here, because every command imports this module
 
     from crowdshot.service.http_app import make_app
-    from crowdshot.service.journal import Journal
-    from crowdshot.service.live import Live, Worker
+    from crowdshot.service.live import Live, Worker, first_version
 
     labels = _check_files(labels, model)
     settings = _settings(labels, model, listening)
     door = _bind(listening)
-    journal, worker = Journal(data), Worker(partial(open_sources, labels, items, model), data)
-    fitted = False
+    worker = Worker(partial(open_in_process, labels, items, model, listening.label_studio), data)
+    journal, fitted = None, False
     try:
-        with progress("fitting"):
-            version = worker.fit()
-        fitted = True
+        journal = _open_journal(data, listening.salvage)
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+        with progress("fitting"):
+            version = first_version(worker, journal)
+        fitted = True
         live = Live(journal, worker, data, listening.log_labels)
         app = make_app(live, settings)
         live.version = version
@@ -96,7 +101,22 @@ def run_serve(labels: LabelFiles, items: ItemFiles, data: Path, model: Path | No
     finally:
         door.close()
         worker.close()
-        journal.close() if fitted else journal.discard()
+        if journal is not None:
+            journal.close() if fitted else journal.discard()
+
+
+def _open_journal(data: Path, damaged: bool) -> Journal:
+    """Open the journal; if it is ``damaged``, keep its intact rows."""
+    from crowdshot.service.journal import Journal, salvage
+
+    if not damaged:
+        return Journal(data)
+    kept, lost, aside = salvage(data)
+    print(
+        f"crowdshot: kept {kept:,} labels of the journal; {lost:,} are lost. The damaged files are in {shown(aside)}.",
+        file=sys.stderr,
+    )
+    return Journal(data)
 
 
 def _settings(labels: LabelFiles, model: Path | None, listening: Listening) -> Settings:
@@ -147,6 +167,7 @@ def _bind(listening: Listening) -> socket.socket:
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         door.bind((listening.host, listening.port))
+        door.listen(128)  # at once: two services that only bind a port do not notice each other
     except (OSError, UnicodeError) as error:
         door.close()
         message = f"is {listening.port}, which cannot be used on {listening.host} ({error})"
@@ -158,10 +179,16 @@ async def _listen(app: FastAPI, door: socket.socket) -> None:
     # An access log would contain names of annotators. Without the timeout, open pages would prevent the shutdown.
     import uvicorn
 
+    from crowdshot.service.security import limited_protocol
+
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        app,
+        http=limited_protocol(),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
     )
-    door.listen(128)
     host, port = door.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     print(f"crowdshot: listening at http://{name}:{port}", file=sys.stderr, flush=True)
@@ -183,9 +210,16 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> Sources:
+def open_in_process(labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None) -> Sources:
+    """Call `open_sources` in the process that fits, which has to show warnings itself."""
+    with warnings_as_notes(serve):
+        return open_sources(labels, given, model, label_studio)
+
+
+def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None, label_studio: str | None = None) -> Sources:
     """Read the labels and embed the items, for the process that fits."""
-    from crowdshot.io.cells import stay_excel_safe
+    from crowdshot.io.cells import stay_excel_safe, trim
+    from crowdshot.labels.spelling import parts as split_parts
     from crowdshot.service.snapshot import Sources
 
     stay_excel_safe(labels.excel_safe)
@@ -193,11 +227,19 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
         parts: Sequence[LabelsRead] = labels.parts() if labels.paths else []
     except NoLabelError:  # labelling has not started
         parts = []
+    classes = set(labels.ordered)
+    spelling: Callable[[str], str] = trim
+    named: Callable[[str], Sequence[str]] = split_parts if labels.multi_label else lambda name: [name]
     if parts:
-        labels.joined(parts, strangers="tell")  # report problems before the service starts
+        joined = labels.joined(parts, strangers="tell")  # report problems before the service starts
+        classes |= {each for name in (*joined.annotations.classes, *joined.gold.values()) for each in named(str(name))}
+        spelling = joined.spelling
+    sources = partial(
+        Sources, parts, classes=frozenset(classes), spelling=lambda label: named(spelling(label)), tool=label_studio
+    )
     read = partial(replace(labels, categories=True).joined, strangers="allow")  # accept any label that arrives later
     if not given:
-        return Sources(parts, read)
+        return sources(read)
     from crowdshot._cli.fitting import by_sets
     from crowdshot.classifier.crowd_classifier import CrowdClassifier  # here, as labels alone need not wait for torch
     from crowdshot.encoders.items import check_kind, find_readable
@@ -218,7 +260,7 @@ def open_sources(labels: LabelFiles, given: ItemFiles, model: Path | None) -> So
     items = items.take(kept)
     with embedding_cache(), progress("embedding") as tick:
         embeddings = clf.embed(items.X, progress=tick)
-    return Sources(parts, read, items, embeddings, clf)
+    return sources(read, items, embeddings, clf)
 
 
 def _check_packages() -> None:
@@ -317,6 +359,14 @@ def serve(
         bool,
         typer.Option("--log-labels", help="Write labels and names of annotators to the log.", rich_help_panel=SERVER),
     ] = False,
+    salvage: Annotated[
+        bool,
+        typer.Option(
+            "--salvage",
+            help="Keep the intact labels of a damaged journal and start with them. The damaged files are kept, too.",
+            rich_help_panel=SERVER,
+        ),
+    ] = False,
     skip_bad: SkipBad = False,
     *,
     reading: ReadingOptions,
@@ -331,5 +381,5 @@ def serve(
 
     _check_packages()
     items = ItemFiles(images, features, encoder, skip_bad, texts)
-    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or ())
+    listening = Listening(host, port, auth, read_only, log_labels, label_studio, token_file, allow_host or (), salvage)
     run_serve(reading.of(labels or []), items, data, model, listening)

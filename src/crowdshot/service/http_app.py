@@ -24,10 +24,10 @@ from crowdshot.formatting import listing
 from crowdshot.io.cells import trim
 from crowdshot.service import live_page, schemas
 from crowdshot.service.image_fetching import predict_addresses
-from crowdshot.service.journal import Answer
+from crowdshot.service.journal import Answer, Decision
 from crowdshot.service.label_studio_backend import AnswerRules, Backend, Tool, announce_versions
 from crowdshot.service.label_studio_backend import routes as label_studio_routes
-from crowdshot.service.live import Live, model_file
+from crowdshot.service.live import Live, NotWrittenError, model_file
 from crowdshot.service.prediction import Predictor
 from crowdshot.service.security import MOST_BYTES, Auth, Guard, Rate
 from crowdshot.service.snapshot import Version
@@ -191,6 +191,25 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
         await live.add([Answer(each.item, each.annotator, each.label) for each in request.labels])
         return schemas.Taken(taken=len(request.labels))
 
+    @router.get("/v1/review")
+    async def held() -> schemas.Review:
+        """Return the unknown classes and items whose labels are held, as of the current version."""
+        version = current()
+        return schemas.Review.model_validate(
+            {"version": version.number, "held": [each._asdict() for each in version.held]}
+        )
+
+    @router.post("/v1/review", status_code=201)
+    async def decide(request: schemas.Decisions) -> schemas.Taken:
+        """Store decisions about unknown classes and items; the next fit uses them."""
+        if settings.read_only:
+            raise HTTPException(403, "The service is read-only and takes no decisions.")
+        version = current()
+        for each in request.decisions:
+            check_decision(each, version, settings.ordered)
+        await live.decide([Decision(each.kind, each.name, each.becomes) for each in request.decisions])
+        return schemas.Taken(taken=len(request.decisions))
+
     @router.get("/v1/consensus", response_model=schemas.Consensus)
     async def consensus(limit: Annotated[int | None, Query(ge=0)] = None) -> Response:
         version = current()
@@ -213,6 +232,19 @@ def _label_routes(live: Live, settings: Settings) -> APIRouter:
         return schemas.Questions.model_validate({"version": version.number, "questions": questions})
 
     return router
+
+
+def check_decision(decision: schemas.Decision, version: Version, ordered: frozenset[str]) -> None:
+    """Raise an error if a name would become another unknown name."""
+    becomes, is_class = decision.becomes, decision.kind == "class"
+    known = becomes is None or (becomes in version.class_place if is_class else version.find(becomes) is not None)
+    if not known and (becomes != decision.name or (is_class and ordered and becomes not in ordered)):
+        raise CrowdshotError(
+            f"is {becomes!r}",
+            where="becomes",
+            found=becomes,
+            expected=f"a known {decision.kind}, the same name to add it, or null to discard its labels",
+        )
 
 
 def _model_routes(models: Models) -> APIRouter:
@@ -267,7 +299,8 @@ def _handle_errors(app: FastAPI) -> None:
     """Answer errors with one sentence each, without quoting more of the request than the position of the mistake."""
 
     def refusal(status: int, sentence: str) -> JSONResponse:
-        return JSONResponse({"detail": sentence}, status)
+        # a sentence may quote an unpaired surrogate of the request
+        return JSONResponse({"detail": sentence.encode("utf-8", "replace").decode()}, status)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -282,7 +315,8 @@ def _handle_errors(app: FastAPI) -> None:
             log.warning("Label Studio's project is refused: %s", error)
         return refusal(422, str(error))
 
+    @app.exception_handler(NotWrittenError)
     @app.exception_handler(sqlite3.Error)
-    async def unwritten(request: Request, error: sqlite3.Error) -> JSONResponse:
+    async def unwritten(request: Request, error: Exception) -> JSONResponse:
         log.error("the journal could not be written (%s)", type(error).__name__)
         return refusal(503, "The journal could not be written, so no label was stored.")

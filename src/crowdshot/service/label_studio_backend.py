@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from crowdshot.errors import CrowdshotError
@@ -28,7 +28,7 @@ from crowdshot.report.label_tools import Control, Remote, prediction, read_confi
 from crowdshot.service.journal import Answer, Journal
 from crowdshot.service.live import Live
 from crowdshot.service.schemas import LONGEST
-from crowdshot.service.snapshot import Version
+from crowdshot.service.snapshot import CHOICES, Version
 from crowdshot.version import __version__
 
 MOST_TASKS = 100_000  # of a request
@@ -107,8 +107,11 @@ class Backend:
         number = 0 if self.live.version is None else self.live.version.number
         return f"crowdshot-{__version__}-{number}"
 
-    def control(self, project: str, schema: str) -> Control:
+    async def control(self, project: str, schema: str) -> Control:
         """Return the Choices tag of a project, which must be the project of the service."""
+        return await self.live.on_disk(self._control, project, schema)
+
+    def _control(self, project: str, schema: str) -> Control:
         number, journal = project.partition(".")[0], self.live.journal
         known = journal.fact("project")
         if known is not None and number != known:
@@ -119,30 +122,29 @@ class Backend:
                 expected=known,
                 hint="Start another service with a separate data folder for another project.",
             )
-        if schema:
-            control, _, _ = read_config(schema, self.label)
-        else:
+        if not schema:
             stored = journal.fact("control")
             if stored is None:
                 raise CrowdshotError("is empty", argument="schema", expected="the XML of the labelling interface")
             return Control(*json.loads(stored))
-        if known is None and number and not self.read_only:
-            journal.note("project", number)
+        control, choices, _ = read_config(schema, self.label)
         if not self.read_only:
-            journal.note("control", json.dumps(control))
+            facts = {"project": number, "control": json.dumps(control), CHOICES: json.dumps(choices)}
+            for name, value in facts.items():
+                if value and journal.fact(name) != value:
+                    journal.note(name, value)
         return control
 
     async def take(self, tasks: Sequence[Task], control: Control, whole: bool) -> None:
         """Store new and changed answers. If the tasks are ``whole``, missing answers count as withdrawn."""
         if not self.read_only:
-            new = await asyncio.to_thread(changes, self.live.journal, tasks, control, self.rules, whole)
+            new = await self.live.on_disk(changes, self.live.journal, tasks, control, self.rules, whole)
             await self.live.add(new)
 
     async def withdraw(self, annotations: Iterable[Record]) -> None:
         """Withdraw deleted answers."""
-        known = await asyncio.to_thread(
-            lambda: [self.live.journal.by_ending(f"/annotation {number}") for number in map(_id, annotations) if number]
-        )
+        endings = [f"/annotation {number}" for number in map(_id, annotations) if number]
+        known = [await self.live.on_disk(self.live.journal.by_ending, ending) for ending in endings]
         withdrawn = [answer._replace(label=None) for found in known for answer in found if answer.label is not None]
         if not self.read_only:
             await self.live.add(withdrawn)
@@ -175,25 +177,25 @@ def routes(backend: Backend) -> APIRouter:
     @router.post("/setup")
     async def setup(request: Setup) -> dict[str, str]:
         """Connect a project; Label Studio also calls this before predictions."""
-        backend.control(request.project, request.label_schema)
+        await backend.control(request.project, request.label_schema)
         return {"model_version": backend.model_version}
 
     @router.post("/predict")
     async def predict(request: Tasks) -> dict[str, Any]:
         """Return a result for each task, empty if the item is unknown, and store the answers in the tasks."""
-        control = backend.control(request.project, request.label_config)
+        control = await backend.control(request.project, request.label_config)
         await backend.take(request.tasks, control, whole=True)
         version = backend.model_version
         return {"results": await backend.predictions(request.tasks, control), "model_version": version}
 
     @router.post("/webhook", status_code=202)
-    async def webhook(event: Event, later: BackgroundTasks) -> dict[str, str]:
-        """Return at once, because Label Studio waits only one second, and store the answers afterwards."""
-        control = backend.control(str(event.project.get("id", "")), str(event.project.get("label_config") or ""))
+    async def webhook(event: Event) -> dict[str, str]:
+        """Store the answers of an event. Label Studio waits one second and does not repeat a failed webhook."""
+        control = await backend.control(str(event.project.get("id", "")), str(event.project.get("label_config") or ""))
         if event.action == "ANNOTATIONS_DELETED":
-            later.add_task(backend.withdraw, event.annotations)
+            await backend.withdraw(event.annotations)
         elif event.action in ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED"):
-            later.add_task(backend.take, tasks_of(event), control, whole=False)
+            await backend.take(tasks_of(event), control, whole=False)
         return {"status": "taken"}
 
     @router.get("/versions")

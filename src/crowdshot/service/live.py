@@ -7,30 +7,43 @@ import logging
 import multiprocessing
 import os
 import signal
-import sqlite3
 import time
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
+from urllib.parse import quote
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.model.parts import Sizes
 from crowdshot.service import live_page
 from crowdshot.service.assignments import Waiting
-from crowdshot.service.journal import Answer, Journal
-from crowdshot.service.snapshot import Fitted, Sources, Version, expected_answers, fit
+from crowdshot.service.journal import Answer, Decision, Journal, plain
+from crowdshot.service.snapshot import Fitted, Review, Sources, Version, expected_answers, fit
 
+MOST_CLASSES = 1_000  # the page and the questions take longer than a label with more
 QUIET = 0.3  # seconds without a label after which a fit begins
 MOST_WAIT = 3.0  # seconds after which a fit begins even if labels keep coming
 KEEP_ALIVE = 15.0  # seconds between keep-alive messages to an open page
 log = logging.getLogger("crowdshot.service")
 
 
+FITTED = "fitted"  # the journal's fact with the last row of the newest version
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
 class Fits(Protocol):
-    def fit(self) -> Version | None: ...
+    def fit(self, until: int | None = None) -> Version | None: ...
+
+
+class NotWrittenError(Exception):
+    """The journal could not be written."""
 
 
 class Live:
@@ -47,11 +60,28 @@ class Live:
         self._to_write: list[tuple[Sequence[Answer], asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._recent: list[tuple[int, Answer]] = []  # labels that the version may lack, with their last rows
+        self._new: tuple[set[str], set[str], set[str]] = (set(), set(), set())  # their items, annotators and classes
+        # Pools of their own: slow passwords, predictions and downloads must not delay a label.
+        self._disk = ThreadPoolExecutor(2, "journal")
+        self._fitting = ThreadPoolExecutor(1, "fit")
+
+    async def on_disk(
+        self, do: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Call a function that uses the journal, in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._disk, partial(do, *args, **kwargs))
 
     async def add(self, answers: Sequence[Answer]) -> None:
-        """Write answers to the journal; they are on disk when this returns."""
+        """Write answers to the journal; they are on disk when this returns.
+
+        Answers that no fit could use are refused: texts with invalid characters, and too many names.
+        """
         if not answers:
             return
+        for each in answers:
+            plain(each)
+        self._check_number(answers)
         written = asyncio.get_running_loop().create_future()
         self._to_write.append((answers, written))
         if self._writing is None or self._writing.done():
@@ -67,18 +97,57 @@ class Live:
         while self._to_write:
             together, self._to_write = self._to_write, []
             labels = [each for answers, _ in together for each in answers]
-            error: Exception | None = None
+            error: Exception | None = NotWrittenError("the service ends")
             try:
-                row = await asyncio.to_thread(self.journal.append, labels)
-            except sqlite3.Error as failure:
-                error = failure
-            else:
-                self._recent += [(row, each) for each in labels]
-                self.waiting.add(self._by_name(labels))
-                self._changed.set()
-            for _, written in together:
-                if not written.done():  # the request may have been cancelled
-                    written.set_result(None) if error is None else written.set_exception(error)
+                row = await self.on_disk(self.journal.append, labels)
+                error = None
+                self._note_new(row, labels)
+            except Exception as failure:
+                log.error("the journal could not be written (%s)", type(failure).__name__)
+                error = error and NotWrittenError(type(failure).__name__)
+            finally:  # whatever happened: a request that is never answered blocks its client
+                for _, written in together:
+                    if not written.done():  # the request may have been cancelled
+                        written.set_result(None) if error is None else written.set_exception(error)
+
+    def _note_new(self, row: int, labels: list[Answer]) -> None:
+        self._changed.set()
+        self._recent += [(row, each) for each in labels]
+        for known, names in zip(self._new, self._names(labels), strict=True):
+            known |= names
+        self.waiting.add(self._by_name(labels))
+
+    def _names(self, answers: Sequence[Answer]) -> tuple[set[str], set[str], set[str]]:
+        """Return the items, annotators and classes of answers that a fit uses and the version lacks."""
+        version = self.version
+        used = [each for each in answers if each.label is not None]
+        classes = {each.label for each in used if each.label is not None}
+        if version is None:
+            return {each.item for each in used}, {each.annotator for each in used}, classes
+        return (
+            {each.item for each in used} - version.place.keys(),
+            {each.annotator for each in used} - version.person.keys(),
+            set() if version.reviews else classes - version.class_place.keys(),
+        )
+
+    def _check_number(self, answers: Sequence[Answer]) -> None:
+        """Raise an error if there would be too many items, annotators and classes for a fit."""
+        known = (0, 0, 0) if self.version is None else self.version.sizes
+        new = [len(old | names) for old, names in zip(self._new, self._names(answers), strict=True)]
+        if any(new):
+            n_items, n_annotators, n_classes = (a + b for a, b in zip(known, new, strict=True))
+            if n_classes > MOST_CLASSES or Sizes(n_items, n_annotators + 1, n_classes).sparse:
+                raise CrowdshotError(
+                    f"would make {n_items:,} items, {n_annotators:,} annotators and {n_classes:,} classes, too many for"
+                    " a service",
+                    where="labels",
+                    expected="fewer new names",
+                )
+
+    async def decide(self, decisions: Sequence[Decision]) -> None:
+        """Record decisions about unknown classes and items, and fit again."""
+        await self.on_disk(self.journal.decide, decisions)
+        self._changed.set()
 
     def _by_name(self, answers: Sequence[Answer]) -> list[Answer]:
         """Return the answers with merged annotator names; the journal has the names as they were written."""
@@ -98,7 +167,7 @@ class Live:
 
     async def _fit(self) -> None:
         try:
-            version = await asyncio.to_thread(self.worker.fit)
+            version = await asyncio.get_running_loop().run_in_executor(self._fitting, self.worker.fit)
         except Exception as error:
             self.counts["failed_fits"] += 1
             reason = str(error) if self._log_labels else type(error).__name__  # the message may quote names
@@ -111,6 +180,7 @@ class Live:
         self.version = version
         row = 0 if version is None else version.row
         self._recent = [(at, answer) for at, answer in self._recent if at > row]
+        self._new = self._names([answer for _, answer in self._recent])
         self.waiting.reset(self._by_name([answer for _, answer in self._recent]))
         self.counts["fits"] += 1
         async with self._swapped:
@@ -156,14 +226,14 @@ class Worker:
         self._process: Any = None
         self._pipe: Connection | None = None
 
-    def fit(self) -> Version | None:
-        """Fit all labels of the journal and return the version; a process that died is restarted once."""
+    def fit(self, until: int | None = None) -> Version | None:
+        """Fit the labels of the journal, up to a row if one is given; a process that died is restarted once."""
         for last_try in (False, True):
             try:
                 if self._pipe is None:
                     self._start()
                 assert self._pipe is not None
-                self._pipe.send("fit")
+                self._pipe.send(until)
                 answer = self._pipe.recv()
             except (EOFError, OSError):
                 self.close()
@@ -201,13 +271,13 @@ def work(pipe: Connection, open_sources: Open, data: Path) -> None:
     journal: Journal | None = None
     while True:
         try:
-            pipe.recv()
+            until = pipe.recv()
         except (EOFError, OSError):
             return
         try:
-            journal = journal or Journal(data)
+            journal = journal or Journal(data, check=False)  # the service has checked it
             sources = sources or open_sources()
-            answer: Any = make_version(sources, journal, data)
+            answer: Any = make_version(sources, journal, data, until)
         except CrowdshotError as error:
             answer = error
         except Exception as error:
@@ -215,13 +285,27 @@ def work(pipe: Connection, open_sources: Open, data: Path) -> None:
         pipe.send(answer)
 
 
-def make_version(sources: Sources, journal: Journal, data: Path) -> Version | None:
-    """Fit all labels and return the version with its page; save the classifier. None if there are no labels."""
+def first_version(worker: Fits, journal: Journal) -> Version | None:
+    """Fit all labels; if that fails, fit those of the last version, so that the service can start."""
+    try:
+        return worker.fit()
+    except (CrowdshotError, RuntimeError) as error:
+        row = int(journal.fact(FITTED) or journal.last())
+        if row >= journal.last():
+            raise
+        version = worker.fit(row)
+        missing = f"without the labels after row {row} of the journal, which cannot be fitted"
+        log.warning("the service starts %s (%s)", missing, type(error).__name__)
+        return version
+
+
+def make_version(sources: Sources, journal: Journal, data: Path, until: int | None = None) -> Version | None:
+    """Fit the labels and return the version with its page; save the classifier. None if there are no labels."""
     started = time.perf_counter()
-    later = journal.state()
+    later = journal.state(until)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as for labels that newer ones replace, which is intended here
-        found = fit(sources, later)
+        found = fit(sources, later, Review.of(sources, journal))
     if found is None:
         return None
     ann, posterior = found.annotations, found.posterior
@@ -240,6 +324,8 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
         seconds,
         found.files,
         read.people,
+        found.held,
+        found.reviews,
     )
     draft = Version(0, *args)
     point = journal.note_version(ann.n_labels, draft.n_labelled, draft.n_accepted)
@@ -247,7 +333,7 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
     recent: Counter[str] = Counter()
     for annotator, number in journal.recent(live_page.RECENT).items():
         recent[version.names.get(annotator, annotator)] += number
-    page = live_page.render(version, journal.history(), recent)
+    page = live_page.render(version, journal.history(), recent, surroundings(sources, journal))
     version = replace(version, page=page)
     _ = (
         version.consensus,
@@ -256,7 +342,20 @@ def make_version(sources: Sources, journal: Journal, data: Path) -> Version | No
         version.person,
     )  # computed here, so that no request waits for them
     _save_model(found, data, version.number)
+    journal.note(FITTED, str(later.row))
     return version
+
+
+def surroundings(sources: Sources, journal: Journal) -> live_page.Surroundings:
+    """Return the image files of the items, and the addresses of their tasks in Label Studio."""
+    items, project = sources.items, journal.fact("project")
+    files = list(items.X) if items is not None and items.kind == "images" else []
+    links = {}
+    if sources.tool is not None and project:
+        start = f"{sources.tool.rstrip('/')}/projects/{quote(project, safe='')}/data?task="
+        for item, task in journal.tasks().items():
+            links[item] = start + quote(task, safe="")
+    return live_page.Surroundings(files, links)
 
 
 def _save_model(found: Fitted, data: Path, number: int) -> None:

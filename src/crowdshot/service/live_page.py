@@ -14,11 +14,14 @@ from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
 from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
 from crowdshot.report import summary
+from crowdshot.report.page.item_map import thumbnails
 from crowdshot.report.page.templates import STYLES, Inline, fill, inline
 from crowdshot.service.journal import Point
-from crowdshot.service.snapshot import Version
+from crowdshot.service.snapshot import Held, Version
 
 HERE = Path(__file__).parent / "page"
+THUMBNAIL = 96  # pixels
+MOST_HELD = 20
 AHEAD = 100  # labels that the forecast covers
 RECENT = 600.0  # seconds for which an annotator counts as active after a label
 FIRST_PEOPLE, MOST_PEOPLE, MOST_ITEMS, MOST_CLASSES = 10, 200, 12, 12
@@ -37,22 +40,28 @@ class Person(NamedTuple):
 
 
 class Item(NamedTuple):
+    """An item to review; ``picture`` is a data URI and ``link`` the address of its task in Label Studio, or ""."""
+
     name: str
     n_labels: int
     label: int
     confidence: float
+    picture: str = ""
+    link: str = ""
 
 
 class Course(NamedTuple):
     """The progress curves as SVG points (labels, items) in a box of 100 x 30.
 
-    The left edge is ``first`` labels and the top is ``most`` items. ``took`` is the time from left to right.
+    The left edge is ``first`` labels, the right edge ``last``, and the top is ``most`` items. ``took`` is the time from
+    left to right.
     """
 
     labelled: str
     accepted: str
     most: int
     first: int
+    last: int
     took: str
 
 
@@ -72,6 +81,8 @@ class Facts:
     crowd: Floats | None
     course: Course | None
     will_accept: float | None
+    held: list[Held]
+    n_held: int
     ahead: int = AHEAD
     recent_minutes: int = round(RECENT / 60)
 
@@ -90,9 +101,24 @@ def policy() -> str:
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def render(version: Version | None, history: Sequence[Point] = (), recent: Mapping[str, int] | None = None) -> str:
+class Surroundings(NamedTuple):
+    """Where the items are: image files by position, and the addresses of tasks by item."""
+
+    files: Sequence[Path] = ()
+    links: Mapping[str, str] = {}
+
+
+ALONE = Surroundings()
+
+
+def render(
+    version: Version | None,
+    history: Sequence[Point] = (),
+    recent: Mapping[str, int] | None = None,
+    around: Surroundings = ALONE,
+) -> str:
     """Return the page as HTML; ``recent`` counts the labels of the last minutes by annotator."""
-    found = None if version is None else gather(version, history, recent or {})
+    found = None if version is None else gather(version, history, recent or {}, around)
     return fill(
         "live.html",
         HERE,
@@ -106,10 +132,13 @@ def render(version: Version | None, history: Sequence[Point] = (), recent: Mappi
     )
 
 
-def gather(version: Version, history: Sequence[Point], recent: Mapping[str, int]) -> Facts:
+def gather(
+    version: Version, history: Sequence[Point], recent: Mapping[str, int], around: Surroundings = ALONE
+) -> Facts:
     ann, posterior = version.annotations, version.posterior
     rows = np.flatnonzero((version.n_labels > 0) & (version.confidence < THRESHOLD))
     rows = rows[np.argsort(-uncertainty(posterior[rows]), kind="stable")][:MOST_ITEMS]
+    pictures = thumbnails({i: around.files[i] for i in rows.tolist() if i < len(around.files)}, THUMBNAIL)
     people = [
         Person(clean(row.annotator), row.n_labels, row.accuracy, row.low, row.high, recent.get(row.annotator, 0))
         for row in sorted(version.annotators, key=lambda row: row.high)
@@ -121,13 +150,20 @@ def gather(version: Version, history: Sequence[Point], recent: Mapping[str, int]
         people=people,
         items=[
             Item(
-                clean(ann.items[i]), int(version.n_labels[i]), int(posterior[i].argmax()), float(version.confidence[i])
+                clean(ann.items[i]),
+                int(version.n_labels[i]),
+                int(posterior[i].argmax()),
+                float(version.confidence[i]),
+                pictures[i].uri if i in pictures else "",
+                around.links.get(str(ann.items[i]), ""),
             )
-            for i in rows
+            for i in rows.tolist()
         ],
         crowd=confusion_counts(ann, posterior).sum(0).T if ann.n_classes <= MOST_CLASSES else None,
         course=draw(history),
         will_accept=will_accept(version) if ann.n_classes > 1 else None,
+        held=list(version.held[:MOST_HELD]),
+        n_held=len(version.held),
     )
 
 
@@ -168,7 +204,7 @@ def draw(history: Sequence[Point]) -> Course | None:
         return " ".join(f"{100 * (p.labels - first) / (last - first):.1f},{29 - 28 * y / most:.2f}" for p, y in pairs)
 
     took = duration(history[-1].at - history[0].at)
-    return Course(line([p.items for p in history]), line([p.accepted for p in history]), most, first, took)
+    return Course(line([p.items for p in history]), line([p.accepted for p in history]), most, first, last, took)
 
 
 def duration(seconds: float) -> str:

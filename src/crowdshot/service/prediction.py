@@ -6,6 +6,8 @@ import base64
 import binascii
 import io
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from crowdshot.io.image_decoding import quiet_pillow
 from crowdshot.service.schemas import Prediction, ToPredict
 
 MOST_PIXELS = 50_000_000  # of one image
+MOST_IN_ALL = 200_000_000  # pixels of the images of a request
+AT_ONCE = 4_000_000  # pixels of images that are decoded and predicted together
 KINDS = ("features", "texts", "images")
 
 
@@ -34,13 +38,18 @@ class Predictor:
     def predict(self, path: Path, request: ToPredict) -> list[Prediction]:
         with self._lock:
             clf = self._load(path)
-            return self._predictions(clf, items_of(request, clf))
+            items = items_of(request, clf)
+            if request.images is None:
+                return self._predictions(clf, items)
+            return [each for batch in batches(items) for each in self._predictions(clf, batch)]
 
-    def predict_pictures(self, path: Path, pictures: list[Image.Image]) -> list[Prediction]:
+    def predict_pictures(self, path: Path, pictures: Sequence[Picture]) -> list[Prediction]:
         """Return predictions for pictures; an empty list if the classifier is for other items."""
         with self._lock:
             clf = self._load(path)
-            return self._predictions(clf, pictures) if kind_of_items(clf) == "images" and pictures else []
+            if kind_of_items(clf) != "images":
+                return []
+            return [each for batch in batches(pictures) for each in self._predictions(clf, batch)]
 
     def _load(self, path: Path) -> CrowdClassifier:
         if path != self._path or self._clf is None:
@@ -102,27 +111,67 @@ def items_of(request: ToPredict, clf: CrowdClassifier) -> Any:
     return X.astype(np.float32)
 
 
-def _picture(place: int, text: str) -> Image.Image:
+class Picture:
+    """The file of an image. Its pixels are decoded only while it is predicted: a few bytes can claim a billion."""
+
+    def __init__(self, data: bytes, place: str) -> None:
+        self._data, self._place = data, place
+        with self._readable() as image:
+            width, height = image.size
+        self.pixels = width * height
+        if self.pixels > MOST_PIXELS:
+            raise self._too_large()
+
+    def decode(self) -> Image.Image:
+        with self._readable() as image:
+            image.load()
+            return image
+
+    @contextmanager
+    def _readable(self) -> Iterator[Image.Image]:
+        try:
+            with quiet_pillow():
+                yield Image.open(io.BytesIO(self._data))
+        except Image.DecompressionBombError:
+            raise self._too_large() from None
+        except Exception:  # Pillow raises many kinds of errors for damaged bytes
+            expected = "a format such as JPEG or PNG"
+            raise CrowdshotError("is not a readable image", where=self._place, expected=expected) from None
+
+    def _too_large(self) -> CrowdshotError:
+        return CrowdshotError("has too many pixels", where=self._place, expected=f"at most {MOST_PIXELS:,}")
+
+
+def batches(pictures: Sequence[Picture]) -> Iterator[list[Image.Image]]:
+    """Decode pictures a few at a time.
+
+    Raises an error before any is decoded if they have too many pixels together.
+    """
+    total = sum(picture.pixels for picture in pictures)
+    if total > MOST_IN_ALL:
+        raise CrowdshotError(
+            f"have {total:,} pixels together",
+            where="images",
+            found=total,
+            expected=f"at most {MOST_IN_ALL:,} a request",
+        )
+    batch: list[Image.Image] = []
+    pixels = 0
+    for picture in pictures:
+        if batch and pixels + picture.pixels > AT_ONCE:
+            yield batch
+            batch, pixels = [], 0
+        batch.append(picture.decode())
+        pixels += picture.pixels
+    if batch:
+        yield batch
+
+
+def _picture(place: int, text: str) -> Picture:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, ValueError):
         raise CrowdshotError(
             "is not valid base64", where=f"images, item {place}", expected="an image file in base64"
         ) from None
-    return open_picture(data, f"images, item {place}")
-
-
-def open_picture(data: bytes, place: str) -> Image.Image:
-    """Decode an image with a limit on its size: a few bytes can claim a billion pixels."""
-    try:
-        with quiet_pillow():
-            image = Image.open(io.BytesIO(data))
-            width, height = image.size
-            if width * height > MOST_PIXELS:
-                raise Image.DecompressionBombError
-            image.load()
-    except Image.DecompressionBombError:
-        raise CrowdshotError("has too many pixels", where=place, expected=f"at most {MOST_PIXELS:,}") from None
-    except Exception:  # Pillow raises many kinds of errors for damaged bytes
-        raise CrowdshotError("is not a readable image", where=place, expected="a format such as JPEG or PNG") from None
-    return image
+    return Picture(data, f"images, item {place}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from crowdshot.io.cells import trim
+from crowdshot.service.journal import storable
 
 LONGEST = 4_000  # characters of a name
 MOST_LABELS = 10_000  # of a request
@@ -19,7 +20,7 @@ def _as_name(value: Any) -> Any:
 
 
 def _plain(name: str) -> str:
-    if "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
+    if not storable(name):
         raise ValueError("has an unpaired surrogate or a null character, expected text")
     return name
 
@@ -58,6 +59,31 @@ class Labels(Shape):
 
 class Taken(BaseModel):
     taken: int
+
+
+class Decision(Shape):
+    """What becomes of an unknown class or item: a known one, itself, or null to discard its labels."""
+
+    kind: Literal["class", "item"]
+    name: Name
+    becomes: Name | None
+
+
+class Decisions(Shape):
+    decisions: Annotated[list[Decision], Field(min_length=1, max_length=1_000)]
+
+
+class Held(BaseModel):
+    kind: str
+    name: str
+    n_labels: int
+    annotators: list[str]
+    like: str
+
+
+class Review(BaseModel):
+    version: int
+    held: list[Held]
 
 
 class ToPredict(Shape):

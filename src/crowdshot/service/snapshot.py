@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,10 +26,23 @@ from crowdshot.labels.columns import Columns
 from crowdshot.labels.consensus import THRESHOLD, Floats
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.matching import file_finder, match_files, named_like
-from crowdshot.service.journal import State
+from crowdshot.service.journal import Answer, Journal, State
 from crowdshot.service.schemas import Annotator
 
+CHOICES = "choices"  # the journal's fact with the classes of the labelling interface, as JSON
+MOST_LIKES = 20  # held names for which a similar known name is looked for
+MOST_COMPARED = 5_000  # known names among which a similar one is looked for
 NEW_ANNOTATOR = "\N{REPLACEMENT CHARACTER} somebody new"
+
+
+class Held(NamedTuple):
+    """An unknown class or item; ``like`` is a known name of similar spelling, or ""."""
+
+    kind: str
+    name: str
+    n_labels: int
+    annotators: list[str]
+    like: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,10 @@ class Version:
         Whether the items are files.
     names : dict
         {written name: merged name} of annotators.
+    held : tuple of Held
+        Unknown classes and items, whose labels wait for a decision.
+    reviews : bool
+        Whether labels of unknown classes are held.
     page : str
         The live page as HTML.
     """
@@ -71,6 +89,8 @@ class Version:
     seconds: float = 0.0
     files: bool = False
     names: dict[str, str] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
+    reviews: bool = False
     page: str = field(default="", repr=False)
 
     @cached_property
@@ -98,6 +118,11 @@ class Version:
     @cached_property
     def class_place(self) -> dict[str, int]:
         return {str(name): k for k, name in enumerate(self.annotations.classes)}
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of items, annotators and classes."""
+        return self.annotations.n_items, len(self.person), self.annotations.n_classes
 
     @cached_property
     def n_labels(self) -> Any:
@@ -182,7 +207,9 @@ class Sources:
     """The inputs of the service.
 
     ``parts`` are the label files as they were read, and ``read`` joins them with other labels. ``items``, their
-    ``embeddings`` (N, D) and the unfitted classifier are either all set or all None.
+    ``embeddings`` (N, D) and the unfitted classifier are either all set or all None. ``classes`` are the known classes,
+    and ``spelling`` maps a label to the classes that it names; without known classes, every label is used. ``tool`` is
+    the address of Label Studio.
     """
 
     parts: Sequence[LabelsRead]
@@ -190,6 +217,82 @@ class Sources:
     items: Items | None = None
     embeddings: Tensor | None = None
     clf: CrowdClassifier | None = None
+    classes: frozenset[str] = frozenset()
+    spelling: Callable[[str], Sequence[str]] = lambda label: [label]
+    tool: str | None = None
+
+
+@dataclass(frozen=True)
+class Review:
+    """The known classes, and the decisions about unknown classes and items: {(kind, name): new name or None}."""
+
+    classes: frozenset[str] = frozenset()
+    decided: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sources: Sources, journal: Journal) -> Review:
+        listed = json.loads(journal.fact(CHOICES) or "[]")  # by the labelling interface
+        decided = {(each.kind, each.name): each.becomes for each in journal.decisions()}
+        return cls(sources.classes | frozenset(listed), decided)
+
+    def sort(self, sources: Sources, labels: Sequence[Answer]) -> tuple[list[Answer], list[Held]]:
+        """Return the labels to use, with the names that were decided, and the classes and items that are held."""
+        known_class = self._by_name("class", {str(each.label) for each in labels}, partial(self._is_class, sources))
+        is_item = _item_test(sources, {each.item for each in labels} | {name or "" for name in self.decided.values()})
+        known_item = self._by_name("item", {each.item for each in labels}, is_item)
+        used, held = [], dict[tuple[str, str], list[Answer]]()
+        for each in labels:
+            names = known_item[each.item], known_class[str(each.label)]
+            unknown = [pair for pair, name in zip(_names_of(each), names, strict=True) if name is False]
+            for pair in unknown:
+                held.setdefault(pair, []).append(each)
+            if not unknown and None not in names:
+                used.append(each._replace(item=str(names[0]), label=str(names[1])))
+        often = sorted(held, key=lambda pair: -len(held[pair]))
+        likes = [self._like(sources, *pair) for pair in often[:MOST_LIKES]]
+        likes += [""] * (len(often) - len(likes))
+        return used, [
+            Held(*pair, len(held[pair]), sorted({each.annotator for each in held[pair]}), like)
+            for pair, like in zip(often, likes, strict=True)
+        ]
+
+    def _by_name(
+        self, kind: str, names: set[str], known: Callable[[str], bool]
+    ) -> dict[str, str | Literal[False] | None]:
+        """Return the name to use for each name: None if it was discarded, False if it is held."""
+        decided = {name: self.decided.get((kind, name), name if known(name) else False) for name in names}
+        return decided  # type: ignore[return-value]
+
+    def _is_class(self, sources: Sources, label: str) -> bool:
+        return not self.classes or all(name in self.classes for name in sources.spelling(label))
+
+    def _like(self, sources: Sources, kind: str, name: str) -> str:
+        """Return the known name of the most similar spelling, or ""."""
+        items = [] if sources.items is None else sources.items.ids[:MOST_COMPARED].tolist()
+        known = sorted(self.classes)[:MOST_COMPARED] if kind == "class" else items
+        by_key = {plain_key(str(each)): str(each) for each in known}
+        like = difflib.get_close_matches(plain_key(name), list(by_key), 1, 0.6)
+        return by_key[like[0]] if like else ""
+
+
+def _names_of(answer: Answer) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("item", answer.item), ("class", str(answer.label))
+
+
+def plain_key(name: str) -> str:
+    """Return a name without case, spaces and punctuation."""
+    return "".join(c for c in name.casefold() if c.isalnum()) or name
+
+
+def _item_test(sources: Sources, names: set[str]) -> Callable[[str], bool]:
+    """Return the function that tells whether a name is that of an item; without items, every name is."""
+    if sources.items is None:
+        return lambda name: True
+    listed = np.array(sorted(names), dtype=object)
+    rows = rows_of(listed, sources.items)
+    known: set[str] = {str(name) for name, row in zip(listed.tolist(), rows.tolist(), strict=True) if row >= 0}
+    known |= {str(name) for part in sources.parts for name in part.annotations.items}
+    return known.__contains__
 
 
 class Fitted(NamedTuple):
@@ -202,20 +305,23 @@ class Fitted(NamedTuple):
     seen: int
     clf: CrowdClassifier | None
     files: bool = False
+    held: tuple[Held, ...] = ()
+    reviews: bool = False
 
 
-def fit(sources: Sources, later: State) -> Fitted | None:
-    """Aggregate all labels and fit the classifier; None if there are no labels."""
+def fit(sources: Sources, later: State, review: Review | None = None) -> Fitted | None:
+    """Aggregate all labels and fit the classifier; None if there are no labels to use."""
+    review = review or Review()
     parts = [part for part in (_without(part, later.withdrawn) for part in sources.parts) if part.annotations.n_labels]
-    if later.labels:
-        frame = pd.DataFrame([answer[:3] for answer in later.labels], columns=list(Columns()), dtype=object)
+    labels, held = review.sort(sources, later.labels)
+    if labels:
+        frame = pd.DataFrame([answer[:3] for answer in labels], columns=list(Columns()), dtype=object)
         parts.append(LabelsRead(Annotations.from_frame(frame, Columns(), source="the journal")))
     if not parts:
         return None
     read = sources.read(parts)
-    if sources.items is None:
-        return _by_labels(read)
-    return _with_items(sources, read)
+    found = _by_labels(read) if sources.items is None else _with_items(sources, read)
+    return found._replace(held=tuple(held), reviews=bool(review.classes))
 
 
 def _without(part: LabelsRead, withdrawn: set[tuple[str, str]]) -> LabelsRead:

@@ -50,9 +50,12 @@ class Picture(NamedTuple):
     height: int
 
 
-def thumbnails(paths: Mapping[int, Path]) -> dict[int, Picture]:
-    """Return pictures by item, smaller if there are many; images that can no longer be read are left out."""
-    side = side_of(len(paths))
+def thumbnails(paths: Mapping[int, Path], side: int | None = None) -> dict[int, Picture]:
+    """Return pictures by item; images that can no longer be read are left out.
+
+    ``side`` is the most pixels of a side. By default it is smaller if there are many pictures.
+    """
+    side = side or side_of(len(paths))
     images = zip(paths, _read(list(paths.values()), side), strict=True)
     return {item: Picture(_as_uri(image), *image.size) for item, image in images if image}
 

@@ -13,3 +13,14 @@ versions.addEventListener("version", async ({ data }) => {
   document.title = fresh.title;
 });
 versions.addEventListener("error", () => { alive.textContent = "connection lost; reconnecting"; });
+
+// Decisions about unknown classes and items; the next version of the page no longer has them.
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest(".decide button");
+  if (!button) return;
+  const { kind, name } = button.closest("tr").dataset;
+  const decisions = [{ kind, name, becomes: button.dataset.becomes ?? null }];
+  const answer = await fetch("v1/review", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ decisions }) });
+  const cell = button.closest("td");
+  cell.textContent = answer.ok ? "stored; the next fit uses it" : (await answer.json()).detail;
+});
