@@ -1,12 +1,14 @@
 """Plots show the estimators' numbers, on the given axes or a new figure."""
 
 import sys
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from scipy.sparse import csr_array
 
 from crowdshot import CrowdAggregator, CrowdClassifier, CrowdshotError
 from crowdshot.extras import MissingPackageError
@@ -63,7 +65,21 @@ def test_the_matrix_of_an_annotator(crowd):
 def test_the_matrix_of_all_labels_has_shares_by_true_class():
     crowd = CrowdAggregator().fit(LABELS, gold=TRUTH, classes=["cat", "dog", "owl"])
     np.testing.assert_allclose(image_of(plot_confusion(crowd))[:2], [[5 / 6, 1 / 6, 0], [2 / 6, 4 / 6, 0]])
-    assert np.ma.getmaskarray(image_of(plot_confusion(crowd)))[2].all() or np.isnan(crowd.label_proba_[:, 2]).sum() == 0
+    assert np.ma.getmaskarray(image_of(plot_confusion(crowd)))[2].all(), "no item is an owl"
+
+
+def test_very_many_classes():
+    rng = np.random.default_rng(0)
+    names = np.char.add("word ", rng.integers(3_500, size=(3_000, 3)).astype(str))
+    crowd = CrowdAggregator().fit(names)
+    with pytest.raises(CrowdshotError) as error:
+        plot_confusion(crowd)
+    assert error.value.argument == "fitted"
+    plot_annotators(crowd).figure.canvas.draw()
+    few = CrowdAggregator().fit(rng.integers(60, size=(200, 3)))
+    sparse = SimpleNamespace(annotations_=few.annotations_, classes_=few.classes_, label_proba_=None)
+    sparse.label_proba_ = csr_array(few.label_proba_)
+    np.testing.assert_allclose(image_of(plot_confusion(sparse)), image_of(plot_confusion(few)))
 
 
 def test_an_unknown_annotator(crowd):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.extras import missing_packages_explained
@@ -28,6 +29,7 @@ LONGEST = 22  # characters of a name
 KEPT = 4  # characters of the common beginning of long names
 MOST_NAMES = 40  # annotators with names; more would not be legible
 MOST_NUMBERS = 12  # classes of a matrix with numbers in its cells
+MOST_CLASSES = 1_000  # of a matrix
 MOST_TICKS = 45  # classes of a matrix with names on its axes
 BINS = 10  # of confidence
 BLUE, GREY, QUIET = "#2456b8", "#c9c9c1", "#5d6167"
@@ -95,18 +97,19 @@ def plot_confusion(fitted: Any, annotator: Any = None, *, ax: Axes | None = None
 
 def _of_all(fitted: Any) -> Floats:
     """Return the expected shares of the labels of each true class, (K, K); NaN for classes without labels."""
-    ann, posterior = fitted.annotations_, fitted.label_proba_
-    counts = np.zeros((ann.n_classes, ann.n_classes))
-    np.add.at(counts.T, ann.label, posterior[ann.item] if isinstance(posterior, np.ndarray) else _dense(posterior, ann))
+    ann = fitted.annotations_
+    if ann.n_classes > MOST_CLASSES:
+        raise CrowdshotError(
+            f"has {ann.n_classes:,} classes",
+            argument="fitted",
+            found=ann.n_classes,
+            expected=f"{MOST_CLASSES:,} or fewer",
+        )
+    votes = coo_array((np.ones(ann.n_labels), (ann.label, ann.item)), (ann.n_classes, ann.n_items)).tocsr()
+    found = votes @ fitted.label_proba_  # (observed, true)
+    counts = (found if isinstance(found, np.ndarray) else found.toarray()).T
     total = counts.sum(1, keepdims=True)
     out: Floats = np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
-    return out
-
-
-def _dense(posterior: Any, ann: Any) -> Floats:
-    if ann.n_classes > 1_000:
-        raise CrowdshotError(f"has {ann.n_classes:,} classes, too many to plot", argument="fitted")
-    out: Floats = posterior.toarray()[ann.item]
     return out
 
 

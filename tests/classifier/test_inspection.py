@@ -71,6 +71,13 @@ def test_factors_of_a_classifier(method, sources, tmp_path):
     accounts_for(CrowdClassifier.load(tmp_path / "clf.safetensors"), 7)
 
 
+def test_factors_of_sets_of_labels():
+    X, labels = problem()
+    sets = np.array(["cat", "dog", "cat;dog"])[labels]
+    clf = CrowdClassifier(encoder="identity", method="features", settings={"several": True}).fit(X, sets)
+    assert list(accounts_for(clf, 7).factors) == ["class frequencies", "labels", "weighting and features"]
+
+
 def test_features_decide_for_an_item_without_labels():
     X, labels = problem()
     labels = labels.astype(object)

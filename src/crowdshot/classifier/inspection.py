@@ -244,8 +244,8 @@ def _steps(estimator: Any, row: int, best: int, other: int, posterior: Floats, b
     if fit is None:
         return steps | {"weighting": total - before}
     models: tuple[Any, ...] = getattr(fit, "feature_fits", ())
-    if len(models) != 1:  # a mixture, or sets of labels
-        return steps | {"features": total - before}
+    if len(models) != 1:  # sets of labels, or a mixture
+        return steps | {"weighting and features" if models else "features": total - before}
     alone, joint = (odds(p[row].double().cpu().numpy()) for p in (models[0].alone, models[0].responsibilities))
     steps |= {"weighting": alone - before, "features": joint - alone}
     return steps if models[0] is fit else steps | {"labeling search": total - joint}
