@@ -30,7 +30,7 @@ from waiting import HANGS
 
 PRIORS = {"tau": 1.0, "b": 100.0, "confusion": {"kind": "symmetric", "c": 1.0}, "steps": 2}
 DIGITS = ("zero", "one", "two", "three")
-FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "feedback", "model.safetensors", "report.html"]
+FILES = ["annotators.csv", "confusion.csv", "consensus.csv", "feedback", "model.safetensors", "report.html", "run.json"]
 
 
 @pytest.fixture(scope="module")

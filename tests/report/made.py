@@ -10,9 +10,9 @@ from crowdshot import CrowdClassifier
 from crowdshot.classifier.learner_contract import SideInformation
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import Run
 from crowdshot.report.page.page_writer import render
-from crowdshot.report.page.review_items import Basis
 
 
 def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) -> Basis:
@@ -27,7 +27,7 @@ def basis_of(posterior, said, annotators=None, classes=None, embeddings=None) ->
     clf.known_, clf.without_gold_ = SideInformation.nothing(len(posterior)), posterior[:0]
     clf.fit_ = SimpleNamespace(responsibilities=torch.from_numpy(posterior))
     x = np.arange(2 * len(posterior)).reshape(-1, 2) if embeddings is None else embeddings
-    return Basis(clf, torch.as_tensor(x, dtype=torch.float32))
+    return Basis.of_classifier(clf, torch.as_tensor(x, dtype=torch.float32))
 
 
 def crowd(confusion, n_items, seed=0, per_item=None):
@@ -52,7 +52,7 @@ def fitted_crowd(confusion, n_items, seed=0, per_item=None, spread=0.5, gold=Non
     x = 3 * np.eye(K)[truth] + spread * np.random.default_rng(seed).normal(size=(n_items, K))
     clf = CrowdClassifier("identity")
     embeddings = clf.embed(x.astype(np.float32))
-    return Basis(clf.fit_embeddings(embeddings, said, gold=gold), embeddings)
+    return Basis.of_classifier(clf.fit_embeddings(embeddings, said, gold=gold), embeddings)
 
 
 class Page(HTMLParser):
@@ -75,6 +75,6 @@ class Page(HTMLParser):
 
 def report_on(basis: Basis, **about) -> tuple[facts.Facts, Page, str]:
     about = {"sources": ["labels.csv"], "items_from": "x.csv", "paths": [], "how": {}, "command": "crowdshot"} | about
-    found = facts.gather(basis.clf, basis.embeddings, Run(**about))
+    found = facts.gather_facts(basis, Run(**about))
     html = render(found)
     return found, Page(html), html

@@ -5,8 +5,9 @@ import pytest
 
 from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import decisions
-from crowdshot.report.page.review_items import Basis, Votes, describe_items, excerpt, explain, items_to_review, reliable
+from crowdshot.report.page.review_items import Votes, describe_items, excerpt, explain, items_to_review, reliable
 
 from .made import basis_of, coin, crowd, report_on
 
@@ -128,7 +129,7 @@ def test_what_somebody_told_is_overruled_by_nobody():
     x = np.eye(2)[truth] + 0.3 * np.random.default_rng(0).normal(size=(40, 2))
     gold = {3: int(1 - truth[3])}
     clf = CrowdClassifier("identity").fit(x, said, gold=gold)
-    basis = Basis(clf, clf.embed(x))
+    basis = Basis.of_classifier(clf, clf.embed(x))
     assert basis.label[3] == gold[3]
     assert 3 not in items_to_review(basis)
     assert decisions(basis, [5, 3]).known == [["3", str(gold[3])]]

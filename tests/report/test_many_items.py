@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from crowdshot.classifier import diagnostics
+from crowdshot.labels.consensus import REVIEW_KINDS
 from crowdshot.report.page import item_map
-from crowdshot.report.page.review_items import KINDS
 
 from .made import coin, fitted_crowd, report_on
 
@@ -42,7 +42,7 @@ def test_its_numbers_are_of_all_items_and_each_that_is_shown_is_told_in_full(mad
     assert sum(each.size for each in found.class_facts) == N
     assert level.labelled + found.of_kind()["open"] == N
     assert sum(person.n_labels for person in found.people) == 3 * N == found.n_labels
-    assert len(found.items) <= 60 * len(KINDS)
+    assert len(found.items) <= 60 * len(REVIEW_KINDS)
     assert all(item.predicted is not None for item in found.items)  # hidden too, though no lot fell on them
     assert found.check.of == 120
     assert np.isfinite([item.uncertainty for item in found.items]).all()

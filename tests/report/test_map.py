@@ -23,7 +23,7 @@ def test_examples_near_the_centre_and_at_the_border():
 def test_marks_on_the_map():
     said = [[0, 0, 0, 0], [0, 0, 1, -1], [0, 0, 0, 1], [-1] * 4, [1, 1, -1, -1]]
     basis = basis_of(np.eye(2)[[0, 0, 0, 1, 0]], said)
-    found = draw_map(basis, [])
+    found = draw_map(basis, basis.embeddings, [])
     assert found.marks.tolist() == [AGREED, DISPUTED, AGREED, UNLABELLED, DISPUTED]
     assert found.votes[1] == [(0, 2), (1, 1)]
     assert found.sheet.uri == ""

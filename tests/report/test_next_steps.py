@@ -7,9 +7,9 @@ from crowdshot import CrowdClassifier
 from crowdshot.classifier.diagnostics import Check
 from crowdshot.labels.consensus import Share
 from crowdshot.labels.spelling import near_duplicates
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.next_steps import _shares, steps
 from crowdshot.report.page.page_writer import texts_at, texts_for_script
-from crowdshot.report.page.review_items import Basis
 from crowdshot.report.page.thresholds import STEPS, Level, at, automatic, count_levels, listed, verdict
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
@@ -74,7 +74,7 @@ def test_a_classifier_that_knows_and_one_that_does_not():
     said, _ = crowd([coin(0.9, 2)] * 5, 200)
     said[150:] = -1
     clf = CrowdClassifier("identity").fit(noise, said)
-    found, page, _ = report_on(Basis(clf, clf.embed(noise)))
+    found, page, _ = report_on(Basis.of_classifier(clf, clf.embed(noise)))
     assert found.automatic() is None
     assert "not accurate enough to label automatically (lower bound below 90 %)" in page.text
     assert "predict" not in [step.key for step in steps(found)]
@@ -104,7 +104,7 @@ def test_what_to_do_next_follows_the_threshold():
 def test_who_is_asked_is_who_next_asks():
     said, _ = crowd([coin(0.8, 3)] * 4, 60, per_item=2)
     clf = CrowdClassifier("identity").fit(np.random.default_rng(0).normal(size=(60, 3)), said)
-    basis = Basis(clf, clf.embed(np.random.default_rng(0).normal(size=(60, 3))))
+    basis = Basis.of_classifier(clf, clf.embed(np.random.default_rng(0).normal(size=(60, 3))))
     found, page, _ = report_on(basis, commands={"ask": "crowdshot next labels.csv"})
     ann, n_open = basis.annotations, found.of_kind()["open"]
     assert n_open > 4

@@ -11,9 +11,9 @@ from crowdshot import CrowdClassifier
 from crowdshot.formatting import clean, command, percent, plural, probability, spread, times
 from crowdshot.labels.annotations import Annotations
 from crowdshot.report.page import facts
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.facts import Run, describe
 from crowdshot.report.page.page_writer import write_page
-from crowdshot.report.page.review_items import Basis
 
 from .made import basis_of, coin, crowd, fitted_crowd, report_on
 
@@ -63,7 +63,7 @@ def test_whatever_names_hold_is_text():
     embeddings = clf.embed(x)
     clf.fit_embeddings(embeddings, labels, items=labels.items)
     about = {"sources": [EVIL], "items_from": EVIL, "how": {EVIL: EVIL}, "command": EVIL, "left_out": [EVIL]}
-    found, page, _ = report_on(Basis(clf, embeddings), **about)
+    found, page, _ = report_on(Basis.of_classifier(clf, embeddings), **about)
     assert found.items
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
     assert [script for script in scripts if script != {"type": "module"}] == [

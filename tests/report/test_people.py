@@ -11,7 +11,7 @@ from scipy import stats
 
 from crowdshot.labels.annotator_flags import agree
 from crowdshot.report.page.annotator_summaries import file_names, summarise_annotators
-from crowdshot.report.page.review_items import Basis
+from crowdshot.report.page.basis import Basis
 
 from .made import basis_of, coin, crowd, fitted_crowd
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from crowdshot.classifier.crowd_classifier import CrowdClassifier
     from crowdshot.report.export import Export
     from crowdshot.report.page import facts
+    from crowdshot.report.page.basis import Basis
     from crowdshot.report.summary import FeatureEffect, NewItems, Result
 
 # Placeholders in the suggested `predict` command.
@@ -82,6 +83,7 @@ def run_adapt(
         from crowdshot.classifier.diagnostics import feature_value
         from crowdshot.io.atomic import check_folder
         from crowdshot.report.page import facts
+        from crowdshot.report.page.basis import Basis
         from crowdshot.report.page.estimator_report import feature_effect
 
     check_folder(output.out, output.overwrite)
@@ -103,19 +105,24 @@ def run_adapt(
         options |= {"export": export.folder, "threshold": export.threshold, "copies": export.copies}
     run = _describe_run(labels, item_files, fitted, options, effect)
     with progress("preparing the report"):
-        found = facts.gather(clf, fitted.embeddings, run)
+        basis = Basis.of_classifier(clf, fitted.embeddings)
+        found = facts.gather_facts(basis, run)
     with progress("writing files"):
-        files = _write(fitted, found, output, export)
+        files = _write(fitted, found, basis, output, export)
     return _result(labels, fitted, found, effect, export, files)
 
 
-def _write(fitted: FittedFromFiles, found: facts.Facts, output: Output, export: Export | None) -> list[Path]:
+def _write(
+    fitted: FittedFromFiles, found: facts.Facts, basis: Basis, output: Output, export: Export | None
+) -> list[Path]:
     from crowdshot.report.export import write_export
     from crowdshot.report.page.page_writer import write_page, write_sheets
+    from crowdshot.report.page.saved_report import write_run
     from crowdshot.report.result_tables import write_results
 
     clf, items, read = fitted.clf, fitted.items, fitted.labels
     pages = {"report.html": partial(write_page, found=found), "feedback": partial(write_sheets, found=found)}
+    pages["run.json"] = partial(write_run, run=found.run, basis=basis)
     files = write_results(clf, output.out, output.overwrite, read, pages)
     if export is not None:
         files += write_export(
@@ -154,6 +161,7 @@ def _describe_run(
         commands={
             "gold": command("adapt", shown_labels.paths, again | {"gold": "corrections.csv"}),
             "merge": command("adapt", shown_labels.paths, again | {"merge-case": True}),
+            "audit": command("audit", [options["out"]], {}),
             "ask": command("next", shown_labels.paths, inputs | {"out": "questions.csv"}),
             "predict": command(
                 "predict", [options["out"] / "model.safetensors"], new_items | {"out": "predictions.csv"}
@@ -276,6 +284,7 @@ def adapt(
       confusion.csv       which classes each annotator confuses
       model.safetensors   the classifier, for `crowdshot predict`
       feedback/           a page for each annotator
+      run.json            how the results were made, for `crowdshot report`
       predictions.json    the labels for Label Studio, if LABELS are its export
     """
     from crowdshot._cli.inputs import ItemFiles, Output

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdshot._cli.console import note, print_result
+from crowdshot._cli.labels_report import Aggregated, ReportFolder, write_report
 from crowdshot._cli.options import (
     COMPUTING,
     METHOD,
@@ -21,6 +22,7 @@ from crowdshot._cli.options import (
     ExportFolder,
     File,
     Labels,
+    Overwrite,
     ReadingOptions,
     Threshold,
     flat,
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
     from crowdshot.labels.formats.label_file import LabelsRead
     from crowdshot.model.parts import PosteriorMatrix
     from crowdshot.report.export import Export
-    from crowdshot.report.summary import AnnotatorAgreement, Result
+    from crowdshot.report.summary import AnnotatorAgreement, Result, Review
 
+STEPS = 100  # EM steps at most
 MOST_COMPARED = 5_000_000  # items × classes; above this, the search for duplicate annotators takes too long
 MOST_PEOPLE = 1000  # annotators in the result of an engine; the --annotators file has all
 NOT_IN_ENGINES = (
@@ -63,6 +66,7 @@ def run_aggregate(
     export: Export | None = None,
     top: int = 0,
     network: Path | None = None,
+    report: ReportFolder | None = None,
 ) -> tuple[Result, pd.DataFrame]:
     """Return the result and a table with the consensus label, confidence, label count and agreement of each item.
 
@@ -86,12 +90,17 @@ def run_aggregate(
         The number of most probable classes per item in an additional long table next to ``out``; 0 for none.
     network : Path, optional
         A network of `crowdshot train-inference`, in place of the shipped one.
+    report : ReportFolder, optional
+        The folder for all results and a report.
     """
+    from crowdshot.io.atomic import check_folder
     from crowdshot.labels.aggregation import aggregate_labels
     from crowdshot.labels.annotator_quality import judge
 
     labels = labels.expanded()
     likeliest = _check_outputs(labels, out, annotators, export, top)
+    if report is not None:
+        check_folder(report.out, report.overwrite)
     read, ann, gold, known = _read(labels, method)
     with progress("aggregating"):
         found = aggregate_labels(read, ann, method, steps, gold or None, network)
@@ -109,7 +118,14 @@ def run_aggregate(
             from crowdshot.report.export import write_export
 
             files += write_export(export, table, found.annotations, read)
-    return _result(labels, read, method, found, table, people, (without_gold, known), export, files), table
+    review = None
+    if report is not None:
+        options = {"method": method, "steps": steps if steps != STEPS else None, "network": network}
+        options |= {"method": None} if method == Aggregator.LEARNED else {}
+        done = Aggregated(read, found, table, people, without_gold, gold, method, options)
+        written, review = write_report(labels, done, report)
+        files += written
+    return _result(labels, read, method, found, table, people, (without_gold, known), export, files, review), table
 
 
 def _read(labels: LabelFiles, method: str) -> tuple[LabelsRead, Annotations, dict[str, str], Positions]:
@@ -193,6 +209,7 @@ def _result(
     held_out: tuple[LabelsAggregated, Positions],
     export: Export | None,
     files: Sequence[Path],
+    review: Review | None = None,
 ) -> Result:
     """``held_out``: the result without gold labels, and the gold class of each item (-1: unknown)."""
     from crowdshot.labels import gold_labels
@@ -205,6 +222,7 @@ def _result(
         method=summary.MethodUsed(method),
         counts=replace(summary.count(found.annotations), classes=found.names.tolist()),
         accepted=summary.Accepted(int((table["confidence"] >= THRESHOLD).sum()), THRESHOLD),
+        review=review,
         agreement=_agreement(read, found),
         annotators=summary.AnnotatorTable(found.annotations.columns.annotator, summary.records(people)),
         gold=summary.check_gold(compared, labels.gold_from),
@@ -402,6 +420,7 @@ def _least_accurate(people: pd.DataFrame) -> pd.DataFrame:
 EXAMPLES = """\b
 Examples:
   crowdshot aggregate labels.csv
+  crowdshot aggregate labels.csv --report results
   crowdshot aggregate labels.csv --method dawid-skene --gold known.csv --out consensus.csv --annotators people.csv
   crowdshot aggregate 'labels/*.parquet' --engine local --memory 4GB --out consensus
 """
@@ -441,7 +460,7 @@ def aggregate(
             help="The maximal number of EM steps; learned and shrunk always take three.",
             rich_help_panel=METHOD,
         ),
-    ] = 100,
+    ] = STEPS,
     out: File = None,
     annotators: Annotated[
         Path | None,
@@ -483,6 +502,15 @@ def aggregate(
             rich_help_panel=METHOD,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a folder with a report to read in a browser, tables, and a feedback page for each annotator.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
     export: ExportFolder = None,
     threshold: Threshold = 0.9,
     as_json: AsJson = False,
@@ -499,11 +527,13 @@ def aggregate(
     exported = None if export is None else Export(export, threshold)
     label_files = reading.of(labels)
     if engine is None:
-        result, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network)
-        print_result(result, as_json, table if out is None else None, "consensus")
+        folder = None if report is None else ReportFolder(report, overwrite)
+        result, table = run_aggregate(label_files, method.value, steps, out, annotators, exported, top, network, folder)
+        print_result(result, as_json, table if out is None and report is None else None, "consensus")
         return
-    if exported is not None:
-        raise CrowdshotError("is not supported with an engine", argument="export")
+    for name, value in {"export": export, "report": report}.items():
+        if value is not None:
+            raise CrowdshotError("is not supported with an engine", argument=name)
     result, finished_before = aggregate_parts(
         label_files, method.value, steps, out, annotators, engine.value, memory, top, network
     )

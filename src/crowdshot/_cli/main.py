@@ -20,6 +20,7 @@ from crowdshot._cli import (
     compare,
     demo,
     embed,
+    labels_report,
     next,
     predict,
     push,
@@ -85,6 +86,7 @@ _add("adapt", adapt.adapt, adapt.EXAMPLES)
 _add("predict", predict.predict, predict.EXAMPLES)
 _add("aggregate", aggregate.aggregate, aggregate.EXAMPLES)
 _add("next", next.ask_next, next.EXAMPLES)
+_add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)
 _add("serve", serve.serve, serve.EXAMPLES)

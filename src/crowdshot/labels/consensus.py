@@ -21,6 +21,11 @@ Floats = NDArray[np.float64]
 
 THRESHOLD = 0.9  # an item is accepted when its label is at least this probable
 INTERVAL = 0.9  # probability of the intervals from low to high
+REVIEW_KINDS = {  # {kind of item that needs review: its name}
+    "open": "Not accepted",
+    "overruled": "Accepted against the majority",
+    "unlabelled": "Unlabelled and not accepted",
+}
 
 
 def uncertainty(posterior: PosteriorMatrix) -> Floats:
@@ -31,6 +36,60 @@ def uncertainty(posterior: PosteriorMatrix) -> Floats:
     squares = np.square(posterior) if isinstance(posterior, np.ndarray) else posterior.multiply(posterior)
     out: Floats = 1 - squares.sum(-1)
     return out
+
+
+# ---- accepted items, and items that need review ----
+
+
+def is_accepted(confidence: Floats, threshold: float = THRESHOLD) -> NDArray[np.bool_]:
+    """Return which items (N,) are accepted: their confidence is at least the threshold."""
+    return np.asarray(confidence >= threshold)
+
+
+def is_overruled(votes: Floats, label: Positions) -> NDArray[np.bool_]:
+    """Return for which items (N,) another class has more of the ``votes`` (N, K) than the consensus ``label``."""
+    return np.asarray(votes[np.arange(len(label)), label] < votes.max(1))
+
+
+def review_kinds(
+    confidence: Floats, labelled: NDArray[np.bool_], overruled: NDArray[np.bool_], threshold: float = THRESHOLD
+) -> dict[str, NDArray[np.bool_]]:
+    """Return which items (N,) need review, by kind: a key of `REVIEW_KINDS`. No item is of two kinds.
+
+    - "open": it has labels and is not accepted;
+    - "overruled": it has labels and is accepted, but another class has more labels;
+    - "unlabelled": it has no labels and is not accepted.
+    """
+    accepted = is_accepted(confidence, threshold)
+    return {
+        "open": labelled & ~accepted,
+        "overruled": labelled & accepted & overruled,
+        "unlabelled": ~labelled & ~accepted,
+    }
+
+
+class Unanimous(NamedTuple):
+    """Items whose ``n_labels`` labels all agree: their number, and the median of their confidence."""
+
+    n_labels: int
+    items: int
+    confidence: float
+
+
+def unanimous_items(ann: Annotations, confidence: Floats) -> list[Unanimous]:
+    """Return the confidence (N,) that agreeing labels reach, by number of labels, ascending."""
+    n_labels = np.bincount(ann.item, minlength=ann.n_items)
+    top = np.zeros(ann.n_items, dtype=np.int64)
+    np.maximum.at(top, ann.item, ann.label)
+    same = np.bincount(ann.item, ann.label == top[ann.item], ann.n_items) == n_labels
+    return [
+        Unanimous(n, int(rows.sum()), float(np.median(confidence[rows])))
+        for n in np.unique(n_labels[same & (n_labels > 0)]).tolist()
+        for rows in [same & (n_labels == n)]
+    ]
+
+
+# ---- intervals ----
 
 
 def interval(hits: Any, misses: Any) -> tuple[Any, Any]:

@@ -15,8 +15,9 @@ from crowdshot.errors import CrowdshotError, CrowdshotWarning
 from crowdshot.io.atomic import Writers, csv_writers, write_folder
 from crowdshot.io.cells import Ids, as_index
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_quality import AnnotatorPriors
+from crowdshot.labels.annotator_quality import AnnotatorPriors, expected_confusion
 from crowdshot.labels.columns import Columns
+from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.formats import WRITERS
 from crowdshot.labels.formats.label_file import LabelsRead
 from crowdshot.labels.spelling import members, names_of
@@ -42,6 +43,9 @@ RESERVED: Mapping[str, Collection[str]] = {  # {role: names of other columns in 
         "probability",
     },
 }
+
+
+LEFT_BEHIND = {"predictions.json", "report.html", "feedback", "model.safetensors", "labels.safetensors", "run.json"}
 
 
 def check_columns(columns: Columns, source: str, reserved: Mapping[str, Collection[str]] = RESERVED) -> None:
@@ -169,10 +173,36 @@ def write_results(
         "confusion": confusion_table(clf.annotations_, clf.confusion_),
     }
     writers = {**csv_writers(tables), "model.safetensors": clf.save, **(pages or {})}
+    return _write(out, writers, consensus, labels, overwrite)
+
+
+def write_label_results(
+    found: Consensus,
+    consensus: pd.DataFrame,
+    people: pd.DataFrame,
+    out: Path,
+    overwrite: bool,
+    labels: LabelsRead,
+    pages: Writers,
+) -> list[Path]:
+    """Write consensus.csv, annotators.csv, confusion.csv and ``pages`` for labels alone, all of them or none."""
+    ann = found.annotations
+    assert ann is not None
+    confusion = found.confusion
+    if confusion is None:
+        confusion = expected_confusion(ann, found.probabilities, labels.history.of(ann.annotators))
+    tables = {"consensus": consensus, "annotators": people, "confusion": confusion_table(ann, confusion)}
+    return _write(out, {**csv_writers(tables), **pages}, consensus, labels, overwrite)
+
+
+def _write(
+    out: Path, writers: Writers, consensus: pd.DataFrame, labels: LabelsRead | None, overwrite: bool
+) -> list[Path]:
+    """Write a result folder; warn about results of an earlier run that stay in it."""
     if labels is not None and labels.project is not None:
-        writers["predictions.json"] = lambda path: WRITERS["label-studio"](path, consensus, labels)
+        writers = {**writers, "predictions.json": lambda path: WRITERS["label-studio"](path, consensus, labels)}
     files = write_folder(out, writers, overwrite)
-    for stale in {"predictions.json", "report.html", "feedback"} - set(writers):
+    for stale in sorted(LEFT_BEHIND - set(writers)):
         if (out / stale).exists():
             warnings.warn(
                 CrowdshotWarning("is from an earlier run and does not belong to these results", where=out / stale),

@@ -40,6 +40,8 @@ DESCRIPTIONS = {
     "confusion.csv": "the confusion matrix of each annotator",
     "model.safetensors": "the classifier, for `crowdshot predict`",
     "report.html": "the report, for a browser",
+    "run.json": "how these results were made, for `crowdshot report` and `crowdshot audit`",
+    "labels.safetensors": "all labels and probabilities, for `crowdshot report`",
     "feedback": "a feedback page for each annotator, which names no other annotator",
     "predictions.json": "the consensus, for import into Label Studio",
     "labels.csv": "the labels of all annotators",
@@ -148,18 +150,18 @@ class Review:
     ----------
     kinds : mapping
         The number of items to review by kind (see `crowdshot.report.page.review_items`).
-    classifier : NewItems
-        The accuracy on new items.
+    classifier : NewItems or None
+        The accuracy on new items; None for labels alone.
     do_next : sequence of Recommendation
         Recommendations, the most urgent first.
-    features : FeatureEffect
-        The value of the images, texts or features.
+    features : FeatureEffect or None
+        The value of the images, texts or features; None for labels alone.
     """
 
     kinds: Mapping[str, int] = field(metadata={"key": "need_a_person"})
-    classifier: NewItems
+    classifier: NewItems | None
     do_next: Sequence[Recommendation]
-    features: FeatureEffect = field(metadata={"key": "looks"})
+    features: FeatureEffect | None = field(metadata={"key": "looks"})
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,8 @@ def summarise(result: Result) -> str:
         )
     if result.review is not None:
         parts += _verdicts(result.review.kinds, result.review.classifier)
-        parts += describe_feature_effect(result.review.features, result.counts.items)
+        if result.review.features is not None:
+            parts += describe_feature_effect(result.review.features, result.counts.items)
     if result.questions is not None:
         parts.append(_questions(result.questions))
     truth_used = result.gold is not None and result.gold.gold > 0
@@ -399,11 +402,13 @@ def _accepted(found: Accepted, n_items: int) -> str:
     return "\n".join(lines)
 
 
-def _verdicts(kinds: Mapping[str, int], classifier: NewItems) -> list[str]:
+def _verdicts(kinds: Mapping[str, int], classifier: NewItems | None) -> list[str]:
     """Return the lines about items to review and about the classifier, as on the first screen of the page."""
     number = sum(kinds.values())
     need = f"{counted(number, 'items')} {'needs' if number == 1 else 'need'} review: " if number else ""
     lines = [need + kinds_in_words(kinds)]
+    if classifier is None:
+        return lines
     if classifier.share is None or classifier.low is None or classifier.high is None:
         return [*lines, f"classifier on new items: accuracy not known ({classifier.verdict})"]
     correct = f"{percent(classifier.share)} correct (90 % interval {spread(classifier.low, classifier.high)})"

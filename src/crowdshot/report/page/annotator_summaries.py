@@ -17,8 +17,9 @@ import pandas as pd
 from crowdshot.formatting import clean
 from crowdshot.io.cells import Positions
 from crowdshot.labels.annotator_flags import Agreement, Flag
+from crowdshot.labels.consensus import Floats
 from crowdshot.labels.duplicate_annotators import compare_pairs
-from crowdshot.report.page.review_items import Basis, Floats
+from crowdshot.report.page.basis import Basis
 
 MOST_PEOPLE = 300  # annotators on the page
 PICTURED, EXAMPLES_EACH = 40, 4  # the first 40 annotators are shown with pictures of 4 mistakes each
@@ -107,7 +108,7 @@ class Person:
 
 def summarise_annotators(basis: Basis) -> Iterator[Person]:
     """Yield the summary of each annotator with labels, in the order of the annotations."""
-    ann, table = basis.annotations, basis.clf.annotators_
+    ann, table = basis.annotations, basis.people
     pairs = compare_pairs(ann, basis.posterior)
     for person, judged in enumerate(basis.judged):
         if judged is None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdshot.classifier.diagnostics import Check
-from crowdshot.labels.consensus import Share
+from crowdshot.labels.consensus import Floats, Share
 from crowdshot.report.page.annotator_summaries import Person
-from crowdshot.report.page.review_items import Basis, Floats
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.thresholds import STEPS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crowdshot.classifier.diagnostics import Check
 
 MOST_CLASSES = 100  # on the page, the largest
 EXAMPLES = 4  # typical items of a class, and as many borderline ones
@@ -81,14 +85,18 @@ def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
 
     Typical items are nearest to the centre of the class. Borderline items are almost as near to another centre.
     """
-    K = basis.posterior.shape[1]
+    K, embeddings = basis.posterior.shape[1], basis.embeddings
+    if embeddings is None:
+        return [([], [])] * K
     each = min(EXAMPLES, MOST_EXAMPLES // (2 * K))
     weight = basis.posterior * basis.labelled[:, None]
-    chunks = np.array_split(np.arange(len(weight)), -(-basis.embeddings.numel() // MOST_NUMBERS))
-    centres = sum(weight[rows].T @ _numbers(basis, rows) for rows in chunks) / np.maximum(weight.sum(0), 1e-9)[:, None]
+    chunks = np.array_split(np.arange(len(weight)), -(-embeddings.numel() // MOST_NUMBERS))
+    centres = (
+        sum(weight[rows].T @ _numbers(embeddings, rows) for rows in chunks) / np.maximum(weight.sum(0), 1e-9)[:, None]
+    )
     distance, margin = np.empty(len(weight)), np.empty(len(weight))
     for rows in chunks:
-        x, here = _numbers(basis, rows), (np.arange(len(rows)), basis.label[rows])
+        x, here = _numbers(embeddings, rows), (np.arange(len(rows)), basis.label[rows])
         squared = np.square(x).sum(1)[:, None] - 2 * x @ centres.T + np.square(centres).sum(1)  # (n, K)
         distance[rows] = squared[here]
         squared[here] = np.inf
@@ -102,8 +110,8 @@ def choose_examples(basis: Basis) -> list[tuple[Rows, Rows]]:
     return out
 
 
-def _numbers(basis: Basis, rows: NDArray[np.int64]) -> Floats:
-    out: Floats = basis.embeddings[rows].double().cpu().numpy()
+def _numbers(embeddings: Tensor, rows: NDArray[np.int64]) -> Floats:
+    out: Floats = embeddings[rows].double().cpu().numpy()
     return out
 
 

@@ -8,26 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from crowdshot.classifier import diagnostics
-from crowdshot.classifier.compared_methods import Compared
-from crowdshot.classifier.crowd_classifier import CrowdClassifier
-from crowdshot.encoders.encoder import Encoder
 from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import Statistic, kappa_warning, statistics
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.consensus import THRESHOLD, Share
+from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, unanimous_items
 from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.pair_agreement import FEWEST, pairs
 from crowdshot.labels.spelling import Twins
-from crowdshot.methods import find
-from crowdshot.model import priors
 from crowdshot.progress import progress
 from crowdshot.report.page.annotator_summaries import (
     EXAMPLES_EACH,
@@ -36,6 +29,7 @@ from crowdshot.report.page.annotator_summaries import (
     file_names,
     summarise_annotators,
 )
+from crowdshot.report.page.basis import Basis
 from crowdshot.report.page.class_summaries import (
     Class,
     Confusion,
@@ -49,8 +43,6 @@ from crowdshot.report.page.class_summaries import (
 from crowdshot.report.page.item_map import Map, Picture, draw_map, thumbnails
 from crowdshot.report.page.review_items import (
     Asked,
-    Basis,
-    Floats,
     Item,
     ask_next,
     confidence_if_fully_labelled,
@@ -62,10 +54,18 @@ from crowdshot.report.page.review_items import (
 from crowdshot.report.page.thresholds import Automatic, Curve, Level, at, automatic, count_levels, curves, verdict
 from crowdshot.version import __version__
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from crowdshot.classifier.crowd_classifier import CrowdClassifier
+    from crowdshot.classifier.diagnostics import Check
+    from crowdshot.encoders.encoder import Encoder
+
 COMPARED_NOTE = (
     "; the consensus of labelled items and everything about annotators are from Dawid–Skene on the labels alone"
 )
-VERSIONS = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "pillow")
+LABEL_VERSIONS = ("numpy", "scipy", "pandas")
+VERSIONS = ("torch", *LABEL_VERSIONS, "scikit-learn", "pillow")
 IN_MATRIX = 12  # annotators in the matrix of kappas
 MOST_KNOWN = 10_000  # true labels that the page contains, so that a download of corrections includes them
 
@@ -79,9 +79,9 @@ class Run:
     sources : sequence of str
         The label files.
     items_from : str
-        Where the items were read from.
+        Where the items were read from; "" for labels alone.
     paths, texts : sequences
-        The image files or the texts, in the order of the items; empty for features.
+        The image files or the texts, in the order of the items; empty for features and for labels alone.
     how : mapping
         Terms and their descriptions, such as the method (see `describe`).
     command : str
@@ -113,26 +113,39 @@ class Run:
 
     @property
     def thing(self) -> str:
-        """The kind of item: "image", "text" or "features"."""
-        return "image" if self.paths else "text" if self.texts else "features"
+        """The kind of item: "image", "text", "features", or "" for labels alone."""
+        return "image" if self.paths else "text" if self.texts else "features" if self.items_from else ""
 
     @property
     def things(self) -> str:
-        return self.thing if self.thing.endswith("s") else f"{self.thing}s"
+        return self.thing if self.thing.endswith("s") or not self.thing else f"{self.thing}s"
 
 
 def describe(clf: CrowdClassifier, encoder: str | None) -> dict[str, str]:
     """Return how the results were computed; ``encoder`` is the name the user gave, None if it was chosen."""
+    from crowdshot.classifier.compared_methods import Compared
+    from crowdshot.methods import find
+
     learner = clf.learner_again()
     method = find(learner.name)
     settings = ", ".join(f"{name} = {_plain(value)}" for name, value in _numbers(clf.settings_).items())
-    versions = ", ".join(f"{name} {version(name)}" for name in VERSIONS)
     return {
         "Method": f"{method.name}: {method.summary}" + (COMPARED_NOTE if isinstance(learner, Compared) else ""),
         "Encoder": f"{encoder or 'chosen automatically'}: {_encoder(clf.encoder_)}",
         "Settings": f"{settings or 'none'}; seed {clf.seed}",
-        "Versions": f"crowdshot {__version__}, {versions}, Python {platform.python_version()}",
+        "Versions": _versions(VERSIONS),
     }
+
+
+def describe_labels(method: str, several: bool = False) -> dict[str, str]:
+    """Return how results of labels alone were computed."""
+    sets = "; each answer is a set of labels" if several else ""
+    return {"Method": f"{method}, from the labels alone{sets}", "Versions": _versions(LABEL_VERSIONS)}
+
+
+def _versions(packages: Sequence[str]) -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"crowdshot {__version__}, {versions}, Python {platform.python_version()}"
 
 
 def _encoder(encoder: Encoder) -> str:
@@ -148,6 +161,8 @@ def _numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the prior on confusion matrices as its name and parameters."""
     if "c" not in settings:
         return dict(settings)
+    from crowdshot.model import priors
+
     card = priors.to_card(priors.Priors(tau=settings["tau"], b=settings["b"], c=settings["c"]))
     prior = card.pop("confusion")
     kind, numbers = prior.pop("kind"), ", ".join(f"{name} {value:.3g}" for name, value in prior.items())
@@ -183,7 +198,7 @@ class Decisions(NamedTuple):
 def decisions(basis: Basis, shown: list[int]) -> Decisions:
     """Return the data for decisions about the items at the positions ``shown``."""
     ids = [str(name) for name in basis.annotations.items]
-    known = basis.clf.gold_.iloc[:MOST_KNOWN, :2].astype(str).to_numpy().tolist()
+    known = basis.compared.iloc[:MOST_KNOWN, :2].astype(str).to_numpy().tolist()
     return Decisions(
         store=hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16],
         classes=[str(name) for name in basis.annotations.classes],
@@ -205,6 +220,8 @@ class Facts:
         The items that need review at any threshold.
     fully_labelled : array
         The confidence of the items that every annotator has labelled.
+    unanimous : list of Unanimous
+        The confidence that agreeing labels reach.
     sheets : dict
         File names of the feedback sheets, by position of the annotator.
     crowd : array (K, K) [true, observed]
@@ -213,6 +230,8 @@ class Facts:
         The agreement of each pair of annotators (see `crowdshot.labels.pair_agreement`).
     kappas : list of (name, kappas)
         The kappa, NaN if unknown, of each of the annotators with the most labels and the others of these.
+    map : Map or None
+        None for labels alone.
     pictures, texts : dicts
         Previews, by position of the item.
     """
@@ -229,6 +248,7 @@ class Facts:
     items: list[Item]
     asked: Asked
     fully_labelled: Floats
+    unanimous: list[Unanimous]
     curves: list[Curve]
     people: list[Person]
     agreement: list[Statistic]
@@ -239,7 +259,7 @@ class Facts:
     odd: list[Odd]
     crowd: Floats
     confusions: list[Confusion]
-    map: Map
+    map: Map | None
     sheets: dict[int, str]
     pictures: dict[int, Picture]
     texts: dict[int, str]
@@ -279,35 +299,37 @@ class Facts:
 
 def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     """Compute the facts of a classifier and the embeddings (N, D) that it was fitted to."""
-    basis = Basis(clf, embeddings)
-    why_unchecked = diagnostics.why_not(clf, embeddings)
+    return gather_facts(Basis.of_classifier(clf, embeddings), run)
+
+
+def gather_facts(basis: Basis, run: Run) -> Facts:
+    """Compute the facts of labels, and of a classifier if the basis has one."""
     wanted = items_to_review(basis)
-    check = None
-    if not why_unchecked:
-        with progress("checking the classifier"):
-            check = diagnostics.leave_out(clf, embeddings, wanted)
+    why_unchecked, check = _check(basis, wanted)
     everyone = sorted(summarise_annotators(basis), key=lambda person: person.high)
     examples = choose_examples(basis)
-    crowd = confusion_of(everyone, len(clf.classes_))
+    crowd = confusion_of(everyone, basis.annotations.n_classes)
     levels = count_levels(basis, check)
     agreement = statistics(basis.annotations, run.ordered)
     each_pair = pairs(basis.annotations, "quadratic" if run.ordered else None)
     n_labelled, fully_labelled = int(basis.labelled.sum()), confidence_if_fully_labelled(basis)
     mistakes = [example.row for person in everyone[:PICTURED] for example in person.examples[:EXAMPLES_EACH]]
     shown = sorted({*wanted, *mistakes, *(i for pair in examples for some in pair for i in some)})
+    seed = 0 if basis.clf is None else basis.clf.seed
     return Facts(
         run=run,
-        classes=[clean(name) for name in clf.classes_],
+        classes=[clean(name) for name in basis.annotations.classes],
         n_items=len(basis.label),
         n_labelled=n_labelled,
         n_labels=basis.annotations.n_labels,
         levels=levels,
         check=check.when_sure() if check else None,
         why_unchecked=why_unchecked,
-        gold=gold_labels.agreement(clf.gold_),
+        gold=gold_labels.agreement(basis.compared),
         items=describe_items(basis, wanted, check, run.thing),
         asked=ask_next(basis, plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]),
         fully_labelled=fully_labelled,
+        unanimous=unanimous_items(basis.annotations, basis.confidence),
         curves=curves(basis),
         people=everyone,
         agreement=agreement,
@@ -318,7 +340,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
         odd=find_odd(basis),
         crowd=crowd,
         confusions=most_confused(crowd),
-        map=draw_map(basis, run.paths),
+        map=None if basis.embeddings is None else draw_map(basis, basis.embeddings, run.paths, seed),
         sheets=file_names(everyone),
         pictures=thumbnails({i: run.paths[i] for i in shown}) if run.paths else {},
         texts={i: excerpt(run.texts[i]) for i in shown} if run.texts else {},
@@ -338,3 +360,16 @@ def _kappas(people: Sequence[Person], ann: Annotations, pairs: pd.DataFrame) -> 
     if np.isnan(out).all():
         return []
     return [(person.name, row.tolist()) for person, row in zip(chosen, out, strict=True)]
+
+
+def _check(basis: Basis, wanted: list[int]) -> tuple[str, Check | None]:
+    """Cross-validate the classifier; return why that is impossible, or "" and the check."""
+    if basis.clf is None or basis.embeddings is None:
+        return "labels alone make no classifier", None
+    from crowdshot.classifier import diagnostics
+
+    why_not = diagnostics.why_not(basis.clf, basis.embeddings)
+    if why_not:
+        return why_not, None
+    with progress("checking the classifier"):
+        return "", diagnostics.leave_out(basis.clf, basis.embeddings, wanted)

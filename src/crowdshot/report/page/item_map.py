@@ -12,20 +12,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits
 
 from crowdshot.formatting import clean, percent, probability
 from crowdshot.io.cells import Positions
-from crowdshot.io.image_decoding import decode, quiet_pillow
+from crowdshot.labels.consensus import Floats
 from crowdshot.progress import progress
-from crowdshot.report.page.review_items import Basis, Floats
+from crowdshot.report.page.basis import Basis
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
 
 DETAIL = 12_000_000  # pixels of all detailed pictures together, about three megabytes
 SMALL, LARGE = 144, 400  # least and most pixels of a detailed picture's side
@@ -69,6 +69,8 @@ def sheet(paths: Sequence[Path]) -> Sheet:
     """Return all images as one sprite sheet, which a browser decodes once."""
     if not paths:
         return Sheet()
+    from PIL import Image
+
     tile = int(np.clip((SHEET / len(paths)) ** 0.5, LEAST, MOST))
     columns = int(np.ceil(len(paths) ** 0.5))
     canvas = Image.new("RGB", (columns * tile, -(-len(paths) // columns) * tile), (128, 128, 128))
@@ -84,6 +86,8 @@ def sheet(paths: Sequence[Path]) -> Sheet:
 
 
 def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
+    from crowdshot.io.image_decoding import quiet_pillow
+
     images: list[Image.Image | None] = []
     with quiet_pillow(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, progress("drawing images") as tick:
         for image in pool.map(lambda path: _small(path, side), paths):
@@ -94,6 +98,8 @@ def _read(paths: Sequence[Path], side: int) -> list[Image.Image | None]:
 
 def _small(path: Path, side: int) -> Image.Image | None:
     """Return the upright image in RGB or grey, at most ``side`` pixels wide and high; None if it cannot be read."""
+    from PIL import Image, ImageOps
+
     try:
         with Image.open(path) as image:
             image.draft(None, (2 * side, 2 * side))  # decodes JPEG at a reduced size
@@ -106,6 +112,10 @@ def _small(path: Path, side: int) -> Image.Image | None:
 
 def _decoded(image: Image.Image) -> Image.Image:
     """Decode palettes, transparency and 16-bit images as the encoder does; transparency becomes white."""
+    from PIL import Image
+
+    from crowdshot.io.image_decoding import decode
+
     pixels, full = decode(image, {})
     values = (pixels[0].float() * (255 / full)).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
     picture = Image.fromarray(values.squeeze(-1) if values.shape[-1] == 1 else values)
@@ -152,10 +162,9 @@ class Map(NamedTuple):
     sheet: Sheet
 
 
-def draw_map(basis: Basis, paths: Sequence[Path]) -> Map:
-    seed = basis.clf.seed
+def draw_map(basis: Basis, embeddings: Tensor, paths: Sequence[Path], seed: int = 0) -> Map:
     rows = _few_enough(basis.labelled, seed)
-    xy, how = place(basis.embeddings[rows].float().cpu().numpy(), seed)
+    xy, how = place(embeddings[rows].float().cpu().numpy(), seed)
     votes, agree = basis.votes[rows], basis.votes_for(basis.label)[rows]
     disputed = np.where(agree > SPLIT * votes.sum(1), AGREED, DISPUTED)
     return Map(
@@ -184,6 +193,9 @@ def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
     x = np.asarray(embeddings - embeddings.mean(0), dtype=np.float64)
     if min(n, d) < 2 or not x.any():
         return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "the embeddings differ in one direction only"
+    from sklearn.decomposition import PCA
+
+    x /= np.abs(x).max()  # t-SNE crashes on tiny numbers
     pca = PCA(min(n, d, WIDEST), random_state=seed)
     main = pca.fit_transform(x)
     if FEWEST_TSNE <= n <= MOST_TSNE:
@@ -193,6 +205,9 @@ def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
 
 
 def _tsne(x: Floats, seed: int) -> Floats:
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
     with threadpool_limits(1):  # several threads are slower on a busy machine
         # 400 iterations are enough for a picture

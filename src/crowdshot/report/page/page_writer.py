@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from crowdshot.formatting import percent, plural
-from crowdshot.labels.consensus import THRESHOLD
+from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD
 from crowdshot.report import summary
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.item_map import Drawing, Picture, thumbnails
 from crowdshot.report.page.next_steps import forecast_sentence, steps
-from crowdshot.report.page.review_items import KINDS, excerpt
+from crowdshot.report.page.review_items import excerpt
 from crowdshot.report.page.templates import HERE, STYLES, fill, inline
 from crowdshot.report.page.thresholds import STEPS, Plot, listed, nearest
 
@@ -32,7 +32,7 @@ Texts = dict[str, str]
 def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
     """Return the texts that depend on the threshold: {name: text of the elements with ``data-at="name"``}."""
     level, kinds = found.accepted(confidence), found.of_kind(confidence)
-    shown = {kind: sum(item.kind(confidence) == kind for item in found.items) for kind in KINDS}
+    shown = {kind: sum(item.kind(confidence) == kind for item in found.items) for kind in REVIEW_KINDS}
     todo = {step.key: step for step in steps(found, confidence)}
     return {
         "threshold": percent(confidence),
@@ -46,7 +46,7 @@ def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
         "good": "yes" if found.automatic(confidence) else "no",
         **{f"class_{each.label}": f"{each.accepted[STEPS.index(confidence)]:,}" for each in found.class_facts},
         **{f"n_{kind}": f"{number:,}" for kind, number in kinds.items()},
-        **{f"cut_{kind}": _cut(KINDS[kind], shown[kind], kinds[kind]) for kind in KINDS},
+        **{f"cut_{kind}": _cut(REVIEW_KINDS[kind], shown[kind], kinds[kind]) for kind in REVIEW_KINDS},
         **{f"{key}_text": todo[key].text if key in todo else "" for key in NEXT},
         **{f"{key}_command": todo[key].command if key in todo else "" for key in NEXT},
     }
@@ -79,7 +79,6 @@ SECTIONS = {  # {file in parts/: title in the navigation}
     "map": "Map",
     "how": "How",
 }
-SCRIPTS = ("lists", "threshold", "items", "copy", "people", "map")  # files in script/, each a separate module
 MOST_MATRIX = 12  # classes of a readable confusion matrix
 MOST_CELLS = 20_000  # of all confusion matrices on the page
 
@@ -89,26 +88,34 @@ def write_page(path: Path, found: Facts) -> None:
 
 
 def render(found: Facts) -> str:
+    scripts = {  # {file in script/, a module of its own: whether the page has what it works on}
+        "lists": True,
+        "threshold": True,
+        "items": bool(found.items),
+        "copy": True,
+        "people": True,
+        "map": found.map is not None,
+    }
     return fill(
         "page.html",
         f=found,
         now=texts_at(found),
         threshold_texts=texts_for_script(found),
-        sections=SECTIONS.items(),
+        sections=[(id, title) for id, title in SECTIONS.items() if id != "map" or found.map],
         accepted_at=THRESHOLD,
         levels=listed(found.levels),
         steps=NEXT,
         links=LINKS,
-        kinds=KINDS,
+        kinds=REVIEW_KINDS,
         matrices=_with_matrix(found),
         most_people=MOST_PEOPLE,
         examples_each=EXAMPLES_EACH,
         pictured={person.position for person in found.people[:PICTURED]},
         most_matrix=MOST_MATRIX,
         plots=[Plot(curve) for curve in found.curves],
-        drawing=Drawing(found.map, found.classes, _landmarks(found)),
+        drawing=found.map and Drawing(found.map, found.classes, _landmarks(found)),
         style=inline(*STYLES),
-        scripts=[inline(HERE / "script" / f"{name}.js") for name in SCRIPTS],
+        scripts=[inline(HERE / "script" / f"{name}.js") for name, needed in scripts.items() if needed],
     )
 
 

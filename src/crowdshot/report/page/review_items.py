@@ -15,88 +15,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from crowdshot.classifier.crowd_classifier import CrowdClassifier
-from crowdshot.classifier.diagnostics import Check
-from crowdshot.classifier.feature_learners import SEVERAL
 from crowdshot.formatting import apart, clean
-from crowdshot.io.cells import Positions
 from crowdshot.labels import aggregation, asking
-from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.annotator_flags import Judged, judge_each, useful_questions
-from crowdshot.labels.consensus import THRESHOLD, uncertainty
+from crowdshot.labels.annotator_flags import useful_questions
+from crowdshot.labels.consensus import THRESHOLD, Floats, review_kinds, uncertainty
+from crowdshot.report.page.basis import Basis
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Basis:
-    """A fitted classifier and the embeddings (N, D) that it was fitted to."""
-
-    clf: CrowdClassifier
-    embeddings: Tensor
-
-    @property
-    def annotations(self) -> Annotations:
-        return self.clf.annotations_
-
-    @cached_property
-    def posterior(self) -> Floats:
-        """Class probabilities (N, K)."""
-        return self.clf.label_proba_
-
-    @cached_property
-    def votes(self) -> Floats:
-        """Number of labels of each class (N, K)."""
-        return self.annotations.vote_counts()
-
-    @cached_property
-    def label(self) -> Positions:
-        """The most probable class (N,): the consensus or, for unlabelled items, the classifier's prediction."""
-        return np.asarray(self.posterior.argmax(1), dtype=np.int64)
-
-    @cached_property
-    def confidence(self) -> Floats:
-        return np.asarray(self.posterior.max(1))
-
-    @cached_property
-    def labelled(self) -> NDArray[np.bool_]:
-        return np.asarray(self.votes.sum(1) > 0)
-
-    @cached_property
-    def judged(self) -> list[Judged | None]:
-        """The judgement of each annotator (R,); None for annotators without labels."""
-        names = [apart(name) for name in self.annotations.classes]
-        return judge_each(self.annotations, self.posterior, names, self.clf.known_.history)
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Whether the true label of each item is known (N,)."""
-        return np.asarray(self.clf.known_.gold >= 0)
-
-    @cached_property
-    def accepted(self) -> NDArray[np.bool_]:
-        return np.asarray(self.confidence >= THRESHOLD)
-
-    @cached_property
-    def unchosen(self) -> NDArray[np.bool_]:
-        """Whether an item has labels, but none of its most probable class (N,)."""
-        return np.asarray(self.labelled & (self.votes_for(self.label) == 0))
-
-    def name(self, item: int) -> str:
-        return clean(self.annotations.items[item])
-
-    def votes_for(self, label: Positions) -> Floats:
-        """Return how many labels of each item equal ``label`` (N,)."""
-        out: Floats = self.votes[np.arange(len(label)), label]
-        return out
+if TYPE_CHECKING:
+    from crowdshot.classifier.diagnostics import Check
 
 
 # ---- items to review ----
@@ -108,11 +39,6 @@ VOTERS = 6  # annotators named for each class
 LIKELY = 3  # classes shown with their probability, chosen or not
 LONGEST = 2_000  # characters of a text
 HARDLY = 0.005  # least probability of a class that is shown though nobody chose it
-KINDS = {
-    "open": "Not accepted",
-    "overruled": "Accepted against the majority",
-    "unlabelled": "Unlabelled and not accepted",
-}
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 
@@ -160,7 +86,7 @@ class Item(NamedTuple):
 
 def reliable(basis: Basis) -> NDArray[np.bool_]:
     """Return which annotators (R,) are reliable, each judged without their own labels."""
-    accuracy = basis.clf.annotators_.set_index(basis.annotations.columns.annotator)["accuracy"]
+    accuracy = basis.people.set_index(basis.annotations.columns.annotator)["accuracy"]
     return np.asarray(accuracy.reindex(basis.annotations.annotators).to_numpy() >= RELIABLE)
 
 
@@ -200,17 +126,13 @@ def _dissent(classes: Sequence[str]) -> str:
     return f"{who} chose '{classes[0]}'" if len(set(classes)) == 1 else f"{who} chose other classes"
 
 
-def is_overruled(basis: Basis) -> NDArray[np.bool_]:
-    """Return which items (N,) have more labels of another class than of the most probable one, without known truth."""
-    return np.asarray((basis.votes_for(basis.label) < basis.votes.max(1)) & ~basis.known)
-
-
 def items_to_review(basis: Basis) -> list[int]:
     """Return the items that need review at any threshold: labelled ones first, then by uncertainty."""
     scores = uncertainty(basis.posterior)
-    uncertain = basis.confidence < HIGHEST
+    masks = review_kinds(basis.confidence, basis.labelled, basis.overruled, HIGHEST)
+    masks["overruled"] = basis.labelled & basis.overruled
     chosen: set[int] = set()
-    for mask in (basis.labelled & uncertain, is_overruled(basis), ~basis.labelled & uncertain):
+    for mask in masks.values():
         rows = np.flatnonzero(mask)
         chosen.update(rows[np.lexsort((-scores[rows], ~basis.unchosen[rows]))][:MOST].tolist())
     rows = np.array(sorted(chosen), dtype=np.int64)
@@ -220,7 +142,7 @@ def items_to_review(basis: Basis) -> list[int]:
 
 def describe_items(basis: Basis, wanted: Sequence[int], check: Check | None, thing: str = "image") -> list[Item]:
     """Return the details of the wanted items; ``thing`` is "image", "text" or "features"."""
-    scores, overruled = uncertainty(basis.posterior), is_overruled(basis)
+    scores, overruled = uncertainty(basis.posterior), basis.overruled
     names, votes = _votes(basis, wanted)
     predicted = {**dict(zip(check.rows.tolist(), check.probabilities, strict=True)), **check.besides} if check else {}
     classes = basis.annotations.classes
@@ -300,7 +222,7 @@ def ask_next(basis: Basis, budget: int) -> Asked:
     if not budget:
         return Asked(0, 0, [])
     ann = basis.annotations
-    parts = aggregation.questions(ann, basis.posterior, bool(basis.clf.settings_.get(SEVERAL)))
+    parts = aggregation.questions(ann, basis.posterior, basis.several)
     posterior = asking.at_once([p for _, p in parts])
     confusion = asking.at_once([asking.expected_confusion(*part) for part in parts])
     can = useful_questions(basis.judged)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crowdshot.classifier.diagnostics import Check
 from crowdshot.formatting import percent
 from crowdshot.labels import labels_needed
-from crowdshot.labels.consensus import THRESHOLD, Share
+from crowdshot.labels.consensus import THRESHOLD, Floats, Share
 from crowdshot.labels.labels_needed import ROUND, Forecast
-from crowdshot.report.page.review_items import Basis, Floats, is_overruled
+from crowdshot.report.page.basis import Basis
+
+if TYPE_CHECKING:
+    from crowdshot.classifier.diagnostics import Check
 
 STEPS = tuple(step / 100 for step in range(50, 100))  # thresholds to choose from
 LISTED = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # thresholds in the table, and tried for automatic labelling
@@ -45,11 +47,10 @@ class Automatic(NamedTuple):
 
 def count_levels(basis: Basis, check: Check | None) -> list[Level]:
     """Return the counts at each of the `STEPS`."""
-    overruled = is_overruled(basis)
     masks = {
         "labelled": basis.labelled,
         "unlabelled": ~basis.labelled,
-        "overruled": basis.labelled & overruled,
+        "overruled": basis.labelled & basis.overruled,
     }
     confidences = {name: np.sort(basis.confidence[mask]) for name, mask in masks.items()}
 
