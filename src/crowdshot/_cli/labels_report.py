@@ -88,7 +88,7 @@ def write_report(labels: LabelFiles, result: Aggregated, folder: ReportFolder) -
             result.found.consensus, result.table, people, folder.out, folder.overwrite, read, pages
         )
     do_next = [summary.Recommendation(in_a_terminal(step.text), step.command) for step in steps(found)]
-    return files, summary.Review(found.of_kind(), None, do_next, found.agreement, None)
+    return files, summary.Review(found.of_kind(), None, do_next, None)
 
 
 def _gold_of(result: Aggregated) -> tuple[Positions, Floats]:
@@ -155,15 +155,16 @@ def run_report(folder: Path) -> list[Path]:
 
 
 def facts_of(folder: Path) -> Facts:
-    """Return the facts of the report of a folder."""
+    """Return the facts of the report of a folder, with its audit."""
+    from crowdshot.report.folder_audit import read_audit
     from crowdshot.report.page.facts import gather_facts
     from crowdshot.report.page.saved_report import read_basis, read_run
 
-    run, _ = read_run(folder)
+    run = read_run(folder).run
     with progress("reading results"):
-        basis = read_basis(folder, run)
+        basis, audit = read_basis(folder, run), read_audit(folder)
     with progress("preparing the report"):
-        return gather_facts(basis, run)
+        return gather_facts(basis, run, audit)
 
 
 def report(

@@ -16,6 +16,7 @@ import typer
 from crowdshot._cli import (
     adapt,
     aggregate,
+    audit,
     catalogue,
     compare,
     demo,
@@ -86,6 +87,7 @@ _add("adapt", adapt.adapt, adapt.EXAMPLES)
 _add("predict", predict.predict, predict.EXAMPLES)
 _add("aggregate", aggregate.aggregate, aggregate.EXAMPLES)
 _add("next", next.ask_next, next.EXAMPLES)
+_add("audit", audit.audit, audit.EXAMPLES)
 _add("report", labels_report.report, labels_report.EXAMPLES)
 _add("compare", compare.compare, compare.EXAMPLES)
 _add("push", push.push, push.EXAMPLES)

@@ -32,8 +32,25 @@ SERVER = "Server"
 CROWD = "Simulated annotators"
 COMPUTING = "Computing"
 OUTPUT = "Output"
+DRAWING = "Drawing a sample"
+EVALUATING = "Evaluating it"
 OTHER = "Options"
-PANELS = ("Arguments", INPUT, READING, METHOD, CROWD, EPISODES, TRAINING, NETWORK, SERVER, COMPUTING, OUTPUT, OTHER)
+PANELS = (
+    "Arguments",
+    INPUT,
+    READING,
+    METHOD,
+    CROWD,
+    EPISODES,
+    TRAINING,
+    NETWORK,
+    SERVER,
+    COMPUTING,
+    DRAWING,
+    EVALUATING,
+    OUTPUT,
+    OTHER,
+)
 
 
 class PanelCommand(TyperCommand):

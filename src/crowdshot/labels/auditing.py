@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, expit, logit, xlogy
 
 from crowdshot.io.cells import Positions
+from crowdshot.io.json_text import OMITTED
 from crowdshot.labels.consensus import INTERVAL, THRESHOLD, Floats, is_accepted
 
 EDGES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # strata begin at the threshold and at the higher ones of these
@@ -42,12 +43,13 @@ PRIOR = -np.square(GRID[0] / 2) / 2 - np.square(np.log(GRID[1]) / 0.5) / 2  # a 
 
 
 class Stratum(NamedTuple):
-    """Items with a confidence from ``low`` to below ``high``: their number, and how many were drawn."""
+    """Items with a confidence from ``low`` to below ``high``: their number, how many were drawn, mean confidence."""
 
     low: float
     high: float
     items: int
     drawn: int
+    confidence: float
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,86 @@ class Sample:
 
 
 class Estimate(NamedTuple):
-    """The accuracy of the labels above a threshold, with a 90 % interval.
+    """The accuracy of the labels above a threshold, with a 90 % interval, and the mean ``confidence`` of these labels.
 
     ``at_least`` is a lower bound that holds with probability `CERTAIN` for all thresholds of a table together.
     """
 
     threshold: float
     items: int
+    confidence: float
     checked: int
     right: int
     accuracy: float
     low: float
     high: float
     at_least: float
+
+
+class Checked(NamedTuple):
+    """A checked item: its stratum, its consensus label, the true label, the confidence, and whether it is right."""
+
+    item: str
+    stratum: int
+    label: str
+    truth: str
+    confidence: float
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit.
+
+    Attributes
+    ----------
+    promise : float
+        The accuracy that labels should have.
+    estimates : list of Estimate
+        One for each threshold; the first is about all accepted labels.
+    checked : list of Checked
+    sampled : int
+        The number of drawn items.
+    others : list of str
+        Items in the answers that were not drawn.
+    outdated : bool
+        Whether the results have changed since the sample was drawn.
+    """
+
+    promise: float
+    estimates: list[Estimate]
+    checked: list[Checked] = field(metadata=OMITTED)
+    sampled: int = 0
+    others: list[str] = field(default_factory=list)
+    outdated: bool = False
+
+    @property
+    def threshold(self) -> float:
+        return self.estimates[0].threshold
+
+    @property
+    def overall(self) -> Estimate:
+        return self.estimates[0]
+
+    @property
+    def keeps(self) -> Estimate | None:
+        """The lowest threshold that keeps the promise by its lower bound; None if there is none."""
+        return next((each for each in self.estimates if each.at_least >= self.promise), None)
+
+    @property
+    def mistakes(self) -> list[Checked]:
+        """The labels that are wrong, the most confident first."""
+        return sorted((each for each in self.checked if not each.is_right), key=lambda each: -each.confidence)
+
+    @property
+    def confidences(self) -> Floats:
+        """Confidences of the checked labels (n,)."""
+        return np.array([each.confidence for each in self.checked], dtype=np.float64)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether each checked label is right (n,)."""
+        return np.array([each.is_right for each in self.checked], dtype=bool)
 
 
 class Band(NamedTuple):
@@ -99,7 +168,7 @@ class Band(NamedTuple):
 
 
 def draw(
-    items: Sequence[Any],
+    items: Sequence[Any] | NDArray[Any],
     labels: Sequence[Any],
     confidence: Floats,
     size: int,
@@ -166,7 +235,7 @@ def _strata(confidence: Floats, size: int, threshold: float) -> list[Stratum]:
     lows[-1] = threshold
     lows, counts = lows[::-1], counts[::-1]
     return [
-        Stratum(low, high, items, drawn)
+        Stratum(low, high, items, drawn, float(confidence[(confidence >= low) & (confidence < high)].mean()))
         for low, high, items, drawn in zip(lows, [*lows[1:], np.inf], counts, _in_proportion(counts, size), strict=True)
     ]
 
@@ -233,8 +302,18 @@ def by_threshold(strata: Sequence[Stratum], checked: Sequence[int], right: Seque
         items, n_checked, n_right = map(sum, counts)
         accuracy, low, high = estimate(*counts).tolist()
         at_least = float(estimate(*counts, level=1 - 2 * tail)[1])
-        out.append(Estimate(stratum.low, items, n_checked, n_right, accuracy, low, high, at_least))
+        claimed = sum(each.items * each.confidence for each in strata[first:]) / items
+        out.append(Estimate(stratum.low, items, claimed, n_checked, n_right, accuracy, low, high, at_least))
     return out
+
+
+def evaluate(strata: Sequence[Stratum], checked: Sequence[Checked], promise: float) -> Audit:
+    """Return the result of an audit; thresholds above which nothing was checked are left out."""
+    places = [each.stratum for each in checked]
+    n_checked = np.bincount(places, minlength=len(strata)).tolist()
+    n_right = np.bincount(places, [each.is_right for each in checked], len(strata)).astype(np.int64).tolist()
+    estimates = [each for each in by_threshold(strata, n_checked, n_right) if each.checked]
+    return Audit(promise, estimates, list(checked))
 
 
 # ---- correcting confidences ----

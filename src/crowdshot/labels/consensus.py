@@ -76,16 +76,22 @@ class Unanimous(NamedTuple):
     confidence: float
 
 
-def unanimous_items(ann: Annotations, confidence: Floats) -> list[Unanimous]:
-    """Return the confidence (N,) that agreeing labels reach, by number of labels, ascending."""
-    n_labels = np.bincount(ann.item, minlength=ann.n_items)
-    top = np.zeros(ann.n_items, dtype=np.int64)
-    np.maximum.at(top, ann.item, ann.label)
-    same = np.bincount(ann.item, ann.label == top[ann.item], ann.n_items) == n_labels
+def agreeing_labels(n_labels: Positions, unanimous: NDArray[np.bool_], confidence: Floats) -> list[Unanimous]:
+    """Return the confidence that agreeing labels reach, by number of labels, ascending.
+
+    Parameters
+    ----------
+    n_labels : array (N,)
+        The number of labels of each item.
+    unanimous : array (N,)
+        Whether all labels of the item are its consensus label.
+    confidence : array (N,)
+    """
+    unanimous = unanimous & (n_labels > 0)
     return [
         Unanimous(n, int(rows.sum()), float(np.median(confidence[rows])))
-        for n in np.unique(n_labels[same & (n_labels > 0)]).tolist()
-        for rows in [same & (n_labels == n)]
+        for n in np.unique(n_labels[unanimous]).tolist()
+        for rows in [unanimous & (n_labels == n)]
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from crowdshot.formatting import clean, percent, plural
 from crowdshot.labels import labels_needed
 from crowdshot.labels.annotator_quality import confusion_counts
-from crowdshot.labels.consensus import THRESHOLD, Floats, uncertainty
+from crowdshot.labels.consensus import THRESHOLD, Floats, is_overruled, review_kinds, uncertainty
 from crowdshot.report import summary
 from crowdshot.report.page.item_map import thumbnails
 from crowdshot.report.page.templates import STYLES, Inline, fill, inline
@@ -170,10 +170,8 @@ def gather(
 def tile_texts(version: Version) -> dict[str, str]:
     """Return the texts of the report's tiles at the default threshold."""
     ann = version.annotations
-    votes, every = ann.vote_counts(), np.arange(ann.n_items)
-    labelled, accepted = version.n_labels > 0, version.confidence >= THRESHOLD
-    overruled = labelled & accepted & (votes[every, version.posterior.argmax(1)] < votes.max(1))
-    kinds = {"open": labelled & ~accepted, "overruled": overruled, "unlabelled": ~labelled & ~accepted}
+    overruled = is_overruled(ann.vote_counts(), version.posterior.argmax(1))
+    kinds = review_kinds(version.confidence, version.n_labels > 0, overruled)
     counts = {kind: int(mask.sum()) for kind, mask in kinds.items()}
     return {
         "threshold": percent(THRESHOLD),

@@ -17,7 +17,8 @@ from crowdshot.formatting import clean
 from crowdshot.labels import gold_labels
 from crowdshot.labels.agreement import Statistic, kappa_warning, statistics
 from crowdshot.labels.annotations import Annotations
-from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, unanimous_items
+from crowdshot.labels.auditing import Audit
+from crowdshot.labels.consensus import THRESHOLD, Floats, Share, Unanimous, agreed, agreeing_labels
 from crowdshot.labels.gold_labels import Agreement
 from crowdshot.labels.pair_agreement import FEWEST, pairs
 from crowdshot.labels.spelling import Twins
@@ -222,6 +223,8 @@ class Facts:
         The confidence of the items that every annotator has labelled.
     unanimous : list of Unanimous
         The confidence that agreeing labels reach.
+    audit : Audit or None
+        What a person found who checked accepted items.
     sheets : dict
         File names of the feedback sheets, by position of the annotator.
     crowd : array (K, K) [true, observed]
@@ -249,6 +252,7 @@ class Facts:
     asked: Asked
     fully_labelled: Floats
     unanimous: list[Unanimous]
+    audit: Audit | None
     curves: list[Curve]
     people: list[Person]
     agreement: list[Statistic]
@@ -302,7 +306,7 @@ def gather(clf: CrowdClassifier, embeddings: Tensor, run: Run) -> Facts:
     return gather_facts(Basis.of_classifier(clf, embeddings), run)
 
 
-def gather_facts(basis: Basis, run: Run) -> Facts:
+def gather_facts(basis: Basis, run: Run, audit: Audit | None = None) -> Facts:
     """Compute the facts of labels, and of a classifier if the basis has one."""
     wanted = items_to_review(basis)
     why_unchecked, check = _check(basis, wanted)
@@ -329,7 +333,8 @@ def gather_facts(basis: Basis, run: Run) -> Facts:
         items=describe_items(basis, wanted, check, run.thing),
         asked=ask_next(basis, plan_round(n_labelled - at(levels).labelled, fully_labelled)[2]),
         fully_labelled=fully_labelled,
-        unanimous=unanimous_items(basis.annotations, basis.confidence),
+        unanimous=_unanimous(basis),
+        audit=audit,
         curves=curves(basis),
         people=everyone,
         agreement=agreement,
@@ -360,6 +365,12 @@ def _kappas(people: Sequence[Person], ann: Annotations, pairs: pd.DataFrame) -> 
     if np.isnan(out).all():
         return []
     return [(person.name, row.tolist()) for person, row in zip(chosen, out, strict=True)]
+
+
+def _unanimous(basis: Basis) -> list[Unanimous]:
+    ann = basis.annotations
+    n_labels, agreement = agreed(ann.item, ann.label, basis.label)
+    return agreeing_labels(n_labels, agreement == 1, basis.confidence)
 
 
 def _check(basis: Basis, wanted: list[int]) -> tuple[str, Check | None]:

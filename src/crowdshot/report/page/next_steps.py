@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crowdshot.formatting import apart, percent, plural
+from crowdshot.formatting import apart, plural
 from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.labels.spelling import and_so
 from crowdshot.report import summary
+from crowdshot.report.audit_text import recommend_threshold, why_none_accepted
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.review_items import ROUND, plan_round
-from crowdshot.report.page.thresholds import nearest
+from crowdshot.report.page.thresholds import describe_automatic, nearest
 
-MOST_STEPS, FEWEST_STEPS = 4, 2
+MOST_STEPS = 4  # besides the audit
 NAMED = 3  # annotators named in a sentence
-CHECK = (
-    "Let somebody you trust check a hundred accepted items: mistakes that all annotators share are not visible in the"
-    " labels."
-)
+AUDITED = 50  # accepted items to check; with all of them right, at least 94 % of the accepted labels are
 
 
 class Step(NamedTuple):
@@ -30,12 +28,10 @@ class Step(NamedTuple):
 
 
 def steps(found: Facts, confidence: float = THRESHOLD) -> list[Step]:
-    """Return two to four steps, the most urgent first."""
+    """Return the steps, the most urgent first; the audit of accepted labels comes last."""
     first = [_merge(found), _review(found, confidence), _ask(found, confidence)]
     urgent = [step for step in [*first, _talk(found), _label_automatically(found, confidence)] if step is not None]
-    if len(urgent) < FEWEST_STEPS:
-        urgent.append(Step("check", CHECK))
-    return urgent[:MOST_STEPS]
+    return [*urgent[:MOST_STEPS], *[step for step in [_audit(found, confidence)] if step is not None]]
 
 
 def _merge(found: Facts) -> Step | None:
@@ -58,11 +54,10 @@ def _some(names: Sequence[str], between: str = "; ") -> str:
 
 
 def _review(found: Facts, confidence: float) -> Step | None:
-    kinds = found.of_kind(confidence)
-    number = kinds["open"] + kinds["overruled"]
+    number = sum(found.of_kind(confidence).values())
     if not number:
         return None
-    shown = sum(item.kind(confidence) in ("open", "overruled") for item in found.items)
+    shown = sum(item.kind(confidence) != "accepted" for item in found.items)
     which = f"the {shown:,} most uncertain of {number:,} items" if shown < number else _these(number)
     each = "its label" if number == 1 else "each label"
     text = f"Review {which} yourself: confirm or correct {each}, download corrections.csv, and use it as true labels."
@@ -128,16 +123,30 @@ def _talk(found: Facts) -> Step | None:
     return Step("talk", " ".join(sentences)) if sentences else None
 
 
+def _audit(found: Facts, confidence: float) -> Step | None:
+    """Recommend to check a random sample of accepted labels, or what follows from the sample that was checked."""
+    if found.audit is not None:
+        return None if found.audit.keeps is found.audit.overall else Step("check", recommend_threshold(found.audit))
+    level = found.accepted(confidence)
+    number = level.labelled + level.unlabelled
+    if not number:
+        why = why_none_accepted(found.unanimous, confidence)
+        return Step(
+            "check", f"{why} Collect more labels, or lower the threshold and check a sample of the accepted items."
+        )
+    which = f"{AUDITED} random accepted items" if number > AUDITED else f"all {plural(number, 'accepted item')}"
+    text = f"Have {which} checked by somebody you trust: mistakes that annotators share are not visible in the labels."
+    command = found.run.commands.get("audit")
+    options = f" --sample {min(number, AUDITED)}" + ("" if confidence == THRESHOLD else f" --threshold {confidence:g}")
+    return Step("check", text, f"{command}{options}" if command else "")
+
+
 def _label_automatically(found: Facts, confidence: float) -> Step | None:
     allowed = found.automatic(confidence)
     if allowed is None:
         return None
-    limit = f"a confidence of {percent(allowed.confidence)} or more"
+    which = describe_automatic(allowed, confidence, found.n_unlabelled)
+    text = f"Let the classifier label automatically: {which}."
     if found.n_unlabelled:
-        which = f"{allowed.number:,} of {plural(allowed.of, 'unlabelled item')}"
-        text = f"Use the classifier's labels for {which}, those with {limit}: they are in consensus.csv."
-        text += " The classifier can also label new items."
-    else:
-        share = percent(allowed.number / allowed.of)
-        text = f"Let the classifier label new items if it has {limit}: about {share} of them."
+        text += " These labels are in consensus.csv."
     return Step("predict", text, found.run.commands.get("predict", ""))

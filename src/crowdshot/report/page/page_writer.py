@@ -16,6 +16,7 @@ import numpy as np
 from crowdshot.formatting import percent, plural
 from crowdshot.labels.consensus import REVIEW_KINDS, THRESHOLD
 from crowdshot.report import summary
+from crowdshot.report.audit_text import describe_audit, why_none_accepted
 from crowdshot.report.page.annotator_summaries import EXAMPLES_EACH, MOST_PEOPLE, PICTURED, Person
 from crowdshot.report.page.facts import Facts
 from crowdshot.report.page.item_map import Drawing, Picture, thumbnails
@@ -37,6 +38,7 @@ def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
     return {
         "threshold": percent(confidence),
         "accepted": f"{level.labelled:,}",
+        "why_none": "" if level.labelled else why_none_accepted(found.unanimous, confidence),
         "accepted_bar": f"{100 * level.labelled / found.n_labelled:.1f}",
         "person": f"{sum(kinds.values()):,}",
         "person_kinds": summary.kinds_in_words(kinds),
@@ -71,6 +73,7 @@ def _cut(kind: str, shown: int, number: int) -> str:
 
 SECTIONS = {  # {file in parts/: title in the navigation}
     "answer": "Overview",
+    "audit": "Audit",
     "items": "Items",
     "annotators": "Annotators",
     "agreement": "Agreement",
@@ -79,6 +82,7 @@ SECTIONS = {  # {file in parts/: title in the navigation}
     "map": "Map",
     "how": "How",
 }
+MOST_MISTAKES = 100  # wrong labels of an audit on the page
 MOST_MATRIX = 12  # classes of a readable confusion matrix
 MOST_CELLS = 20_000  # of all confusion matrices on the page
 
@@ -88,6 +92,7 @@ def write_page(path: Path, found: Facts) -> None:
 
 
 def render(found: Facts) -> str:
+    absent = {id for id, facts in {"map": found.map, "audit": found.audit}.items() if facts is None}
     scripts = {  # {file in script/, a module of its own: whether the page has what it works on}
         "lists": True,
         "threshold": True,
@@ -101,7 +106,9 @@ def render(found: Facts) -> str:
         f=found,
         now=texts_at(found),
         threshold_texts=texts_for_script(found),
-        sections=[(id, title) for id, title in SECTIONS.items() if id != "map" or found.map],
+        sections=[(id, title) for id, title in SECTIONS.items() if id not in absent],
+        audit_sentences=describe_audit(found.audit) if found.audit else [],
+        most_mistakes=MOST_MISTAKES,
         accepted_at=THRESHOLD,
         levels=listed(found.levels),
         steps=NEXT,

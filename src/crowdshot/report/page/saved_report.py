@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,22 +49,32 @@ def check_results(folder: Path, *names: str) -> None:
 # ---- run.json ----
 
 
+class Saved(NamedTuple):
+    """The content of run.json: the run, the items whose true label is known, and the classes, maybe sets of labels."""
+
+    run: Run
+    known: list[str]
+    classes: list[str]
+    several: bool
+
+
 def write_run(path: Path, run: Run, basis: Basis) -> None:
-    """Write a run, and the names of the items whose true label is known."""
-    known = basis.annotations.items[basis.known]
+    ann = basis.annotations
     fields = {name: value for name, value in to_json(run).items() if name != "near_duplicates"}
     duplicates = [[each.of, list(each.names), list(each.counts)] for each in run.near_duplicates]
     content = {
         "format": FORMAT,
-        "known": [str(name) for name in known],
+        "known": [str(name) for name in ann.items[basis.known]],
+        "classes": [str(name) for name in ann.classes],
+        "several": basis.several,
         "run": {**fields, "near_duplicates": duplicates},
     }
     text = json.dumps(content, indent=1)
     path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def read_run(folder: Path) -> tuple[Run, list[str]]:
-    """Return the run of a results folder and the names of the items whose true label is known."""
+def read_run(folder: Path) -> Saved:
+    """Return the run of a results folder."""
     check_results(folder, RUN)
     path = folder / RUN
     content = parse_json(path.read_text("utf-8", errors="replace"), str(path))
@@ -72,7 +82,8 @@ def read_run(folder: Path) -> tuple[Run, list[str]]:
         if content["format"] > FORMAT:
             hint = "Install a newer crowdshot to read it"
             raise CrowdshotError(f"has format {content['format']}", where=path, expected=f"{FORMAT} or less", hint=hint)
-        return _run(content["run"]), [_text(name) for name in content["known"]]
+        known, classes = ([_text(name) for name in content[key]] for key in ("known", "classes"))
+        return Saved(_run(content["run"]), known, classes, bool(content["several"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CrowdshotError(
             f"is damaged ({type(error).__name__}: {error})",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from crowdshot.formatting import percent
+from crowdshot.formatting import percent, plural
 from crowdshot.labels import labels_needed
 from crowdshot.labels.consensus import THRESHOLD, Floats, Share
 from crowdshot.labels.labels_needed import ROUND, Forecast
@@ -93,12 +93,22 @@ def verdict(found: Automatic | None, wanted: float, n_unlabelled: int) -> str:
     """Return whether the classifier is accurate enough to label automatically, in a few words."""
     if found is None:
         return f"not accurate enough to label automatically (lower bound below {percent(wanted)})"
+    return f"may label automatically: {describe_automatic(found, wanted, n_unlabelled)}"
+
+
+def describe_automatic(found: Automatic, wanted: float, n_unlabelled: int) -> str:
+    """Return which items the classifier may label automatically.
+
+    >>> describe_automatic(Automatic(0.8, 15, 20), 0.9, 20)
+    '15 of 20 unlabelled items, those with a confidence of 80\xa0% or more, which is right at least 90\xa0% of the time'
+    """
     if n_unlabelled:
-        how_many = f"{found.number:,} of {found.of:,} unlabelled items"
+        how_many = f"{found.number:,} of {plural(found.of, 'unlabelled item')}"
     else:
         share = found.number / found.of
         how_many = f"{'nearly all' if share >= 0.995 else f'about {percent(share)} of'} new items"
-    return f"accurate enough to label {how_many} automatically with {percent(wanted)} accuracy"
+    limit = f"a confidence of {percent(found.confidence)} or more"
+    return f"{how_many}, those with {limit}, which is right at least {percent(wanted)} of the time"
 
 
 # ---- forecast of more labels ----

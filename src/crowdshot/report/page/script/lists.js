@@ -21,7 +21,9 @@ for (const list of document.querySelectorAll("[data-most]")) {
       found += fits;
       row.hidden = !fits || found > most;
     }
-    form.querySelector("output").textContent = `${Math.min(found, most)} of ${found} shown`;
+    // data-totals counts items that the page does not contain as well
+    const total = list.dataset.totals && !words.length ? JSON.parse(list.dataset.totals)[kind] : found;
+    form.querySelector("output").textContent = `${Math.min(found, most)} of ${total} shown`;
     more.parentElement.hidden = found <= most;
   };
   form.hidden = false;

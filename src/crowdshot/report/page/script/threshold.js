@@ -4,7 +4,7 @@ const { steps, names, texts, levels } = JSON.parse(document.getElementById("thre
 const box = document.getElementById("threshold"), form = box.querySelector("form");
 const slider = document.getElementById("enough"), output = form.querySelector("output");
 const places = [...document.querySelectorAll("[data-at]")], changing = [...document.querySelectorAll("[data-set]")];
-const items = document.getElementById("item-list");
+const items = document.getElementById("item-list"), kinds = ["open", "overruled", "unlabelled"];
 
 const recount = () => {
   const confidence = Number(slider.value) / 100;
@@ -21,6 +21,7 @@ const recount = () => {
   }
   for (const curve of document.querySelectorAll("[data-curve]")) curve.hidden = curve.dataset.curve !== textOf("curve");
   if (!items) return;
+  items.dataset.totals = JSON.stringify({ "": textOf("person"), ...Object.fromEntries(kinds.map(kind => [kind, textOf(`n_${kind}`)])) });
   for (const item of items.children) {
     item.dataset.kind = Number(item.dataset.confidence) < confidence ? item.dataset.below : item.dataset.above;
   }
