@@ -14,7 +14,8 @@ from crowdshot import CrowdClassifier
 from crowdshot.errors import CrowdshotError
 from crowdshot.io.atomic import check_file, check_folder, check_table, write_file, write_folder
 from crowdshot.labels.columns import Columns
-from crowdshot.report.result_tables import check_columns, records, write_results
+from crowdshot.report.result_tables import check_columns, write_results
+from crowdshot.report.summary import records
 
 NAMES = ["annotators.csv", "confusion.csv", "consensus.csv", "model.safetensors"]
 

@@ -56,20 +56,23 @@ def test_what_the_classifier_may_label_by_itself():
     assert automatic(levels, 0.95, 1000, 200) == (0.9, 412, 1000)
     assert automatic(levels, 0.99, 1000, 200) is None
     assert verdict(automatic(levels, 0.95, 1000, 200), 0.95, 1000) == (
-        "accurate enough to label 412 of 1,000 unlabelled items automatically with 95\u00a0% accuracy"
+        "may label automatically: 412 of 1,000 unlabelled items, those with a confidence of 90\u00a0% or more, which is"
+        " right at least 95\u00a0% of the time"
     )
     assert verdict(None, 0.95, 1000) == ("not accurate enough to label automatically (lower bound below 95\u00a0%)")
     none_unlabelled = automatic(levels, 0.95, 0, 200)
     assert none_unlabelled == (0.9, 80, 200)
     assert verdict(none_unlabelled, 0.95, 0) == (
-        "accurate enough to label about 40\u00a0% of new items automatically with 95\u00a0% accuracy"
+        "may label automatically: about 40\u00a0% of new items, those with a confidence of 90\u00a0% or more, which is"
+        " right at least 95\u00a0% of the time"
     )
 
 
 def test_a_classifier_that_knows_and_one_that_does_not():
     found, page, _ = report_on(fitted_crowd([coin(0.95, 2)] * 3, 200, spread=0.3))
     assert found.automatic().confidence == 0.5
-    assert "accurate enough to label nearly all new items automatically with 90 % accuracy" in page.text
+    allowed = "nearly all new items, those with a confidence of 50 % or more, which is right at least 90 % of the time"
+    assert page.text.count(allowed) == 2  # in the tile and in the next step
     noise = np.random.default_rng(5).normal(size=(200, 6)).astype(np.float32)
     said, _ = crowd([coin(0.9, 2)] * 5, 200)
     said[150:] = -1
@@ -85,20 +88,20 @@ def test_what_to_do_next_follows_the_threshold():
         basis_of(BELIEF, SAID), commands={"gold": "crowdshot adapt l --gold c.csv", "ask": "crowdshot next l"}
     )
     look, ask = steps(found)[:2]
-    assert look.text.startswith("Review these 2 items yourself: ")  # one open, one overruled
+    assert look.text.startswith("Review these 3 items yourself: ")  # one open, one overruled, one unlabelled
     assert look.command == "crowdshot adapt l --gold c.csv"
     assert ask.text == "Find another annotator for this one item: all annotators have labelled it already."
     assert look.text in page.text
     assert look.command in page.text
     look, ask = steps(found, 0.95)[:2]
-    assert look.text.startswith("Review these 3 items yourself: ")
+    assert look.text.startswith("Review these 4 items yourself: ")
     assert ask.text.startswith(
         "Ask 1 question, one for each item that is not accepted. All annotators have labelled 1 more item already: find"
         " another annotator. "
     )
     assert "until 95\u00a0% of the items are accepted" in ask.text
     assert ask.command == "crowdshot next l --budget 1"
-    assert [step.key for step in steps(found, 0.5)] == ["look", "check"]  # the overruled one, and there are always two
+    assert [step.key for step in steps(found, 0.5)] == ["look", "check"]  # the overruled one, and the audit
 
 
 def test_who_is_asked_is_who_next_asks():
@@ -128,7 +131,7 @@ def test_near_twins_come_first():
         " If so, merge the names with a table passed to --names."
     )
     assert step.command == "crowdshot adapt l.csv --merge-case"
-    assert [step.key for step in rest] == ["look", "ask"]
+    assert [step.key for step in rest] == ["look", "ask", "check"]
     found, page, _ = report_on(basis, respelled=["the label 'x' is read as 'y'"], near_duplicates=twins[1:])
     assert steps(found)[0].text.startswith("\u2068Bob and bob \u2069 may be")
     assert not steps(found)[0].command

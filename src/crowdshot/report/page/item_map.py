@@ -143,6 +143,7 @@ MOST_TSNE = 2_000  # items: t-SNE takes about three seconds for these; more item
 FEWEST_TSNE = 16
 WIDEST = 50  # dimensions before t-SNE, by PCA
 PERPLEXITY = 15
+SMALLEST = 1e-6  # embeddings below are rescaled, because t-SNE crashes on tiny numbers
 SPLIT = 2 / 3  # an item is disputed if at most this share of its labels agrees with the consensus
 AGREED, DISPUTED, UNLABELLED = range(3)
 
@@ -195,7 +196,8 @@ def place(embeddings: NDArray[np.float32], seed: int = 0) -> tuple[Floats, str]:
         return _to_unit(np.column_stack([x[:, 0], np.zeros(n)])), "the embeddings differ in one direction only"
     from sklearn.decomposition import PCA
 
-    x /= np.abs(x).max()  # t-SNE crashes on tiny numbers
+    if np.abs(x).max() < SMALLEST:
+        x /= np.abs(x).max()
     pca = PCA(min(n, d, WIDEST), random_state=seed)
     main = pca.fit_transform(x)
     if FEWEST_TSNE <= n <= MOST_TSNE:

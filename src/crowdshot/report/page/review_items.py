@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # ---- items to review ----
 
 RELIABLE = 0.8  # least estimated accuracy of a reliable annotator
-MOST = 100  # items of each kind
+MOST = 60  # items of each kind
 HIGHEST = 0.99  # the highest threshold that a reader can choose
 VOTERS = 6  # annotators named for each class
 LIKELY = 3  # classes shown with their probability, chosen or not
