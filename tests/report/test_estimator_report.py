@@ -87,8 +87,17 @@ def test_a_folder_that_does_not_exist(clf, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_labels_alone_are_refused(tmp_path):
+def test_labels_alone(tmp_path):
     crowd = CrowdAggregator().fit([["a", "a"], ["b", "b"]])
-    with pytest.raises(CrowdshotError):
-        crowd.report(tmp_path / "report.html")
+    crowd.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "2 items labelled by 2 annotators" in page
+    assert "Classifier accuracy" not in page
+
+
+def test_items_of_labels_alone_are_refused(tmp_path):
+    crowd = CrowdAggregator().fit([["a", "a"], ["b", "b"]])
+    with pytest.raises(CrowdshotError) as error:
+        crowd.report(tmp_path / "report.html", ["one text", "another text"])
+    assert error.value.argument == "X"
     assert not list(tmp_path.iterdir())

@@ -16,30 +16,37 @@ from crowdshot.report.summary import FeatureEffect, describe_feature_effect
 
 
 def write_report(estimator: Any, path: str | os.PathLike[str], X: Any = None) -> None:
-    """Write the report of a fitted `CrowdClassifier` to an HTML file.
+    """Write the report of a fitted estimator to an HTML file.
 
     Parameters
     ----------
-    estimator : CrowdClassifier
+    estimator : CrowdClassifier or CrowdAggregator
     path : str or path
         The file.
     X : sequence of paths or texts, optional
         The items, in the order of the fit; the page shows them.
     """
     from crowdshot.classifier.diagnostics import feature_value
-    from crowdshot.report.page.facts import Run, describe, gather
+    from crowdshot.report.page.basis import Basis
+    from crowdshot.report.page.facts import Run, describe, describe_labels, gather, gather_facts
     from crowdshot.report.page.page_writer import write_page
 
     out = Path(path)
     check_file(out)
-    embeddings = getattr(estimator, "embeddings_", None)
-    if embeddings is None:
-        raise CrowdshotError(
-            f"This {type(estimator).__name__} has no items for a report",
-            hint="Fit a CrowdClassifier, or run `crowdshot aggregate`.",
-        )
-    paths, texts = _shown_items(X, estimator.annotations_.n_items)
     name = f"{type(estimator).__name__}(method={estimator.method!r})"
+    if not hasattr(estimator, "embeddings_"):
+        if X is not None:
+            raise CrowdshotError("cannot be used with labels alone", argument="X", hint="Fit a CrowdClassifier.")
+        basis = Basis.of_aggregator(estimator)
+        how, command = describe_labels(estimator.method), f"{name}.fit(labels).report({out.name!r})"
+        run = Run([name], "", [], how, command, ordered=estimator._known.ordered)
+        with replacing(out) as temporary:
+            write_page(temporary, gather_facts(basis, run))
+        return
+    embeddings = estimator.embeddings_
+    if embeddings is None:
+        raise CrowdshotError(f"This {type(estimator).__name__} was saved without its items", hint="Fit it again.")
+    paths, texts = _shown_items(X, estimator.annotations_.n_items)
     run = Run(
         sources=[name],
         items_from=f"{estimator.annotations_.n_items:,} items",
