@@ -63,6 +63,22 @@ def times(number: float) -> str:
     return f"{number:.0f}" if number >= 9.95 or abs(number - round(number)) < 0.05 else f"{number:.1f}"
 
 
+def whole_counts(counts: Any) -> Any:
+    """Round expected counts (K true, K observed) to whole numbers that keep the total of each column.
+
+    >>> import numpy as np
+    >>> whole_counts(np.array([[2.6, 0.9], [0.4, 3.1]])).tolist()
+    [[3, 1], [0, 3]]
+    """
+    import numpy as np
+
+    whole = np.floor(counts + 1e-9).astype(np.int64)
+    for column, total in enumerate(np.rint(counts.sum(0)).astype(np.int64).tolist()):
+        rest = counts[:, column] - whole[:, column]
+        whole[np.argsort(-rest, kind="stable")[: total - int(whole[:, column].sum())], column] += 1
+    return whole
+
+
 def plural(number: int, word: str) -> str:
     """Return a count with its noun: "1 item", "2,000 items", "3 classes"."""
     ending = "" if number == 1 else "es" if word.endswith("s") else "s"

@@ -113,6 +113,8 @@ def test_words_for_the_terminal(rounds):
         "accepted: 2 of 5 items before, 3 of 5 after (1 item newly accepted, 1 no longer accepted)",
         "labels: 9 before, 16 after",
         "changed consensus: 2 items",
+        "  2: cat (60 %) → dog (93 %)",
+        "  3: dog (70 %) → cat (55 %)",
         "ann is better: 60 % correct before (50–70 %), 90 % after (85–95 %)",
         "no significant change: 1 of 2 annotators in both rounds",
     ]

@@ -1,4 +1,4 @@
-"""``crowdshot compare``: compare two rounds of a project, as `crowdshot adapt` wrote them."""
+"""``crowdshot compare``: compare two rounds of a project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_compare(before: Path, after: Path, out: Path | None = None) -> Comparison:
-    """Compare two folders of `crowdshot adapt`, and write a page to ``out``."""
+    """Compare two folders of results, and write a page to ``out``."""
     from crowdshot.io.atomic import check_file, replacing
     from crowdshot.report.round_comparison import compare as compare_rounds
     from crowdshot.report.round_comparison import render
@@ -42,7 +42,10 @@ Examples:
 
 def compare(
     before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="The folder that `adapt` wrote in the earlier round.")
+        Path,
+        typer.Argument(
+            metavar="BEFORE", help="The folder that `adapt` or `aggregate --report` wrote in the earlier round."
+        ),
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="The folder of the later round.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write the comparison as a page.")] = None,

@@ -209,7 +209,7 @@ def draw(
 
 
 def _hash(seed: int, text: Any) -> float:
-    """Return a number in [0, 1) that looks random."""
+    """Return a pseudo-random number in [0, 1)."""
     digest = hashlib.sha256(f"{seed}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 

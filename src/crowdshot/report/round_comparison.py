@@ -1,6 +1,6 @@
 """Compare two rounds of a project: accepted items, accuracies of annotators, and changed consensus labels.
 
-A round is a folder that ``adapt`` wrote. Its consensus.csv and annotators.csv are read.
+A round is a folder that ``adapt`` or ``aggregate --report`` wrote. Its consensus.csv and annotators.csv are read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from crowdshot.labels.consensus import THRESHOLD
 from crowdshot.report.page.templates import STYLES, fill, inline
 
 CONSENSUS, ANNOTATORS = "consensus.csv", "annotators.csv"
-ROUND_FOLDER = "a folder that `crowdshot adapt` wrote"
+ROUND_FOLDER = "a folder that `crowdshot adapt` or `crowdshot aggregate --report` wrote"
 HERE = Path(__file__).parent
+MOST_PRINTED = 10  # changed items on the terminal
 MOST = 1_000  # rows of a table on the page; `--json` has all
 
 
@@ -123,6 +124,16 @@ class Comparison:
     @property
     def gone(self) -> list[str]:
         return [name for name in self.before.items if name not in self.after.items]
+
+    @property
+    def moved(self) -> list[Course]:
+        """Annotators who changed: worse, better, new and gone, in this order."""
+        order = ("worse", "better", "new", "gone")
+        return [course for verdict in order for course in self.with_verdict(verdict)]
+
+    @property
+    def unmoved(self) -> list[Course]:
+        return self.with_verdict("no sure change")
 
     def with_verdict(self, verdict: str) -> list[Course]:
         return [course for course in self.people if course.verdict == verdict]
@@ -310,6 +321,13 @@ def summarise(found: Comparison) -> str:
         f"labels: {old.n_labels:,} before, {new.n_labels:,} after",
         f"changed consensus: {counted(len(found.changed), 'items')}",
     ]
+    lines += [
+        f"  {clean(item, 60)}: {clean(before.label, 30)} ({percent(before.confidence)}) → {clean(after.label, 30)}"
+        f" ({percent(after.confidence)})"
+        for item, before, after in found.changed[:MOST_PRINTED]
+    ]
+    if len(found.changed) > MOST_PRINTED:
+        lines.append(f"  … and {len(found.changed) - MOST_PRINTED:,} more (--json lists all)")
     for word in ("worse", "better"):
         for course in found.with_verdict(word):
             assert course.before is not None

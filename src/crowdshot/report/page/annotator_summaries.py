@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdshot.formatting import clean
+from crowdshot.formatting import clean, whole_counts
 from crowdshot.io.cells import Positions
 from crowdshot.labels.annotator_flags import Agreement, Flag
 from crowdshot.labels.consensus import Floats
@@ -32,12 +32,12 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", 
 
 
 class Mistake(NamedTuple):
-    """A pair of confused classes, with the expected number of labels."""
+    """A pair of confused classes, with the expected number of labels, rounded."""
 
     true: int
     observed: int
-    times: float
-    of: float  # labels of items of the true class
+    times: int
+    of: int  # labels of items of the true class
 
 
 class Example(NamedTuple):
@@ -94,11 +94,11 @@ class Person:
 
     @property
     def mistakes(self) -> list[Mistake]:
-        """The most frequent confusions with an expected count of at least 0.5."""
-        wrong = self.counts * (1 - np.eye(len(self.counts)))
+        """The most frequent confusions."""
+        wrong, whole = self.counts * (1 - np.eye(len(self.counts))), whole_counts(self.counts)
         worst = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSED]
         cells = [divmod(int(cell), len(wrong)) for cell in worst]
-        return [Mistake(t, s, wrong[t, s], self.counts[t].sum()) for t, s in cells if wrong[t, s] >= 0.5]
+        return [Mistake(t, s, int(whole[t, s]), int(whole[t].sum())) for t, s in cells if t != s and whole[t, s]]
 
     @property
     def duplicates(self) -> list[Partner]:

@@ -36,7 +36,7 @@ def inline(*files: Path) -> Inline:
 def _environment(folder: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {name: getattr(formatting, name) for name in ("percent", "probability", "clean", "ending")}
-    environment.globals |= {name: getattr(formatting, name) for name in ("spread", "times", "plural")}
+    environment.globals |= {name: getattr(formatting, name) for name in ("spread", "times", "plural", "whole_counts")}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     return environment
 
