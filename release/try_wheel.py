@@ -19,6 +19,7 @@ ALONE = [
     ["aggregate", "labels.csv", "--out", "round/consensus.csv", "--annotators", "round/annotators.csv"],
     ["aggregate", "labels.xlsx", "--json"],
     ["aggregate", "labels.csv", "--method", "dawid-skene"],
+    ["aggregate", "labels.csv", "--report", "report"],
     ["compare", "round", "round"],
     ["next", "labels.csv", "--budget", "1"],
     ["methods"],
@@ -51,6 +52,7 @@ IN_PYTHON = """
 import crowdshot
 crowd = crowdshot.CrowdAggregator().fit(crowdshot.read_labels("labels.csv"))
 assert crowd.consensus_["label"].tolist() == ["cat", "dog"]
+crowd.report("report.html")
 try:
     crowdshot.CrowdClassifier().fit([[0.0]], [["cat"]])
 except ImportError as error:

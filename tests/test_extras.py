@@ -79,7 +79,14 @@ def test_to_tensor_without_torch(monkeypatch):
 
 @pytest.mark.slow
 def test_commands_for_labels_alone_run_without_extras_and_others_say_what_to_install(tmp_path):
-    works = [["aggregate", "labels.csv"], ["next", "labels.csv"], ["methods"], ["encoders"], ["paper", "list"]]
+    works = [
+        ["aggregate", "labels.csv"],
+        ["aggregate", "labels.csv", "--report", "report"],
+        ["next", "labels.csv"],
+        ["methods"],
+        ["encoders"],
+        ["paper", "list"],
+    ]
     refused = {
         "images": ["adapt", "labels.csv", "--images", ".", "--out", "r"],
         "texts": ["adapt", "labels.csv", "--texts", "labels.csv", "--out", "r"],
@@ -116,7 +123,8 @@ def test_the_aggregator_needs_no_extra(tmp_path):
     code = """
 from crowdshot import CrowdAggregator, read_labels
 crowd = CrowdAggregator().fit(read_labels("labels.csv"))
-print(crowd.consensus_["item"].tolist(), crowd.annotators_["annotator"].tolist())
+crowd.report("report.html")
+print(crowd.consensus_["item"].tolist(), crowd.annotators_["annotator"].tolist(), crowd.explain("a").label)
 """
     done = without(BASE, code, tmp_path)
-    assert done.stdout == "['a', 'b'] ['x', 'y']\n", done.stderr
+    assert done.stdout == "['a', 'b'] ['x', 'y'] cat\n", done.stderr

@@ -31,15 +31,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.model_selection import BaseCrossValidator, check_cv
-from sklearn.utils import _safe_indexing
 
 from crowdshot.errors import CrowdshotError
+from crowdshot.extras import missing_packages_explained
 from crowdshot.io.cells import Positions, positions
 from crowdshot.io.dataframes import to_pandas
 from crowdshot.labels.annotations import Annotations
 from crowdshot.labels.matching import annotations_of, names_of
+
+with missing_packages_explained("crowdshot.model_selection"):
+    from sklearn.base import clone
+    from sklearn.model_selection import BaseCrossValidator, check_cv
+    from sklearn.utils import _safe_indexing
 
 __all__ = ["CrowdKFold", "cross_val_proba"]
 

@@ -97,6 +97,8 @@ class Run:
         Sentences about the value of the images, texts or features.
     ordered : bool
         Whether the classes are ordered.
+    table : str
+        The name of the table with all items.
     """
 
     sources: Sequence[str]
@@ -111,6 +113,7 @@ class Run:
     feature_value: Sequence[str] = ()
     ordered: bool = False
     texts: Sequence[str] = ()
+    table: str = "consensus.csv"
 
     @property
     def thing(self) -> str:

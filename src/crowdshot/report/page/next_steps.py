@@ -148,5 +148,5 @@ def _label_automatically(found: Facts, confidence: float) -> Step | None:
     which = describe_automatic(allowed, confidence, found.n_unlabelled)
     text = f"Let the classifier label automatically: {which}."
     if found.n_unlabelled:
-        text += " These labels are in consensus.csv."
+        text += f" These labels are in {found.run.table}."
     return Step("predict", text, found.run.commands.get("predict", ""))

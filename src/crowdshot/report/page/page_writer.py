@@ -48,7 +48,7 @@ def texts_at(found: Facts, confidence: float = THRESHOLD) -> Texts:
         "good": "yes" if found.automatic(confidence) else "no",
         **{f"class_{each.label}": f"{each.accepted[STEPS.index(confidence)]:,}" for each in found.class_facts},
         **{f"n_{kind}": f"{number:,}" for kind, number in kinds.items()},
-        **{f"cut_{kind}": _cut(REVIEW_KINDS[kind], shown[kind], kinds[kind]) for kind in REVIEW_KINDS},
+        **{f"cut_{kind}": _cut(REVIEW_KINDS[kind], shown[kind], kinds[kind], found.run.table) for kind in REVIEW_KINDS},
         **{f"{key}_text": todo[key].text if key in todo else "" for key in NEXT},
         **{f"{key}_command": todo[key].command if key in todo else "" for key in NEXT},
     }
@@ -65,10 +65,10 @@ def texts_for_script(found: Facts) -> dict[str, Any]:
     return {"steps": STEPS, "names": list(by_step[0]), "texts": list(texts), "levels": levels}
 
 
-def _cut(kind: str, shown: int, number: int) -> str:
+def _cut(kind: str, shown: int, number: int, table: str) -> str:
     if shown == number:
         return ""
-    return f"{kind}: the page shows the {shown:,} most uncertain of {plural(number, 'item')}; consensus.csv has all."
+    return f"{kind}: the page shows the {shown:,} most uncertain of {plural(number, 'item')}; {table} has all."
 
 
 SECTIONS = {  # {file in parts/: title in the navigation}
