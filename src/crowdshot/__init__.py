@@ -13,6 +13,7 @@
 - `save_pipeline`, `load_pipeline`   save a Pipeline that ends in a classifier to one file, without pickle
 - `metrics`          evaluate a classifier without known truth
 - `plots`            plot the results of estimators
+- `guarantees`       prediction sets, accuracy and class shares from a checked random sample
 - `asking`           choose the most useful questions to annotators
 - `labelings`        the paper's model on tensors, integrated by beam search: the default for few items
 - `mixture`          the paper's model on tensors, fitted by EM
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from crowdshot.encoders.networks import ARCHITECTURES
     from crowdshot.io.embedding_store import embedding_cache
     from crowdshot.labels import aggregation as aggregate
-    from crowdshot.labels import asking
+    from crowdshot.labels import asking, guarantees
     from crowdshot.labels.annotations import Annotations
     from crowdshot.labels.annotator_quality import AnnotatorPriors
     from crowdshot.labels.formats import WRITERS, read_labels
@@ -76,6 +77,7 @@ __all__ = [
     "asking",
     "build_encoder",
     "embedding_cache",
+    "guarantees",
     "labelings",
     "load_encoder",
     "load_pipeline",
@@ -91,6 +93,7 @@ __all__ = [
 _MODULES = {
     "aggregate": "labels.aggregation",
     "asking": "labels.asking",
+    "guarantees": "labels.guarantees",
     "labelings": "model.labeling_search",
     "mixture": "model.mixture",
     "priors": "model.priors",

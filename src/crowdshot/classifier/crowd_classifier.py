@@ -44,6 +44,7 @@ from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
+from crowdshot.labels.guarantees import conformal_sets, true_classes
 from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
 from crowdshot.metrics import consensus_accuracy_scorer
 
@@ -239,6 +240,32 @@ class Predictor(ClassifierMixin):
         best = self.predict_log_proba(X).argmax(1)
         names: NDArray[Any] = self.classes_[best]
         return names
+
+    def predict_set(self, X: Any, X_gold: Any, y_gold: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Return sets of classes that contain the true class with at least this probability (conformal prediction).
+
+        This holds on average over new items that come from the same source as the gold items, whatever the annotators
+        did. The gold items must not be among the items of the fit.
+
+        Parameters
+        ----------
+        X : array, list or DataFrame
+            N items, as in `predict_proba`.
+        X_gold : array, list or DataFrame
+            n further items.
+        y_gold : (n,) array
+            Their true classes.
+        coverage : float
+            Between 0 and 1; needs n >= coverage / (1 - coverage), which is 9 items for 0.9.
+
+        Returns
+        -------
+        (N, K) bool array
+            Columns are in the order of ``classes_``. The most probable class is always in the set.
+        """
+        checked = self.predict_proba(X_gold)
+        truth = true_classes(y_gold, self.classes_, len(checked))
+        return conformal_sets(self.predict_proba(X), checked, truth, coverage)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`, estimated if ``y`` has the labels of several annotators.

@@ -1,0 +1,62 @@
+"""Conformal prediction sets of new items."""
+
+import numpy as np
+import pytest
+
+from crowdshot import CrowdClassifier, CrowdshotError
+
+
+def problem(seed, n=60, new=600, apart=1.2):
+    """Three overlapping clouds; labels of the first n items, of which many are taken for the next class by all."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(3, size=n + new)
+    x = np.eye(3)[truth] * apart + random.normal(size=(n + new, 3))
+    seems = np.where(random.random(n) < 0.2, (truth[:n] + 1) % 3, truth[:n])
+    labels = np.where(random.random((n, 3)) < 0.7, seems[:, None], random.integers(3, size=(n, 3)))
+    return x[:n], labels, x[n:], truth[n:]
+
+
+@pytest.mark.slow
+def test_sets_of_new_items_cover_the_truth_as_often_as_promised():
+    covered, sizes = [], []
+    for seed in range(60):
+        x, labels, new, truth = problem(seed)
+        clf = CrowdClassifier().fit(x, labels, classes=range(3))
+        sets = clf.predict_set(new[50:], new[:50], truth[:50], coverage=0.9)
+        covered.append(sets[np.arange(550), truth[50:]].mean())
+        sizes.append(sets.sum(1).mean())
+    error = np.std(covered) / np.sqrt(len(covered))
+    assert np.mean(covered) > 0.9 - 2.6 * error
+    assert np.mean(covered) < 0.95
+    assert np.mean(sizes) < 2.9
+
+
+def test_the_most_probable_class_is_in_the_set_and_more_coverage_gives_larger_sets():
+    x, labels, new, truth = problem(0)
+    names = np.array(["a", "b", "c"])
+    clf = CrowdClassifier().fit(x, names[labels])
+    small, large = (clf.predict_set(new[99:], new[:99], names[truth[:99]], coverage) for coverage in (0.3, 0.95))
+    assert small[np.arange(501), clf.predict_proba(new[99:]).argmax(1)].all()
+    assert (large >= small).all()
+    assert large.sum() > small.sum()
+
+
+@pytest.mark.parametrize(
+    ("y_gold", "argument"),
+    [([0, 1], "y_gold"), (["x"] * 30, "y_gold"), ([None, *[0] * 29], "y_gold"), ([[0]] * 30, "y_gold")],
+)
+def test_bad_gold(y_gold, argument):
+    x, labels, new, _ = problem(0)
+    clf = CrowdClassifier().fit(x, labels)
+    with pytest.raises(CrowdshotError) as caught:
+        clf.predict_set(new, new[:30], y_gold)
+    assert caught.value.argument == argument
+
+
+def test_too_few_gold_items():
+    x, labels, new, truth = problem(0)
+    clf = CrowdClassifier().fit(x, labels)
+    with pytest.raises(CrowdshotError) as caught:
+        clf.predict_set(new, new[:8], truth[:8])
+    assert caught.value.found == 8
+    assert clf.predict_set(new, new[:9], truth[:9].astype(str)).any(1).all(), "1 and '1' are one class"

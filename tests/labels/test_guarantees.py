@@ -1,0 +1,232 @@
+"""Prediction sets and prediction-powered estimates: exact cases, coverage in simulations, bad input."""
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crowdshot import Annotations, CrowdAggregator, CrowdshotError, aggregate, guarantees
+from crowdshot.labels.guarantees import conformal_sets, powered_shares
+
+
+def crowd(seed, n=200, K=3, skill=0.7, labels=3):
+    """Labels (n, 8) of which ``labels`` an item are there; a fifth of the items is taken for another class by all."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(K, size=n)
+    seems = np.where(random.random(n) < 0.2, (truth + 1) % K, truth)
+    said = np.where(random.random((n, 8)) < skill, seems[:, None], random.integers(K, size=(n, 8)))
+    said[random.random((n, 8)).argsort(1) >= labels] = -1
+    return Annotations.from_matrix(said, classes=range(K)), truth, random
+
+
+def sample(truth, n, random):
+    return {int(row): int(truth[row]) for row in random.choice(len(truth), n, replace=False)}
+
+
+# ---- conformal prediction ----
+
+
+def test_the_threshold_is_the_exact_quantile():
+    """Nine checked items at 80 %: rank 8 of 10 scores, so the second lowest probability of a true class counts."""
+    of_truth = np.array([0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95])
+    checked = np.column_stack([of_truth, 1 - of_truth])
+    p = np.array([[0.24, 0.76], [0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])
+    sets = conformal_sets(p, checked, np.zeros(9, dtype=int), 0.8)
+    assert sets.tolist() == [[False, True], [True, True], [True, True], [True, False]]
+
+
+@pytest.mark.parametrize(("coverage", "least"), [(0.9, 9), (0.95, 19), (0.5, 1), (0.8, 4)])
+def test_the_fewest_checked_items(coverage, least):
+    p = np.full((3, 2), 0.5)
+    assert conformal_sets(p, p[[0] * least], np.zeros(least, dtype=int), coverage).all()
+    with pytest.raises(CrowdshotError) as caught:
+        conformal_sets(p, p[[0] * (least - 1)], np.zeros(least - 1, dtype=int), coverage)
+    assert caught.value.argument == "gold"
+    assert caught.value.found == least - 1
+    assert str(least) in caught.value.expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(5, 60), st.integers(2, 5), st.sampled_from([0.5, 0.75, 0.8]), st.integers(0, 10**6))
+def test_leaving_out_each_item_covers_as_often_as_promised(n, K, coverage, seed):
+    """Of n + 1 exchangeable items, each left out in turn, at least the promised share is covered."""
+    random = np.random.default_rng(seed)
+    p = random.dirichlet(np.full(K, 0.5), n + 1).round(2)  # with ties
+    truth = random.integers(K, size=n + 1)
+    covered = 0
+    for row in range(n + 1):
+        rest = np.delete(np.arange(n + 1), row)
+        covered += int(conformal_sets(p[[row]], p[rest], truth[rest], coverage)[0, truth[row]])
+    assert Fraction(covered, n + 1) >= Fraction(str(coverage))
+
+
+def test_a_class_that_is_none_of_the_classes_counts_as_missed():
+    p = np.tile([0.9, 0.1], (10, 1))
+    strange = np.array([-1, -1, *[0] * 8])
+    assert conformal_sets(p, p, strange, 0.8).all()
+    assert not conformal_sets(p, p, strange, 0.7)[:, 1].any()
+
+
+@pytest.mark.slow
+def test_consensus_sets_cover_although_annotators_share_mistakes():
+    covered, sizes = [], []
+    for seed in range(150):
+        ann, truth, random = crowd(seed)
+        gold = sample(truth, 40, random)
+        sets = guarantees.prediction_sets(aggregate.learned(ann), gold, 0.9).to_numpy()
+        rest = np.setdiff1d(np.arange(len(truth)), list(gold))
+        covered.append(sets[rest, truth[rest]].mean())
+        sizes.append(sets[rest].sum(1).mean())
+        assert (sets[list(gold)].sum(1) == 1).all()
+    error = np.std(covered) / np.sqrt(len(covered))
+    assert np.mean(covered) > 0.9 - 2.6 * error
+    assert np.mean(covered) < 0.96, "the sets are larger than necessary"
+    assert 1 < np.mean(sizes) < 2.9
+
+
+def test_strata_are_calibrated_separately():
+    ann, truth, _ = crowd(0, n=300)
+    consensus = aggregate.learned(ann)
+    strata = np.where(consensus.probabilities.max(1) > np.median(consensus.probabilities.max(1)), "high", "low")
+    gold = {int(row): int(truth[row]) for name in ("high", "low") for row in np.flatnonzero(strata == name)[:30]}
+    sets = guarantees.prediction_sets(consensus, gold, 0.9, strata=strata)
+    for name in ("high", "low"):
+        inside = strata == name
+        part = np.array([row for row in gold if inside[row]])
+        alone = conformal_sets(consensus.probabilities[inside], consensus.probabilities[part], truth[part], 0.9)
+        alone[np.searchsorted(np.flatnonzero(inside), part)] = np.eye(3, dtype=bool)[truth[part]]
+        np.testing.assert_array_equal(sets.to_numpy()[inside], alone)
+
+
+# ---- prediction-powered inference ----
+
+
+def test_the_estimate_by_hand():
+    """Eight items, four checked: lambda is (4 * 0.5 + 10) / 14, where cov(y, f) / var(f) = 0.5."""
+    f = np.array([0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0, 1.0])
+    y = 0.5 * f[:4] + 0.3
+    found = powered_shares(f[:, None], y[:, None], np.arange(4))[0]
+    assert found.weight == pytest.approx(12 / 14)
+    assert found.by_sample == pytest.approx(0.55)
+    assert found.by_posterior == pytest.approx(0.75)
+    assert found.share == pytest.approx(0.55 + 12 / 14 * 0.25)
+    assert found.low < found.share < found.high
+
+
+def test_equal_predictions_give_the_sample_mean():
+    found = powered_shares(np.full((50, 1), 0.8), np.array([[1.0], [0], [1], [1]]), np.arange(4))[0]
+    assert found.share == found.by_sample == 0.75
+
+
+def test_checking_everything_leaves_no_uncertainty():
+    ann, truth, _ = crowd(1, n=30)
+    consensus = aggregate.learned(ann)
+    found = guarantees.accuracy(consensus, truth.tolist())
+    right = (consensus.labels == truth).mean()
+    assert (found.share, found.low, found.high) == pytest.approx((right, right, right))
+
+
+def test_all_right_is_not_certain():
+    found = powered_shares(np.full((500, 1), 0.9), np.ones((20, 1)), np.arange(20))[0]
+    assert found.share == 1
+    assert 0.8 < found.low < 0.95
+    assert found.high == 1
+
+
+def test_strata_are_weighted_by_their_size():
+    f = np.full((100, 1), 0.5)
+    stratum = np.repeat([0, 1], [90, 10])
+    rows = np.concatenate([np.arange(10), np.arange(90, 100)])
+    y = np.concatenate([np.ones(10), np.zeros(10)])[:, None]
+    assert powered_shares(f, y, rows, stratum)[0].share == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+@pytest.mark.slow
+def test_intervals_of_the_accuracy_cover_and_are_shorter_than_without_the_posterior(stratified):
+    inside, gain = [], []
+    for seed in range(300):
+        ann, truth, random = crowd(seed, skill=0.8, labels=2 + seed % 4)
+        consensus = aggregate.learned(ann)
+        strata = consensus.probabilities.max(1) >= np.median(consensus.probabilities.max(1)) if stratified else None
+        if stratified:
+            gold = {}
+            for value, n in ((False, 30), (True, 20)):
+                gold |= {int(row): int(truth[row]) for row in random.choice(np.flatnonzero(strata == value), n, False)}
+        else:
+            gold = sample(truth, 50, random)
+        found = guarantees.accuracy(consensus, gold, strata=strata)
+        right = (consensus.labels == truth).mean()
+        inside.append(found.low <= right <= found.high)
+        gain.append(abs(found.by_sample - right) - abs(found.share - right))
+    assert np.mean(inside) > 0.9 - 2.6 * np.sqrt(0.09 / len(inside))
+    assert np.mean(gain) > 0
+
+
+@pytest.mark.slow
+def test_intervals_of_class_shares_cover_and_shares_sum_to_one():
+    inside = []
+    for seed in range(150):
+        ann, truth, random = crowd(seed)
+        shares = guarantees.class_shares(aggregate.learned(ann), sample(truth, 50, random)).set_index("class")
+        assert shares["share"].sum() == pytest.approx(1)
+        actual = pd.Series(truth).value_counts(normalize=True).reindex(shares.index, fill_value=0)
+        inside += ((shares["low"] <= actual) & (actual <= shares["high"])).tolist()
+    assert np.mean(inside) > 0.87
+
+
+def test_a_class_that_only_gold_names_is_added():
+    ann, truth, _ = crowd(2, n=40)
+    gold = dict(enumerate(["other", "other", *truth[2:20].tolist()]))
+    shares = guarantees.class_shares(aggregate.learned(ann), gold)
+    assert shares["class"].tolist() == [0, 1, 2, "other"]
+    assert shares["share"].iloc[3] > 0
+    assert guarantees.accuracy(aggregate.learned(ann), gold).share < 1
+
+
+# ---- bad input ----
+
+
+def test_a_consensus_that_was_fitted_with_gold_is_refused():
+    ann, truth, random = crowd(3, n=40)
+    gold = sample(truth, 20, random)
+    guarantees.accuracy(CrowdAggregator().fit(ann), gold)
+    for function in (guarantees.accuracy, guarantees.class_shares, guarantees.prediction_sets):
+        with pytest.raises(CrowdshotError) as caught:
+            function(CrowdAggregator().fit(ann, gold=gold), gold)
+        assert caught.value.argument == "fitted"
+
+
+@pytest.mark.parametrize(
+    ("gold", "arguments", "argument"),
+    [
+        ({}, {}, "gold"),
+        ({"nobody": 1}, {}, "gold"),
+        ({0: 1}, {}, "gold"),
+        ({0: 1, 1: 1}, {"level": 1.5}, "level"),
+        ({0: 1, 1: 1}, {"strata": [0, 1]}, "strata"),
+        ({0: 1, 1: 1}, {"strata": [0] * 20 + [1] * 20}, "gold"),
+    ],
+)
+def test_bad_input_of_estimates(gold, arguments, argument):
+    consensus = aggregate.learned(crowd(4, n=40)[0])
+    with pytest.raises(CrowdshotError) as caught:
+        guarantees.accuracy(consensus, gold, **arguments)
+    assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize("coverage", [0, 1, -0.1, True, "0.9", float("nan")])
+def test_bad_coverage(coverage):
+    ann, truth, _ = crowd(5, n=40)
+    with pytest.raises(CrowdshotError) as caught:
+        guarantees.prediction_sets(aggregate.learned(ann), dict(enumerate(truth.tolist())), coverage)
+    assert caught.value.argument == "coverage"
+
+
+def test_something_else_than_a_consensus_is_refused():
+    with pytest.raises(CrowdshotError) as caught:
+        guarantees.accuracy([0.5, 0.5], {0: 1})
+    assert caught.value.argument == "fitted"
