@@ -32,7 +32,7 @@ Examples
 >>> labels = [["a", "a", "a"], ["b", "b", "b"], ["a", "b", "a"], ["b", "b", "a"]] * 20
 >>> consensus = aggregate.learned(Annotations.from_matrix(labels))
 >>> checked = {item: "ab"[item % 2] for item in range(30)}  # items drawn at random; here all of them are right
->>> guarantees.accuracy(consensus, checked).share
+>>> round(guarantees.accuracy(consensus, checked).share, 2)
 1.0
 """
 
@@ -264,7 +264,7 @@ def _posterior_of(fitted: Any) -> tuple[PosteriorMatrix, Annotations]:
             argument="fitted",
             found=len(gold),
             expected="a consensus that was computed without them",
-            hint="Fit without gold= first, and give the gold labels here.",
+            hint="Fit without gold labels first, and give them here.",
         )
     return posterior, ann
 
