@@ -60,3 +60,58 @@ def test_too_few_gold_items():
         clf.predict_set(new, new[:8], truth[:8])
     assert caught.value.found == 8
     assert clf.predict_set(new, new[:9], truth[:9].astype(str)).any(1).all(), "1 and '1' are one class"
+
+
+# ---- temperature ----
+
+
+def test_calibrate_changes_new_items_only_and_is_saved(tmp_path):
+    x, labels, new, truth = problem(1, apart=3.0)
+    clf = CrowdClassifier().fit(x, labels, classes=range(3))
+    p, consensus = clf.predict_proba(new), clf.label_proba_
+    assert clf.calibrate(new[:100], truth[:100]) is clf
+    q, T = clf.predict_proba(new), clf.temperature_
+    assert T != 1
+    expected = p ** (1 / T)
+    np.testing.assert_allclose(q, expected / expected.sum(1, keepdims=True), rtol=1e-9)
+    np.testing.assert_array_equal(clf.label_proba_, consensus)
+    clf.calibrate(new[:100], truth[:100])
+    assert clf.temperature_ == T, "a second calibration starts from the fit"
+    clf.save(tmp_path / "model.safetensors")
+    again = CrowdClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(again.predict_proba(new), q, rtol=1e-6)
+    clf.update({0: {0: 1}})
+    assert clf.temperature_ == 1
+
+
+def test_bad_gold_leaves_the_temperature_as_it_was():
+    x, labels, new, truth = problem(1, apart=3.0)
+    clf = CrowdClassifier().fit(x, labels, classes=range(3)).calibrate(new[:100], truth[:100])
+    before = clf.temperature_
+    with pytest.raises(CrowdshotError):
+        clf.calibrate(new[:100], truth[:99])
+    assert clf.temperature_ == before != 1
+
+
+def test_onnx_has_the_temperature(tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    x, labels, new, truth = problem(1, apart=3.0)
+    clf = CrowdClassifier().fit(x, labels, classes=range(3)).calibrate(new[:100], truth[:100])
+    clf.to_onnx(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: new.astype("f4")})
+    np.testing.assert_allclose(found, clf.predict_proba(new), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_calibrated_confidence_is_right_on_average():
+    before, after = [], []
+    for seed in range(30):
+        x, labels, new, truth = problem(seed)
+        clf = CrowdClassifier().fit(x, labels, classes=range(3))
+        right = clf.score(new[50:], truth[50:])
+        before.append(abs(clf.predict_proba(new[50:]).max(1).mean() - right))
+        clf.calibrate(new[:50], truth[:50])
+        after.append(abs(clf.predict_proba(new[50:]).max(1).mean() - right))
+    assert np.mean(after) < np.mean(before)

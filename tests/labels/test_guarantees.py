@@ -230,3 +230,70 @@ def test_something_else_than_a_consensus_is_refused():
     with pytest.raises(CrowdshotError) as caught:
         guarantees.accuracy([0.5, 0.5], {0: 1})
     assert caught.value.argument == "fitted"
+
+
+# ---- temperature scaling ----
+
+
+@pytest.mark.parametrize("true_temperature", [0.5, 1.0, 3.0])
+def test_many_checked_items_give_the_true_temperature(true_temperature):
+    random = np.random.default_rng(0)
+    p = random.dirichlet(np.full(4, 0.3), 6_000)
+    right = p ** (1 / true_temperature)
+    right /= right.sum(1, keepdims=True)
+    truth = (right.cumsum(1) > random.random((6_000, 1))).argmax(1)
+    assert guarantees.temperature(p, truth) == pytest.approx(true_temperature, rel=0.1)
+
+
+def test_the_temperature_by_hand():
+    """Two classes, all confidences 0.8: the loss of T is the prior's and that of p = sigmoid(log(4) / T)."""
+    n, hits = 20, 13
+    p, truth = np.tile([0.8, 0.2], (n, 1)), (np.arange(n) >= hits).astype(int)
+    grid = np.linspace(0.2, 10, 100_000)
+    q = 1 / (1 + np.exp(-np.log(4) / grid))
+    loss = (np.log(grid) / 0.5) ** 2 / 2 - hits * np.log(q) - (n - hits) * np.log(1 - q)
+    assert guarantees.temperature(p, truth) == pytest.approx(grid[loss.argmin()], rel=1e-3)
+
+
+def test_few_items_change_little_and_unknown_classes_raise_the_temperature():
+    p = np.tile([0.9, 0.1], (10, 1))
+    assert guarantees.temperature(p[:1], np.zeros(1, dtype=int)) == pytest.approx(1, abs=0.1)
+    right = guarantees.temperature(p, np.zeros(10, dtype=int))
+    assert right < 1 < guarantees.temperature(p, np.array([0] * 6 + [-1] * 4))
+
+
+@pytest.mark.slow
+def test_calibrated_probabilities_fit_the_other_items():
+    """Where all are misled by a fifth of the items, confidence is too high; 50 checked items correct it."""
+    before, after, loss = [], [], []
+    for seed in range(60):
+        ann, truth, random = crowd(seed, labels=6, skill=0.8)
+        gold = sample(truth, 50, random)
+        consensus = aggregate.learned(ann)
+        found = guarantees.calibrated(consensus, gold).to_numpy()
+        rest = np.setdiff1d(np.arange(len(truth)), list(gold))
+        assert (found[list(gold)].argmax(1) == truth[list(gold)]).all()
+        p, q = consensus.probabilities[rest], found[rest]
+        np.testing.assert_array_equal(p.argmax(1), q.argmax(1))
+        right = (p.argmax(1) == truth[rest]).mean()
+        before.append(p.max(1).mean() - right)
+        after.append(q.max(1).mean() - right)
+        pick = np.arange(len(rest)), truth[rest]
+        loss.append(np.log(p[pick]).mean() - np.log(q[pick]).mean())
+    assert abs(np.mean(after)) < 0.02 < np.mean(before)
+    assert np.mean(loss) < 0
+
+
+def test_a_checked_item_stands_for_its_stratum():
+    """Nine of ten items are in a stratum of which all are right, the others in one of which none is."""
+    p = np.tile([0.8, 0.2], (200, 1))
+    labels = np.array([[0, 0, 0, 0, 1]] * 200)
+    consensus = aggregate.majority_vote(Annotations.from_matrix(labels))
+    np.testing.assert_allclose(consensus.probabilities, p)
+    strata = np.arange(200) % 10 == 0
+    gold = {int(row): int(strata[row]) for row in [*np.flatnonzero(strata)[:10], *np.flatnonzero(~strata)[:10]]}
+    found = guarantees.calibrated(consensus, gold, strata=strata).to_numpy()[-1, 0]
+    assert found > guarantees.calibrated(consensus, gold).to_numpy()[-1, 0] + 0.1
+    with pytest.raises(CrowdshotError) as caught:
+        guarantees.calibrated(consensus, {1: 0, 2: 0}, strata=strata)
+    assert caught.value.argument == "gold"

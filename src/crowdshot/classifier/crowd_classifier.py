@@ -44,7 +44,7 @@ from crowdshot.labels.annotations import Annotations, warn_alphabetical_order
 from crowdshot.labels.annotator_quality import PriorsInput, judge, label_quality, likely_wrong
 from crowdshot.labels.consensus import Consensus
 from crowdshot.labels.gold_labels import Gold
-from crowdshot.labels.guarantees import conformal_sets, true_classes
+from crowdshot.labels.guarantees import conformal_sets, temperature, true_classes
 from crowdshot.labels.matching import annotations_of, mark_of, names_of, with_new_labels
 from crowdshot.metrics import consensus_accuracy_scorer
 
@@ -151,6 +151,7 @@ class Predictor(ClassifierMixin):
     factor_: Tensor
     classes_: Ids
     device: str
+    temperature_: float = 1.0
 
     def predict_log_proba(self, X: Any, progress: Callable[[int, int], None] | None = None) -> NDArray[np.float64]:
         """Return log class probabilities of items; for the mixture, equation (8) of the paper.
@@ -182,7 +183,9 @@ class Predictor(ClassifierMixin):
         if embeddings.shape[1] != len(self.shift_):
             raise _wrong_width(embeddings.shape[1], len(self.shift_))
         out = self.fit_.log_proba((embeddings - self.shift_) * self.factor_)
-        result: NDArray[np.float64] = out.double().log_softmax(-1).cpu().numpy()  # rows sum to 1 in double precision
+        result: NDArray[np.float64] = (
+            (out.double() / self.temperature_).log_softmax(-1).cpu().numpy()
+        )  # rows sum to 1 in double precision
         is_nan = np.isnan(result).any(1)
         if is_nan.any():
             raise CrowdshotError(
@@ -240,6 +243,33 @@ class Predictor(ClassifierMixin):
         best = self.predict_log_proba(X).argmax(1)
         names: NDArray[Any] = self.classes_[best]
         return names
+
+    def calibrate(self, X_gold: Any, y_gold: Any) -> Self:
+        """Calibrate the probabilities of new items by items whose class is known (temperature scaling).
+
+        Probabilities p of new items become p ** (1 / T), normalised, where the temperature T has the highest posterior
+        for the gold items (`crowdshot.guarantees.temperature`). Predicted classes and the consensus do not change.
+        Another `fit` or `update` sets T to 1.
+
+        Parameters
+        ----------
+        X_gold : array, list or DataFrame
+            Items from the same source as the new ones, which were not among the items of the fit.
+        y_gold : (n,) array
+            Their true classes.
+
+        Returns
+        -------
+        self
+        """
+        before, self.temperature_ = self.temperature_, 1.0
+        try:
+            p = self.predict_proba(X_gold)
+            self.temperature_ = temperature(p, true_classes(y_gold, self.classes_, len(p)))
+        except BaseException:
+            self.temperature_ = before
+            raise
+        return self
 
     def predict_set(self, X: Any, X_gold: Any, y_gold: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
         """Return sets of classes that contain the true class with at least this probability (conformal prediction).
@@ -461,6 +491,8 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         These vectors, (N, D). None for a classifier loaded from a file that was too large to contain them.
     shift_, factor_ : Tensor
         Embeddings enter the model as (x - shift) * factor; shift is (D,), factor ().
+    temperature_ : float
+        Temperature of the probabilities of new items, 1 unless `calibrate` changed it.
     fit_ : object
         The fitted model.
     annotations_ : Annotations
@@ -715,6 +747,7 @@ class CrowdClassifier(Inspection, Predictor, Results, ClassifierMixin, BaseEstim
         self.annotations_, self.classes_, self.known_ = annotations, annotations.classes, known
         self.embeddings_ = embeddings
         self.learner_, self.fit_, self.settings_, self.shift_, self.factor_ = learned
+        self.temperature_ = 1.0
         self.without_gold_ = without_gold(learner, embeddings, annotations, self.encoder_, known)
         return self
 

@@ -126,6 +126,8 @@ def write_onnx(clf: CrowdClassifier, path: str | os.PathLike[str]) -> None:
     x = graph.op("Cast", "embeddings", to=TensorProto.DOUBLE)
     x = graph.times(graph.plus(x, -clf.shift_.double().cpu().numpy()), clf.factor_.double().cpu().numpy())
     result = graph.normalised(probabilities(clf.fit_, graph, x))
+    if clf.temperature_ != 1:
+        result = graph.normalised(graph.op("Pow", result, graph.constant(1 / clf.temperature_)))
     model = graph.model("embeddings", ["n", len(clf.shift_)], result, len(clf.classes_), facts)
     if inside:
         network = _network(encoder, len(clf.shift_))

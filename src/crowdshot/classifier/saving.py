@@ -60,6 +60,7 @@ def state_of(clf: CrowdClassifier) -> tuple[dict[str, Tensor], Card]:
         "asked": sorted({*(clf.settings or {}), *clf.arguments()}),  # others were selected by the fit
         "random_state": clf.seed,
         "ordered": clf.known_.ordered,
+        **({"temperature": clf.temperature_} if clf.temperature_ != 1 else {}),
         "missing": _mark_to_card(clf.missing_),
         "n_features_in": getattr(clf, "n_features_in_", None),
         "feature_names_in": list(getattr(clf, "feature_names_in_", ())),
@@ -119,6 +120,7 @@ def _restore(clf: CrowdClassifier, tensors: Mapping[str, Tensor], card: Card, pa
     fit = learner.restore(settings, tensors_of_part(tensors, "fit."), encoder)
     clf.fit_ = with_all_classes(fit, clf.annotations_, clf.known_)
     clf.shift_, clf.factor_ = tensors["shift"], tensors["factor"]
+    clf.temperature_ = float(card.get("temperature", 1.0))
     embeddings = next((name for name in ("embeddings", "fit.embeddings") if name in tensors), None)
     clf.embeddings_ = None if embeddings is None else tensors[embeddings]
     clf.encoder_, clf.settings_ = encoder, settings
@@ -145,6 +147,7 @@ def _check(clf: CrowdClassifier) -> None:
     numbers: dict[str, tuple[Any, tuple[int, ...]]] = {
         "shift": (clf.shift_, (D,)),
         "factor": (clf.factor_, ()),
+        "temperature": (torch.tensor(1 / clf.temperature_), ()),
         "log_proba": (predicted.exp(), (1, K)),
         "label_proba": (posterior_of(clf.fit_), (N, K)),
         "class_probs": (clf.fit_.class_probs, (K,)),

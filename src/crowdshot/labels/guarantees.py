@@ -20,6 +20,9 @@ The true classes of a random sample of n of the N items are known, and the conse
   posteriors get a small lambda; they make the interval wider but not wrong. The estimate is about these N items, so
   its variance has the finite population correction 1 - n/N.
 
+- `calibrated` changes the confidence of all items such that it fits the checked ones (temperature scaling; Guo et al.
+  2017): p becomes p ** (1 / T), normalised, with the T of highest posterior. This is an estimate without a guarantee.
+
 A stratified sample draws a number of items in each stratum, such as accepted and other items. Then sets are calibrated
 in each stratum, and means are weighted by the strata's sizes.
 
@@ -46,7 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import betaincinv, logsumexp, ndtri, softmax, stdtrit
 
 from crowdshot.errors import CrowdshotError
 from crowdshot.formatting import counted, first, listing, show
@@ -57,7 +60,7 @@ from crowdshot.labels.gold_labels import Gold, as_mapping, find_items
 from crowdshot.model.parts import PosteriorMatrix
 from crowdshot.model.posteriors import dense, likeliest
 
-__all__ = ["PoweredShare", "accuracy", "class_shares", "prediction_sets"]
+__all__ = ["PoweredShare", "accuracy", "calibrated", "class_shares", "prediction_sets", "temperature"]
 
 Floats = NDArray[np.float64]
 Sets = NDArray[np.bool_]
@@ -65,6 +68,9 @@ Sets = NDArray[np.bool_]
 CALIBRATED = 10.0  # pseudo-items by which lambda is shrunk to 1, its value for calibrated posteriors
 MOST_GAIN = 2.0  # most effective items per checked item; the variance estimated from few mistakes can be far too small
 ROUNDING = 1e-9  # of a rank
+USUAL_TEMPERATURE = 0.5  # standard deviation of log T, around 0, before any item is checked
+TEMPERATURES = (0.1, 20.0)  # limits of T
+TINY = 1e-12  # least probability in temperature scaling
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ def accuracy(fitted: Any, gold: Gold, *, strata: Any = None, level: float = 0.9)
     >>> labels = [["a", "a", "a"], ["b", "b", "b"], ["a", "b", "a"], ["b", "b", "a"]] * 20
     >>> consensus = aggregate.learned(Annotations.from_matrix(labels))
     >>> found = guarantees.accuracy(consensus, {item: "ab"[item % 2] for item in range(30)})
-    >>> found.low < found.by_sample == found.share
+    >>> found.low < found.share <= found.high
     True
     """
     sample = _Sample.of(fitted, gold, strata)
@@ -213,6 +219,48 @@ def class_shares(fitted: Any, gold: Gold, *, strata: Any = None, level: float = 
     columns = ("share", "low", "high", "by_sample", "by_posterior")
     values = {column: [getattr(one, column) for one in found] for column in columns}
     return pd.DataFrame({"class": as_index(names), **values})
+
+
+def calibrated(fitted: Any, gold: Gold, *, strata: Any = None) -> pd.DataFrame:
+    """Return the class probabilities of all items, calibrated by the checked items.
+
+    Parameters
+    ----------
+    fitted, gold, strata
+        As in `accuracy`. In a stratified sample, a checked item counts for all items that it stands for.
+
+    Returns
+    -------
+    DataFrame
+        A row for each item, a column for each class. The most probable class of an item does not change, except that
+        checked items have their true class.
+
+    Examples
+    --------
+    >>> from crowdshot import Annotations, aggregate
+    >>> from crowdshot.labels import guarantees
+    >>> labels = [["a", "a", "a"], ["b", "b", "b"], ["a", "b", "a"], ["b", "b", "a"]] * 20
+    >>> consensus = aggregate.learned(Annotations.from_matrix(labels))
+    >>> found = guarantees.calibrated(consensus, {item: "ab"[item % 2] for item in range(30)})
+    >>> bool(found.iloc[-1]["b"] > consensus.probabilities[-1, 1])
+    True
+    """
+    sample = _Sample.of(fitted, gold, strata)
+    p = dense(sample.posterior)
+    size, drawn = (
+        np.bincount(part, minlength=len(sample.names)) for part in (sample.stratum, sample.stratum[sample.rows])
+    )
+    if not drawn.all():
+        name = sample.names[first(drawn == 0)]
+        raise CrowdshotError(
+            f"has no item of stratum {show(name)}", argument="gold", found=0, expected="items of each stratum"
+        )
+    weight = (size / drawn)[sample.stratum[sample.rows]] * len(sample.rows) / len(p)
+    out = tempered(p, temperature(p[sample.rows], sample.truth, weight))
+    named = sample.truth >= 0
+    out[sample.rows[named]] = np.eye(p.shape[1])[sample.truth[named]]
+    ann = sample.annotations
+    return pd.DataFrame(out, index=as_index(ann.items), columns=as_index(ann.classes))
 
 
 class _Sample(NamedTuple):
@@ -349,6 +397,45 @@ def _spelled(labels: Iterable[Any], classes: Ids) -> list[Any]:
 def _check_probability(value: float, argument: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise CrowdshotError(f"is {value!r}", argument=argument, found=value, expected="a number between 0 and 1")
+
+
+# ---- temperature scaling ---------------------------------------------------------------------------------------------
+
+
+def temperature(p: Floats, truth: Positions, weight: Floats | None = None) -> float:
+    """Return the temperature of probabilities p (n, K) with the highest posterior, given true classes (n,).
+
+    The prior of log T is normal with mean 0. A true class that is none of the K (-1) counts as the least probable one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from crowdshot import guarantees
+    >>> p, truth = np.tile([0.99, 0.01], (40, 1)), np.arange(40) % 4 == 0  # 99 % confident, 75 % right
+    >>> bool(guarantees.temperature(p, truth.astype(int)) > 2)
+    True
+    """
+    from scipy.optimize import (
+        minimize_scalar,
+    )  # imported here: it takes longer than all else, and nothing else needs it
+
+    score = np.log(p.clip(TINY))
+    of_truth = np.where(truth >= 0, score[np.arange(len(truth)), truth], score.min(1))
+    weight = np.ones(len(truth)) if weight is None else weight
+
+    def loss(log_t: float) -> float:
+        beta = math.exp(-log_t)
+        log_likelihood = weight @ (beta * of_truth - logsumexp(beta * score, axis=1))
+        return float((log_t / USUAL_TEMPERATURE) ** 2 / 2 - log_likelihood)
+
+    low, high = map(math.log, TEMPERATURES)
+    return math.exp(float(minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-6}).x))
+
+
+def tempered(p: Floats, temperature: float) -> Floats:
+    """Return p ** (1 / temperature), normalised."""
+    out: Floats = softmax(np.log(p.clip(TINY)) / temperature, axis=1)
+    return out
 
 
 # ---- prediction-powered inference ------------------------------------------------------------------------------------
