@@ -6,7 +6,7 @@ In each draw, n random new items are checked and give the temperature (`guarante
 labelled items do so for the consensus. Draws with fewer than 2 n items are left out. "before" is measured on the same
 items. The prior of the temperature was set at 0.5 before it was measured; 1 gives nearly the same.
 
-Writes a row per draw (B.csv) and the sums behind the reliability diagram (B-bins.csv), and prints
+Writes a row per draw (B.parquet) and the sums behind the reliability diagram (B-bins.csv), and prints
 
     within 0.05        share of scenarios whose mean confidence is within 0.05 of the accuracy
     least accepted     accuracy of items of confidence 0.9 or more, in the family of scenarios where it is lowest
@@ -32,6 +32,7 @@ from crowdshot.labels.guarantees import temperature, tempered
 
 CHECKED = (30, 50, 100)
 SHOWN = 50  # checked items of the reliability diagram
+LEAST = 0.5  # weight of a point in it; a draw has weight 1
 
 
 def fitted(scenario, problem, part: str) -> dict[str, np.ndarray]:
@@ -139,8 +140,9 @@ def main() -> None:
                 rows, bins = rows + of_draw[0], bins + of_draw[1]
     table, of_bins = pd.DataFrame(rows), pd.DataFrame(bins)
     options.out.mkdir(parents=True, exist_ok=True)
-    table.round(4).to_csv(options.out / f"{options.part}.csv", index=False)
+    table.round(4).to_parquet(options.out / f"{options.part}.parquet", index=False)
     sums = of_bins.groupby(["of", "when", "bin"])[["weight", "confidence", "right"]].sum().reset_index()
+    sums = sums[sums["weight"] >= LEAST]
     sums.round(4).to_csv(options.out / f"{options.part}-bins.csv", index=False)
     figure(sums, options.out / f"{options.part}-reliability")
     print(markdown(summary(table)))

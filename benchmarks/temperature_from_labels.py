@@ -167,7 +167,7 @@ def main() -> None:
         rows += measure({"world": "simulated", "scenario": str(seed), "group": kind}, *problem)
     table = pd.DataFrame(rows)
     options.out.mkdir(parents=True, exist_ok=True)
-    table.round(4).to_csv(options.out / "from-labels.csv", index=False)
+    table.round(4).to_parquet(options.out / "from-labels.parquet", index=False)
     for world, part in table.groupby("world"):
         print(f"{world}\n\n{markdown(calibrated.summary(part))}\n")
         columns = ["accuracy", "log_loss", "over", "settled_right"]

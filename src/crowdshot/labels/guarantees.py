@@ -227,7 +227,7 @@ def calibrated(fitted: Any, gold: Gold, *, strata: Any = None) -> pd.DataFrame:
     Parameters
     ----------
     fitted, gold, strata
-        As in `accuracy`. In a stratified sample, a checked item counts for all items that it stands for.
+        As in `accuracy`. In a stratified sample, a checked item has the weight of its share of the stratum.
 
     Returns
     -------
