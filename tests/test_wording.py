@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,18 +88,16 @@ OPTION = re.compile(r"(?<![\w`-])--[a-z]")
 ARGUMENT = re.compile(r"(?<![\w<?&{])[a-z_]+=(True|False|None|['{]|[\s.,;]|$)")
 
 
+@cache
 def trees() -> list[tuple[str, ast.Module]]:
     files = sorted((ROOT / "src").rglob("*.py"))
     return [(str(file.relative_to(ROOT)), ast.parse(file.read_text(encoding="utf-8"))) for file in files]
 
 
-TREES = trees()
-
-
 def parameters() -> set[str]:
     """Return the names of all parameters of functions and of all fields of classes."""
     names: set[str] = set()
-    for _, tree in TREES:
+    for _, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 names.add(node.arg)
@@ -108,7 +107,7 @@ def parameters() -> set[str]:
 
 
 def messages() -> Iterator[tuple[str, ast.Call]]:
-    for place, tree in TREES:
+    for place, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MESSAGES:
                 yield f"{place}:{node.lineno}", node
