@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpocon, dpotrf
 from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
@@ -33,8 +34,9 @@ Positions = NDArray[np.int64]
 RIDGES: Floats = np.logspace(-3, 2, 6)  # multiples of the mean squared norm of the centred features
 SMALL = 1e-9
 AT_ONCE = 1_000_000  # numbers processed at a time, so that intermediate arrays stay in the cache
-COMPACT = 2_000_000  # numbers of a basis U, from which on it is kept in single precision (relative error 6e-8)
-WELL = 1e-4  # smallest over largest eigenvalue of a kernel whose inverse loses few digits
+COMPACT = 4_000_000  # numbers of a basis U, from which on it is kept in single precision (relative error 6e-8)
+WELL = 1e-7  # reciprocal condition number of a kernel from which on Cholesky's decomposition is exact enough
+SINGULAR = 1e-8  # eigenvalues of a kernel, relative to the largest, that are 0 but for rounding
 ROUNDED = 1e-10  # entries of 1 - U U^T 1 that are 0 but for rounding
 
 
@@ -116,16 +118,15 @@ class Regression:
         phi = V diag(s)^(1/2), and V is the basis.
         """
         n, centres = len(z), z[landmarks]
-        size, V = np.linalg.eigh(kernel(centres, centres))
-        kept = size > size.max() * 1e-8
+        gram = kernel(centres, centres)
+        if n > len(landmarks):
+            squared, back, ones = _by_cholesky(z, centres, gram) or _by_eigenvectors(z, centres, gram)
+            blocks = ((rows, kernel(z[rows], centres) @ back) for rows in chunks(n, len(centres)))
+            return cls(n, blocks, ones, squared, back)
+        size, V = np.linalg.eigh(gram)
+        kept = size > size.max() * SINGULAR
         size, V = size[kept], V[:, kept]
-        if n == len(landmarks):
-            return cls(n, [(slice(None), V)], V.sum(0), size, V / size)
-        V /= np.sqrt(size)
-        squared, back, ones = _nystroem_basis(z, centres, V, exact=size[0] < WELL * size[-1])
-        del V
-        blocks = ((rows, kernel(z[rows], centres) @ back) for rows in chunks(n, len(centres)))
-        return cls(n, blocks, ones, squared, back)
+        return cls(n, [(slice(None), V)], V.sum(0), size, V / size)
 
     def fit(self, q: Floats) -> RidgeFit:
         """Fit the regressions to posteriors (n, K)."""
@@ -178,26 +179,51 @@ class RidgeFit(NamedTuple):
         return self.on.back @ (self.on.d[place][:, None] * inner), self.mean + intercept
 
 
-def _nystroem_basis(z: Floats, centres: Floats, root: Floats, exact: bool) -> tuple[Floats, Floats, Floats]:
-    """Return squared singular values of phi = C root, coefficients back with U = C back, and U^T 1.
+Basis = tuple[Floats, Floats, Floats]
+"""Squared singular values of the Nystroem features, coefficients back with U = C back, and U^T 1."""
 
-    phi^T phi is computed as root^T (C^T C) root, which takes half the time, unless ``exact``.
+
+def _by_cholesky(z: Floats, centres: Floats, gram: Floats) -> Basis | None:
+    """Return the basis of phi = C L^-T, where L L^T is the kernel of the landmarks; None if it is ill-conditioned.
+
+    phi has the same inner products as in `on_kernel`. Here phi^T phi = L^-1 (C^T C) L^-T needs neither eigenvectors nor
+    phi itself.
     """
-    j = root.shape[1] if exact else len(centres)
-    gram, sums = np.zeros((j, j)), np.zeros(j)
+    lower, info = dpotrf(gram, lower=1, clean=1)
+    if info or dpocon(lower, np.abs(gram).sum(0).max(), uplo="L")[0] < WELL:
+        return None
+    inner, sums = np.zeros_like(gram), np.zeros(len(gram))
     for rows in chunks(len(z), len(centres)):
-        phi = kernel(z[rows], centres)
-        if exact:
-            phi = phi @ root
-        gram += phi.T @ phi
+        C = kernel(z[rows], centres)
+        inner += C.T @ C
+        sums += C.sum(0)
+
+    def whitened(table: Floats) -> Floats:
+        return solve_triangular(lower, table, lower=True, check_finite=False)
+
+    inner = whitened(np.ascontiguousarray(whitened(inner).T))
+    squared, turn = _turned(inner, len(z))
+    return squared, solve_triangular(lower, turn, lower=True, trans=1, check_finite=False), whitened(sums) @ turn
+
+
+def _by_eigenvectors(z: Floats, centres: Floats, gram: Floats) -> Basis:
+    size, V = np.linalg.eigh(gram)
+    kept = size > size.max() * SINGULAR
+    root = V[:, kept] / np.sqrt(size[kept])
+    inner, sums = np.zeros((root.shape[1], root.shape[1])), np.zeros(root.shape[1])
+    for rows in chunks(len(z), len(centres)):
+        phi = kernel(z[rows], centres) @ root
+        inner += phi.T @ phi
         sums += phi.sum(0)
-    if not exact:
-        gram, sums = root.T @ gram @ root, sums @ root
-    squared, W = np.linalg.eigh(gram)
-    kept = squared > SMALL * squared.sum() / len(z)
-    squared = squared[kept]
-    turn = W[:, kept] / np.sqrt(squared)
+    squared, turn = _turned(inner, len(z))
     return squared, root @ turn, sums @ turn
+
+
+def _turned(inner: Floats, n: int) -> tuple[Floats, Floats]:
+    """Return the eigenvalues of phi^T phi that are not 0 but for rounding, and W with U = phi W."""
+    squared, W = np.linalg.eigh(inner)
+    kept = squared > SMALL * squared.sum() / n
+    return squared[kept], W[:, kept] / np.sqrt(squared[kept])
 
 
 def _spectrum(gram: Floats) -> tuple[Floats, Floats]:
