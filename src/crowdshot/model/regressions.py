@@ -199,7 +199,8 @@ def _by_cholesky(z: Floats, centres: Floats, gram: Floats) -> Basis | None:
         sums += C.sum(0)
 
     def whitened(table: Floats) -> Floats:
-        return solve_triangular(lower, table, lower=True, check_finite=False)
+        out: Floats = solve_triangular(lower, table, lower=True, check_finite=False)
+        return out
 
     inner = whitened(np.ascontiguousarray(whitened(inner).T))
     squared, turn = _turned(inner, len(z))
